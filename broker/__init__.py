@@ -1,0 +1,1 @@
+"""The trio server: listeners, connections, one file per API, configuration."""

@@ -1,0 +1,1 @@
+"""Coordinators as sans-I/O state machines, and their log-backed stores."""

@@ -1,0 +1,1 @@
+"""The `barnabas` command and the operator's tools."""

@@ -1,0 +1,1 @@
+"""The Kafka protocol: messages, record batches, compression and error codes. No I/O, no clock, no project import."""
