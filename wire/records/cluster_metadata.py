@@ -1,0 +1,69 @@
+"""Records of `__cluster_metadata`, the log of topics, partitions and configuration (KIP-631)."""
+
+from typing import Annotated
+
+from wire.types import ZERO_UUID, Int8, Int16, Int32, Int64, Message, String, Tag, Uuid, message, v
+
+
+@message(key=12, versions=v[0], flexible=v[0:])
+class FeatureLevelRecord(Message):
+    name: String = ""
+    feature_level: Int16 = 0
+
+
+@message(key=2, versions=v[0], flexible=v[0:])
+class TopicRecord(Message):
+    name: String = ""
+    topic_id: Uuid = ZERO_UUID
+
+
+@message(key=3, versions=v[0:2], flexible=v[0:])
+class PartitionRecord(Message):
+    partition_id: Int32 = -1
+    topic_id: Uuid = ZERO_UUID
+    replicas: list[Int32] = []
+    isr: list[Int32] = []
+    removing_replicas: list[Int32] = []
+    adding_replicas: list[Int32] = []
+    leader: Int32 = -1
+    leader_recovery_state: Annotated[Int8, Tag(0)] = 0
+    leader_epoch: Int32 = -1
+    partition_epoch: Int32 = -1
+    directories: Annotated[list[Uuid], v[1:]] = []
+    eligible_leader_replicas: Annotated[list[Int32] | None, v[2], Tag(1)] = None
+    last_known_elr: Annotated[list[Int32] | None, v[2], Tag(2)] = None
+
+
+@message(key=5, versions=v[0:2], flexible=v[0:])
+class PartitionChangeRecord(Message):
+    partition_id: Int32 = -1
+    topic_id: Uuid = ZERO_UUID
+    isr: Annotated[list[Int32] | None, Tag(0)] = None
+    leader: Annotated[Int32, Tag(1)] = -2
+    replicas: Annotated[list[Int32] | None, Tag(2)] = None
+    removing_replicas: Annotated[list[Int32] | None, Tag(3)] = None
+    adding_replicas: Annotated[list[Int32] | None, Tag(4)] = None
+    leader_recovery_state: Annotated[Int8, Tag(5)] = -1
+    directories: Annotated[list[Uuid] | None, v[1:], Tag(8)] = None
+    eligible_leader_replicas: Annotated[list[Int32] | None, v[2], Tag(6)] = None
+    last_known_elr: Annotated[list[Int32] | None, v[2], Tag(7)] = None
+
+
+@message(key=9, versions=v[0], flexible=v[0:])
+class RemoveTopicRecord(Message):
+    topic_id: Uuid = ZERO_UUID
+
+
+@message(key=4, versions=v[0], flexible=v[0:])
+class ConfigRecord(Message):
+    resource_type: Int8 = 0
+    resource_name: String = ""
+    name: String = ""
+    value: String | None = ""
+
+
+@message(key=15, versions=v[0], flexible=v[0:])
+class ProducerIdsRecord(Message):
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    next_producer_id: Int64 = 0

@@ -1,0 +1,23 @@
+"""Values of control records."""
+
+from typing import Annotated
+
+from wire.types import ZERO_UUID, Int16, Int32, Message, Struct, Uuid, message, v
+
+
+@message(versions=v[0])
+class EndTxnMarker(Message):
+    coordinator_epoch: Int32 = 0
+
+
+class Voter(Struct):
+    voter_id: Int32 = 0
+    voter_directory_id: Annotated[Uuid, v[1]] = ZERO_UUID
+
+
+@message(versions=v[0:1], flexible=v[0:])
+class LeaderChangeMessage(Message):
+    version: Int16 = 0
+    leader_id: Int32 = 0
+    voters: list[Voter] = []
+    granting_voters: list[Voter] = []
