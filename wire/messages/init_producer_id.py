@@ -13,11 +13,9 @@ class InitProducerIdRequest(Message):
     producer_epoch: Annotated[Int16, v[3:]] = -1
 
 
-@message(key=22, versions=v[0:6], flexible=v[2:])
+@message(key=22, versions=v[0:5], flexible=v[2:])
 class InitProducerIdResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     producer_id: Int64 = -1
     producer_epoch: Int16 = 0
-    ongoing_txn_producer_id: Annotated[Int64, v[6]] = -1
-    ongoing_txn_producer_epoch: Annotated[Int16, v[6]] = -1

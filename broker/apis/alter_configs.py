@@ -1,0 +1,24 @@
+"""AlterConfigs (33), versions 0-2: the older call, which replaces all keys of a resource."""
+
+from __future__ import annotations
+
+from broker.configs import SET, alter
+from broker.registry import Context, api
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
+
+
+@api(AlterConfigsRequest, AlterConfigsResponse)
+async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    answers = []
+    for resource in request.resources:
+        code, message = ErrorCode.NONE, None
+        try:
+            await alter(
+                context.node, resource.resource_type, resource.resource_name,
+                [(c.name, SET, c.value) for c in resource.configs], whole=True, validate_only=request.validate_only,
+            )  # fmt: skip
+        except KafkaError as error:
+            code, message = error.code, str(error)
+        answers.append(AlterConfigsResourceResponse(code, message, resource.resource_type, resource.resource_name))
+    return AlterConfigsResponse(responses=answers)

@@ -1,0 +1,40 @@
+"""ApiVersions (18), versions 0-4: what the registry holds.
+
+A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself
+(KIP-511), never with a close. Produce is advertised from version 0, though 0-2 are refused: librdkafka up to 2.11
+sends uncompressed, or in the old message format, to a broker that does not show them (KAFKA-18659).
+"""
+
+from __future__ import annotations
+
+import re
+
+from broker.registry import APIS, Context, api
+from wire.errors import ErrorCode
+from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@api(ApiVersionsRequest, ApiVersionsResponse)
+def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if context.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        context.connection.client_software = (name, version)
+    return _all()
+
+
+def _all() -> ApiVersionsResponse:
+    keys = [ApiVersion(a.key, a.advertised.first, a.advertised.last) for _, a in sorted(APIS.items())]
+    return ApiVersionsResponse(api_keys=keys)
+
+
+def unsupported() -> ApiVersionsResponse:
+    """The answer, in version 0, to a version that is not known."""
+    own = APIS[ApiVersionsRequest.__wire__.key]
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(own.key, own.advertised.first, own.advertised.last)],
+    )

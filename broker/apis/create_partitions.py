@@ -1,0 +1,46 @@
+"""CreatePartitions (37), versions 0-3."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.apis.create_topics import check_assignments
+from broker.registry import Context, api
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+@api(CreatePartitionsRequest, CreatePartitionsResponse)
+async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {t.name: t for t in request.topics}.values():
+        try:
+            if named[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            await _grow(context, topic, request.validate_only)
+            results.append(CreatePartitionsTopicResult(name=topic.name))
+        except KafkaError as error:
+            results.append(
+                CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=str(error))
+            )
+    return CreatePartitionsResponse(results=results)
+
+
+async def _grow(context: Context, topic: CreatePartitionsTopic, validate_only: bool) -> None:
+    topics = context.node.topics
+    if topic.assignments is not None:
+        added = topic.count - len(topics.find(topic.name).partitions)
+        if added > 0 and len(topic.assignments) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but only {len(topic.assignments)} assignment(s) "
+                "were specified.",
+            )
+        check_assignments(context.node.node_id, [a.broker_ids for a in topic.assignments])
+    await topics.grow(topic.name, topic.count, validate_only=validate_only)

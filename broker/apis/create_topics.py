@@ -1,0 +1,95 @@
+"""CreateTopics (19), versions 2-7."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.configs import topic_entries
+from broker.registry import Context, api
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from wire.types import ZERO_UUID
+
+
+@api(CreateTopicsRequest, CreateTopicsResponse)
+async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    answers = []
+    done: set[str] = set()
+    for topic in request.topics:
+        if topic.name in done:
+            continue
+        done.add(topic.name)
+        try:
+            if named[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            answers.append(await _create(context, topic, request.validate_only))
+        except KafkaError as error:
+            answers.append(CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error)))
+    return CreateTopicsResponse(topics=answers)
+
+
+async def _create(context: Context, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    topics = context.node.topics
+    count = _partition_count(context, asked)
+    configs = {entry.name: entry.value for entry in asked.configs}
+    topics.check_new(asked.name, count, configs)
+    topic_id = ZERO_UUID
+    if not validate_only:
+        topic_id = (await topics.create(asked.name, count, configs)).topic_id
+        context.node.configs_changed()
+    values = {key: value for key, value in configs.items() if value is not None}
+    entries = [
+        CreatableTopicConfigs(name=e.name, value=e.value, config_source=e.source)
+        for e in topic_entries(context.node.config, values)
+    ]
+    return CreatableTopicResult(
+        name=asked.name, topic_id=topic_id, error_message=None, num_partitions=count, replication_factor=1,
+        configs=entries,
+    )  # fmt: skip
+
+
+def _partition_count(context: Context, asked: CreatableTopic) -> int:
+    """The number of partitions, from the count or from the assignment. Raises KafkaError if they do not fit."""
+    if not asked.assignments:
+        if asked.replication_factor not in (-1, 1):
+            code = ErrorCode.INVALID_REPLICATION_FACTOR
+            if asked.replication_factor < 1:
+                raise KafkaError(code, "Replication factor must be larger than 0, or -1 to use the default value.")
+            raise KafkaError(
+                code,
+                f"Unable to replicate the partition {asked.replication_factor} time(s): "
+                "The target replication factor cannot be reached because only 1 broker(s) are registered.",
+            )
+        if asked.num_partitions == -1:
+            default: int = context.node.config["num.partitions"]
+            return default
+        return asked.num_partitions
+    if asked.num_partitions != -1 or asked.replication_factor != -1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but partition count or replication factor was not set to -1.",
+        )
+    indexes = sorted(a.partition_index for a in asked.assignments)
+    if indexes != list(range(len(indexes))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions should be a consecutive 0-based integer sequence."
+        )
+    check_assignments(context.node.node_id, [a.broker_ids for a in asked.assignments])
+    return len(indexes)
+
+
+def check_assignments(node_id: int, assignments: list[list[int]]) -> None:
+    """Raises KafkaError unless every partition is assigned to this one broker."""
+    for brokers in assignments:
+        if brokers != [node_id]:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment names brokers {brokers}; this cluster has only broker {node_id}.",
+            )

@@ -1,0 +1,39 @@
+"""DeleteTopics (20), versions 1-6: by name, from version 6 also by id."""
+
+from __future__ import annotations
+
+from broker.registry import Context, api
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from wire.types import ZERO_UUID
+
+
+@api(DeleteTopicsRequest, DeleteTopicsResponse)
+async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    asked = request.topics if context.version >= 6 else [DeleteTopicState(name=name) for name in request.topic_names]
+    answers = [await _delete(context, state) for state in dict.fromkeys((t.name, t.topic_id) for t in asked)]
+    return DeleteTopicsResponse(responses=answers)
+
+
+async def _delete(context: Context, asked: tuple[str | None, bytes]) -> DeletableTopicResult:
+    name, topic_id = asked
+    try:
+        if (name is None) == (topic_id == ZERO_UUID):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Name a topic by name or by id, not both.")
+        if not context.node.config["delete.topic.enable"]:
+            code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
+            raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
+        topic = await context.node.topics.delete(name, topic_id)
+        return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+    except KafkaError as error:
+        return DeletableTopicResult(
+            name=name if context.version >= 6 else name or "",
+            topic_id=topic_id,
+            error_code=error.code,
+            error_message=str(error),
+        )

@@ -1,0 +1,59 @@
+"""DescribeTopicPartitions (75), version 0: topics with their partitions, in pages (KIP-966)."""
+
+from __future__ import annotations
+
+from broker.registry import Context, api
+from wire.errors import ErrorCode
+from wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+# Kafka's max.request.partition.size.limit.
+MAX_PARTITIONS = 2000
+
+
+@api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse)
+def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    topics = context.node.topics
+    known = topics.metadata.topics
+    names = sorted({asked.name for asked in request.topics}) if request.topics else sorted(known)
+    first = 0
+    if request.cursor is not None:
+        if request.cursor.partition_index < 0:
+            names = []
+        else:
+            names = [name for name in names if name >= request.cursor.topic_name]
+            if names and names[0] == request.cursor.topic_name:
+                first = request.cursor.partition_index
+    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    answers: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        if room == 0:
+            return DescribeTopicPartitionsResponse(topics=answers, next_cursor=Cursor(name, 0))
+        topic = known.get(name)
+        if topic is None:
+            legal = topics.is_valid_name(name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+            answers.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+            continue
+        page = [item for item in sorted(topic.partitions.items()) if item[0] >= first][: room + 1]
+        node = context.node.node_id
+        answers.append(DescribeTopicPartitionsResponseTopic(
+            name=name, topic_id=topic.topic_id, is_internal=topic.internal,
+            partitions=[
+                DescribeTopicPartitionsResponsePartition(
+                    partition_index=index, leader_id=node, leader_epoch=epoch, replica_nodes=[node],
+                    isr_nodes=[node], eligible_leader_replicas=[], last_known_elr=[],
+                )
+                for index, epoch in page[:room]
+            ],
+        ))  # fmt: skip
+        if len(page) > room:
+            return DescribeTopicPartitionsResponse(topics=answers, next_cursor=Cursor(name, page[room][0]))
+        room -= len(page)
+        first = 0
+    return DescribeTopicPartitionsResponse(topics=answers)

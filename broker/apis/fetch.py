@@ -1,0 +1,201 @@
+"""Fetch (1), versions 4-18: record batches as slices of the log files, with long poll and sessions.
+
+A request that finds `min_bytes` is answered at once. Otherwise it waits on its partitions: each one tells when its
+high watermark moves, and only those are read again. `max_bytes` is shared in the order of the request (or of the
+session, see `broker.fetch_sessions`); the first batch is given whole even if it is larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import trio
+
+from broker.fetch_sessions import Asked, Plan, asked_for
+from broker.registry import Context, api
+from broker.replicas import check_leader_epoch
+from storage.vnode import Vnode
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+READ_COMMITTED = 1
+
+
+@api(FetchRequest, FetchResponse)
+def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+    try:
+        if context.version >= 7:
+            plan = context.node.fetch_sessions.plan(request, trio.current_time())
+        else:
+            plan = Plan(asked_for(request), None, False)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    reading = Reading(context, request, plan)
+    reading.read_all()
+    if reading.enough() or request.max_wait_ms <= 0 or not plan.partitions:
+        return reading.response()
+    return _long_poll(reading, trio.current_time() + request.max_wait_ms / 1000)
+
+
+async def _long_poll(reading: Reading, deadline: float) -> FetchResponse:
+    """Wait until there is enough, or until the deadline. Data that came since the first look is not missed."""
+    reading.subscribe()
+    try:
+        reading.read_all()
+        with trio.move_on_at(deadline):
+            while not reading.enough():
+                await reading.moved()
+    finally:
+        reading.unsubscribe()
+    return reading.response()
+
+
+class Reading:
+    """The state of one fetch: what each partition gives so far."""
+
+    def __init__(self, context: Context, request: FetchRequest, plan: Plan) -> None:
+        self.context, self.request, self.plan = context, request, plan
+        self.results: dict[Asked, PartitionData] = {}
+        self.vnodes: dict[Vnode, list[Asked]] = {}
+        self.wanted = dict(plan.partitions)
+        self.size = 0
+        self.failed = False
+        limit: int = context.node.config["fetch.max.bytes"]
+        self.max_bytes = min(request.max_bytes, limit)
+        self._dirty: set[Vnode] = set()
+        self._event = trio.Event()
+
+    def enough(self) -> bool:
+        """Whether the answer may go: enough bytes, or something that the client must be told now."""
+        return self.size >= self.request.min_bytes or self.failed
+
+    def read_all(self) -> None:
+        """Look at every partition, in order, within the byte limit."""
+        self.size = 0
+        self.failed = False
+        for asked, wanted in self.plan.partitions:
+            self._read(asked, wanted)
+
+    def _read(self, asked: Asked, wanted: FetchPartition) -> None:
+        before = self.results.get(asked)
+        if before is not None and before.records is not None:
+            self.size -= len(before.records)
+        try:
+            result = self._partition(asked, wanted)
+        except KafkaError as error:
+            self.failed = True
+            result = PartitionData(
+                partition_index=asked.partition, error_code=error.code, high_watermark=-1,
+                aborted_transactions=None, records=b"",
+            )  # fmt: skip
+        self.results[asked] = result
+        if result.records is not None:
+            self.size += len(result.records)
+
+    def _partition(self, asked: Asked, wanted: FetchPartition) -> PartitionData:
+        vnode = self._vnode(asked)
+        check_leader_epoch(vnode, wanted.current_leader_epoch)
+        committed = self.request.isolation_level == READ_COMMITTED
+        diverging = EpochEndOffset()
+        if wanted.last_fetched_epoch >= 0:
+            epoch, end = vnode.epoch_end_offset(wanted.last_fetched_epoch)
+            if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
+                diverging = EpochEndOffset(epoch, end)
+                self.failed = True
+        records = None
+        if diverging.epoch < 0:
+            room = self.max_bytes - self.size
+            found = vnode.read(
+                wanted.fetch_offset,
+                max(0, min(room, wanted.partition_max_bytes)),
+                min_one_batch=self.size == 0,
+                max_offset=vnode.last_stable_offset if committed else vnode.high_watermark,
+            )
+            records = found.slice
+        return PartitionData(
+            partition_index=asked.partition, high_watermark=vnode.high_watermark,
+            last_stable_offset=vnode.last_stable_offset, log_start_offset=vnode.log_start_offset,
+            diverging_epoch=diverging, aborted_transactions=[] if committed else None,
+            records=b"" if records is None else records,
+        )  # fmt: skip
+
+    def _vnode(self, asked: Asked) -> Vnode:
+        node = self.context.node
+        if self.context.version >= 13:
+            name = node.topic_name(asked.topic_id)
+            if name is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
+        else:
+            name = asked.topic
+        vnode = node.vnodes.get((name, asked.partition))
+        if vnode is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+        return vnode
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def subscribe(self) -> None:
+        """Have every partition tell when its high watermark moves, or when it goes away."""
+        for asked, _ in self.plan.partitions:
+            try:
+                vnode = self._vnode(asked)
+            except KafkaError:
+                continue
+            if vnode not in self.vnodes:
+                vnode.subscribe(self._moved)
+            self.vnodes.setdefault(vnode, []).append(asked)
+
+    def unsubscribe(self) -> None:
+        """Stop listening."""
+        for vnode in self.vnodes:
+            vnode.unsubscribe(self._moved)
+
+    def _moved(self, vnode: Vnode) -> None:
+        self._dirty.add(vnode)
+        self._event.set()
+
+    async def moved(self) -> None:
+        """Wait for news and look at the partitions that have some."""
+        await self._event.wait()
+        self._event = trio.Event()
+        dirty, self._dirty = self._dirty, set()
+        for vnode in dirty:
+            for asked in self.vnodes[vnode]:
+                self._read(asked, self.wanted[asked])
+
+    # --- answering ----------------------------------------------------------------------------------------------------
+
+    def response(self) -> FetchResponse:
+        """The answer; in a session, partitions without news are left out and those with data go to the back."""
+        session = self.plan.session
+        by_topic: dict[tuple[str, bytes], list[PartitionData]] = {}
+        for asked, _ in self.plan.partitions:
+            result = self.results[asked]
+            if session is not None:
+                cached = session.partitions.get(asked)
+                if cached is None:
+                    continue
+                changed = (
+                    bool(result.error_code)
+                    or result.diverging_epoch.epoch >= 0
+                    or cached.high_watermark != result.high_watermark
+                    or cached.log_start_offset != result.log_start_offset
+                )
+                cached.high_watermark, cached.log_start_offset = result.high_watermark, result.log_start_offset
+                has_data = bool(result.records)
+                if has_data:
+                    session.partitions.move_to_end(asked)
+                if self.plan.incremental and not (changed or has_data):
+                    continue
+            by_topic.setdefault((asked.topic, asked.topic_id), []).append(result)
+        topics = [FetchableTopicResponse(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()]
+        return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
+
+

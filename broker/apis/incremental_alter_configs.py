@@ -1,0 +1,29 @@
+"""IncrementalAlterConfigs (44), versions 0-1 (KIP-339)."""
+
+from __future__ import annotations
+
+from broker.configs import alter
+from broker.registry import Context, api
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+@api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)
+async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    answers = []
+    for resource in request.resources:
+        code, message = ErrorCode.NONE, None
+        try:
+            await alter(
+                context.node, resource.resource_type, resource.resource_name,
+                [(c.name, c.config_operation, c.value) for c in resource.configs],
+                whole=False, validate_only=request.validate_only,
+            )  # fmt: skip
+        except KafkaError as error:
+            code, message = error.code, str(error)
+        answers.append(AlterConfigsResourceResponse(code, message, resource.resource_type, resource.resource_name))
+    return IncrementalAlterConfigsResponse(responses=answers)

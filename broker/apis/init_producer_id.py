@@ -1,0 +1,32 @@
+"""InitProducerId (22), versions 0-5: producer ids for idempotent producers, never given twice.
+
+Ids come in blocks that the metadata log records before the first of them is given out. Transactional producers are
+refused: there is no transaction coordinator yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from broker.registry import Context, api
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+@api(InitProducerIdRequest, InitProducerIdResponse)
+def handle(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    if request.transactional_id is not None:
+        empty = request.transactional_id == ""
+        code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return InitProducerIdResponse(error_code=code)
+    if (request.producer_id < 0) != (request.producer_epoch < 0):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return _give(context)
+
+
+async def _give(context: Context) -> InitProducerIdResponse:
+    # A producer that asks again with its old id (KIP-360) gets a new one: that fences the old as well as a new epoch.
+    try:
+        return InitProducerIdResponse(producer_id=await context.node.producer_ids.next())
+    except KafkaError as error:
+        return InitProducerIdResponse(error_code=error.code)

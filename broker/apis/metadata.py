@@ -1,0 +1,88 @@
+"""Metadata (3), versions 0-13: the broker, and topics with their partitions.
+
+A topic that does not exist is created if client and broker allow it, and is complete in the answer. Topics asked for
+by id are never created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from broker.registry import Context, api
+from broker.topics import Topics
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from wire.types import ZERO_UUID
+
+
+@api(MetadataRequest, MetadataResponse)
+def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+    topics = context.node.topics
+    everything = request.topics is None or (context.version == 0 and not request.topics)
+    if everything:
+        return _answer(context, [_known(topics, name) for name in sorted(topics.metadata.topics)])
+    create = request.allow_auto_topic_creation and context.node.config["auto.create.topics.enable"]
+    wanted = [(asked.name, asked.topic_id) for asked in request.topics or ()]
+    if create and any(i == ZERO_UUID and name and name not in topics.metadata.topics for name, i in wanted):
+        return _create_and_answer(context, wanted)
+    return _answer(context, [_find(topics, name, topic_id) for name, topic_id in wanted])
+
+
+async def _create_and_answer(context: Context, wanted: list[tuple[str | None, bytes]]) -> MetadataResponse:
+    topics = context.node.topics
+    answers = []
+    for name, topic_id in wanted:
+        code = ErrorCode.NONE
+        if topic_id == ZERO_UUID and name and name not in topics.metadata.topics:
+            try:
+                await topics.auto_create(name)
+            except KafkaError as error:
+                code = error.code
+        answers.append(MetadataResponseTopic(error_code=code, name=name) if code else _find(topics, name, topic_id))
+    return _answer(context, answers)
+
+
+def _find(topics: Topics, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
+    if topic_id != ZERO_UUID:
+        topic = topics.metadata.by_id.get(topic_id)
+        if topic is None:
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        return _known(topics, topic.name)
+    if name is None or not topics.is_valid_name(name):
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name or "")
+    if name not in topics.metadata.topics:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+    return _known(topics, name)
+
+
+def _known(topics: Topics, name: str) -> MetadataResponseTopic:
+    topic = topics.metadata.topics[name]
+    node = topics.metadata.node_id
+    partitions = [
+        MetadataResponsePartition(
+            partition_index=index, leader_id=node, leader_epoch=epoch, replica_nodes=[node], isr_nodes=[node]
+        )
+        for index, epoch in sorted(topic.partitions.items())
+    ]
+    return MetadataResponseTopic(
+        name=name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions
+    )
+
+
+def _answer(context: Context, answers: list[MetadataResponseTopic]) -> MetadataResponse:
+    node = context.node
+    if context.version < 12:  # a topic that was asked for by id and is not there has no name to give
+        answers = [a if a.name is not None else MetadataResponseTopic(a.error_code, "", a.topic_id) for a in answers]
+    host, port = node.advertised(context.connection.listener)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node.node_id, host=host, port=port)],
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        topics=answers,
+    )

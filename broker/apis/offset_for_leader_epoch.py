@@ -1,0 +1,32 @@
+"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ends (KIP-320)."""
+
+from __future__ import annotations
+
+from broker.registry import Context, api
+from broker.replicas import check_leader_epoch
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+
+@api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)
+def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for part in topic.partitions:
+            vnode = context.node.vnodes.get((topic.topic, part.partition))
+            try:
+                if vnode is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+                check_leader_epoch(vnode, part.current_leader_epoch)
+                epoch, end = vnode.epoch_end_offset(part.leader_epoch)
+                answers.append(EpochEndOffset(partition=part.partition, leader_epoch=epoch, end_offset=end))
+            except KafkaError as error:
+                answers.append(EpochEndOffset(error_code=error.code, partition=part.partition))
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)

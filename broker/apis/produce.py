@@ -1,0 +1,113 @@
+"""Produce (0), versions 3-13: append one batch per partition.
+
+The append happens at once, in the order of the connection's requests. With acks=all the answer leaves when the batch
+is durable (or, under Kafka's page-cache policy, at once); with acks=1 after the write; with acks=0 there is none, and
+an error closes the connection, as that is the only way to tell.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from broker.connection import Disconnected
+from broker.registry import Context, api
+from storage.vnode import Origin, Vnode
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from wire.types import v
+
+if TYPE_CHECKING:
+    from broker.node import Node
+
+ALL = -1
+
+
+@api(ProduceRequest, ProduceResponse, advertised=v[0:13])
+def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    node, acks = context.node, request.acks
+    refused = ErrorCode.NONE
+    if acks not in (ALL, 0, 1):
+        refused = ErrorCode.INVALID_REQUIRED_ACKS
+    elif request.transactional_id is not None:
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # no coordinator gives out transactional ids yet
+    now_ms = time.time_ns() // 1_000_000
+    topics = []
+    waits: list[tuple[Vnode, int]] = []
+    failed: ErrorCode | None = None
+    for topic in request.topic_data:
+        by_id = context.version >= 13
+        name = node.topic_name(topic.topic_id) if by_id else topic.name
+        missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answers = []
+        for part in topic.partition_data:
+            code, message = refused, None
+            vnode = node.vnodes.get((name, part.index)) if name is not None else None
+            if not code and vnode is None:
+                code = missing
+            elif not code and vnode is not None:
+                try:
+                    answers.append(_append(node, vnode, part, acks, now_ms, waits))
+                    continue
+                except KafkaError as error:
+                    code, message = error.code, str(error)
+            failed = code
+            answers.append(PartitionProduceResponse(
+                index=part.index, error_code=code, base_offset=-1,
+                error_message=message if context.version >= 8 else None,
+            ))  # fmt: skip
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+    if acks == 0:
+        if failed is not None:
+            raise Disconnected(f"produce with acks=0 failed: {failed.name}")
+        return None
+    response = ProduceResponse(responses=topics)
+    return _when_durable(context, response, waits) if waits else response
+
+
+def _append(
+    node: Node, vnode: Vnode, part: PartitionProduceData, acks: int, now_ms: int, waits: list[tuple[Vnode, int]]
+) -> PartitionProduceResponse:
+    if acks == ALL and vnode.topic in node.topics_without_enough_replicas:
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is")
+    if part.records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
+    result = vnode.append(part.records, now_ms=now_ms, origin=Origin.CLIENT)  # type: ignore[arg-type]
+    if vnode.high_watermark <= result.last_offset:
+        if acks == ALL:
+            waits.append((vnode, result.last_offset + 1))
+        node.flusher.request(vnode)
+    return PartitionProduceResponse(
+        index=part.index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
+        log_start_offset=result.log_start_offset,
+    )  # fmt: skip
+
+
+async def _when_durable(
+    context: Context, response: ProduceResponse, waits: list[tuple[Vnode, int]]
+) -> ProduceResponse:
+    """The response once every batch is on disk; a partition whose fsync failed gets the error instead."""
+    failed: dict[tuple[str, int], KafkaError] = {}
+    for vnode, end in waits:
+        try:
+            await context.node.flusher.flushed(vnode, end)
+        except KafkaError as error:
+            failed[vnode.topic, vnode.partition] = error
+    if not failed:
+        return response
+    topics = []
+    for topic in response.responses:
+        name = topic.name or context.node.topic_name(topic.topic_id) or ""
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[
+            PartitionProduceResponse(index=p.index, error_code=failed[name, p.index].code, base_offset=-1)
+            if (name, p.index) in failed else p
+            for p in topic.partition_responses
+        ]))  # fmt: skip
+    return ProduceResponse(responses=topics)

@@ -1,0 +1,424 @@
+"""Configuration: Kafka's `server.properties` keys, with types, defaults, bounds and what topics inherit.
+
+The two tables are the single source: parsing, validation, DescribeConfigs, AlterConfigs and the docs come from them.
+An unknown key warns, as in Kafka; a value that cannot be served refuses to start with the reason and the remedy.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from groupcoord.config import GroupConfig
+from storage.config import LogConfig
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+class ConfigError(ValueError):
+    """A key or value that cannot be used; the message is one line for the operator."""
+
+
+# Numbers of DescribeConfigs' ConfigType and ConfigSource (KIP-226, KIP-569).
+TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
+SOURCE_TOPIC, SOURCE_DYNAMIC_BROKER, SOURCE_DYNAMIC_DEFAULT, SOURCE_STATIC, SOURCE_DEFAULT = 1, 2, 3, 4, 5
+
+
+@dataclass(frozen=True)
+class Key:
+    """One configuration key. `synonym` is the broker key that gives a topic key its default, scaled by `scale`."""
+
+    name: str
+    type: str
+    default: Any
+    doc: str
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+    synonym: str | None = None
+    dynamic: bool = False
+    check: Callable[[Any], None] | None = field(default=None, compare=False)
+
+    def parse(self, text: str) -> Any:
+        """The value of a text. Raises ConfigError with the key, the value and what is expected."""
+        text = text.strip()
+        try:
+            value = self._parse(text)
+        except ValueError:
+            raise ConfigError(f"Invalid value {text!r} for {self.name}: expected {self.type}") from None
+        if self.minimum is not None and value < self.minimum:
+            raise ConfigError(f"Invalid value {text} for {self.name}: must be at least {self.minimum}")
+        if self.maximum is not None and value > self.maximum:
+            raise ConfigError(f"Invalid value {text} for {self.name}: must be at most {self.maximum}")
+        for item in value if self.type == "list" else (value,):
+            if self.choices and item not in self.choices:
+                raise ConfigError(f"Invalid value {item} for {self.name}: must be one of {', '.join(self.choices)}")
+        if self.check:
+            self.check(value)
+        return value
+
+    def _parse(self, text: str) -> Any:
+        if self.type == "boolean":
+            if text.lower() not in ("true", "false"):
+                raise ValueError
+            return text.lower() == "true"
+        if self.type in ("int", "long", "short"):
+            value, bits = int(text), {"short": 15, "int": 31, "long": 63}[self.type]
+            if not -(2**bits) <= value < 2**bits:
+                raise ValueError
+            return value
+        if self.type == "double":
+            return float(text)
+        if self.type == "list":
+            return tuple(part.strip() for part in text.split(",") if part.strip())
+        return text
+
+    def show(self, value: Any) -> str | None:
+        """A value as Kafka prints it."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+
+def _one_replica(value: int) -> None:
+    if value not in (-1, 1):
+        raise ConfigError(f"Replication factor {value} is not possible: this cluster has one broker")
+
+
+def _keys(keys: Iterable[Key]) -> dict[str, Key]:
+    return {key.name: key for key in keys}
+
+
+BROKER = _keys([
+    Key("node.id", "int", 1, "Id of this broker.", minimum=0),
+    Key("broker.id", "int", -1, "Old name of node.id."),
+    Key("process.roles", "list", ("broker", "controller"), "Roles of this process; both are always served here.",
+        choices=("broker", "controller")),
+    Key("listeners", "list", ("PLAINTEXT://127.0.0.1:9092",), "Addresses to listen on: NAME://HOST:PORT, ..."),
+    Key("advertised.listeners", "list", None, "Addresses that clients are told; default: listeners."),
+    Key("listener.security.protocol.map", "list", ("PLAINTEXT:PLAINTEXT",), "Security protocol of each listener name."),
+    Key("log.dirs", "list", None, "The data directory (one).", ),
+    Key("log.dir", "string", "data", "The data directory; log.dirs has precedence."),
+    Key("cluster.id", "string", None, "Id of the cluster; default: what the data directory says, else a new one."),
+    Key("num.partitions", "int", 1, "Partitions of topics that are created without a count.", minimum=1, dynamic=True),
+    Key("default.replication.factor", "int", 1, "Replicas of topics that are created without a factor.",
+        check=_one_replica),
+    Key("auto.create.topics.enable", "boolean", True, "Create topics when a client asks for their metadata."),
+    Key("delete.topic.enable", "boolean", True, "Allow DeleteTopics."),
+    Key("min.insync.replicas", "int", 1, "Replicas that must have a record before acks=all is answered.", minimum=1,
+        dynamic=True),
+    Key("socket.request.max.bytes", "int", 104857600, "Largest request.", minimum=1),
+    Key("socket.send.buffer.bytes", "int", 102400, "SO_SNDBUF; -1 for the system's default."),
+    Key("socket.receive.buffer.bytes", "int", 102400, "SO_RCVBUF; -1 for the system's default."),
+    Key("socket.listen.backlog.size", "int", 1024, "Connections that may wait to be accepted.", minimum=1),
+    Key("connections.max.idle.ms", "long", 600000, "Close connections that are idle for longer.", dynamic=False),
+    Key("max.connections", "int", INT_MAX, "Connections at one time; further ones are closed.", minimum=0,
+        dynamic=True),
+    Key("max.connections.per.ip", "int", INT_MAX, "Connections at one time from one address.", minimum=0,
+        dynamic=True),
+    Key("queued.max.request.bytes", "long", 512 << 20, "Bytes of requests being received or handled at one time.",
+        minimum=1),
+    Key("fetch.max.bytes", "int", 57671680, "Most bytes in one fetch response.", minimum=1024),
+    Key("max.incremental.fetch.session.cache.slots", "int", 1000, "Fetch sessions kept.", minimum=0),
+    Key("message.max.bytes", "int", 1048588, "Largest record batch.", minimum=0, dynamic=True),
+    Key("compression.type", "string", "producer", "Final compression.", choices=CODECS, dynamic=True),
+    Key("log.message.timestamp.type", "string", "CreateTime", "Which timestamp records carry.",
+        choices=("CreateTime", "LogAppendTime"), dynamic=True),
+    Key("log.message.timestamp.before.max.ms", "long", LONG_MAX, "How far timestamps may lie in the past.", minimum=0,
+        dynamic=True),
+    Key("log.message.timestamp.after.max.ms", "long", 3600000, "How far timestamps may lie in the future.", minimum=0,
+        dynamic=True),
+    Key("log.segment.bytes", "int", 1 << 30, "Size at which a segment rolls.", minimum=1024, dynamic=True),
+    Key("log.roll.ms", "long", None, "Age at which a segment rolls.", minimum=1, dynamic=True),
+    Key("log.roll.hours", "int", 168, "Age at which a segment rolls; log.roll.ms has precedence.", minimum=1),
+    Key("log.index.interval.bytes", "int", 4096, "Bytes between index entries.", minimum=0, dynamic=True),
+    Key("log.index.size.max.bytes", "int", 10 << 20, "Largest index; the segment rolls when it is full.", minimum=4,
+        dynamic=True),
+    Key("log.retention.ms", "long", None, "How long records are kept; -1 for ever.", dynamic=True),
+    Key("log.retention.minutes", "int", None, "How long records are kept; log.retention.ms has precedence."),
+    Key("log.retention.hours", "int", 168, "How long records are kept; the finer keys have precedence."),
+    Key("log.retention.bytes", "long", -1, "Bytes kept in each partition; -1 for no limit.", dynamic=True),
+    Key("log.retention.check.interval.ms", "long", 300000, "How often old segments are looked for.", minimum=1),
+    Key("log.cleanup.policy", "list", ("delete",), "What happens to old records.", choices=("delete", "compact"),
+        dynamic=True),
+    Key("log.segment.delete.delay.ms", "long", 60000, "How long a deleted file is kept for readers.", minimum=0,
+        dynamic=True),
+    Key("log.flush.interval.messages", "long", 1, "1: acks=all is answered after a (shared) fsync. A larger number: "
+        "fsync after that many records, answer from the page cache, as Kafka's default 9223372036854775807 does.",
+        minimum=1, dynamic=True),
+    Key("log.flush.interval.ms", "long", None, "Longest time until a record is fsynced.", minimum=0, dynamic=True),
+    Key("producer.id.expiration.ms", "int", 86400000, "How long an idle producer id is remembered.", minimum=1),
+    Key("transaction.max.timeout.ms", "int", 900000, "Largest transaction timeout.", minimum=1),
+    Key("group.min.session.timeout.ms", "int", 6000, "Smallest session timeout of a group member.", minimum=1),
+    Key("group.max.session.timeout.ms", "int", 1800000, "Largest session timeout of a group member.", minimum=1),
+    Key("group.initial.rebalance.delay.ms", "int", 0, "How long an empty group waits for more members.", minimum=0),
+    Key("group.max.size", "int", INT_MAX, "Most members of a group.", minimum=1),
+    Key("offset.metadata.max.bytes", "int", 4096, "Largest metadata of a committed offset.", minimum=0),
+    Key("offsets.topic.num.partitions", "int", 50, "Partitions of __consumer_offsets.", minimum=1),
+    Key("offsets.topic.replication.factor", "short", 1, "Replicas of __consumer_offsets.", check=_one_replica),
+    Key("offsets.topic.segment.bytes", "int", 100 << 20, "Segment size of __consumer_offsets.", minimum=1),
+    Key("offsets.retention.minutes", "int", 10080, "How long offsets of an empty group are kept.", minimum=1),
+    Key("offsets.retention.check.interval.ms", "long", 600000, "How often expired offsets are looked for.", minimum=1),
+])  # fmt: skip
+
+TOPIC = _keys([
+    Key("cleanup.policy", "list", ("delete",), "What happens to old records.", choices=("delete", "compact"),
+        synonym="log.cleanup.policy"),
+    Key("compression.type", "string", "producer", "Final compression.", choices=CODECS, synonym="compression.type"),
+    Key("compression.gzip.level", "int", -1, "gzip level, -1 for its default.", minimum=-1, maximum=9),
+    Key("compression.lz4.level", "int", 9, "lz4 level.", minimum=1, maximum=17),
+    Key("compression.zstd.level", "int", 3, "zstd level.", minimum=-131072, maximum=22),
+    Key("delete.retention.ms", "long", 86400000, "How long delete markers are kept.", minimum=0),
+    Key("file.delete.delay.ms", "long", 60000, "How long a deleted file is kept for readers.", minimum=0,
+        synonym="log.segment.delete.delay.ms"),
+    Key("flush.messages", "long", 1, "See log.flush.interval.messages.", minimum=1,
+        synonym="log.flush.interval.messages"),
+    Key("flush.ms", "long", LONG_MAX, "Longest time until a record is fsynced.", minimum=0,
+        synonym="log.flush.interval.ms"),
+    Key("index.interval.bytes", "int", 4096, "Bytes between index entries.", minimum=0,
+        synonym="log.index.interval.bytes"),
+    Key("max.compaction.lag.ms", "long", LONG_MAX, "Longest time until a record may be compacted.", minimum=1),
+    Key("max.message.bytes", "int", 1048588, "Largest record batch.", minimum=0, synonym="message.max.bytes"),
+    Key("message.timestamp.type", "string", "CreateTime", "Which timestamp records carry.",
+        choices=("CreateTime", "LogAppendTime"), synonym="log.message.timestamp.type"),
+    Key("message.timestamp.before.max.ms", "long", LONG_MAX, "How far timestamps may lie in the past.", minimum=0,
+        synonym="log.message.timestamp.before.max.ms"),
+    Key("message.timestamp.after.max.ms", "long", 3600000, "How far timestamps may lie in the future.", minimum=0,
+        synonym="log.message.timestamp.after.max.ms"),
+    Key("min.cleanable.dirty.ratio", "double", 0.5, "Dirty share at which a log is compacted.", minimum=0, maximum=1),
+    Key("min.compaction.lag.ms", "long", 0, "Shortest time until a record may be compacted.", minimum=0),
+    Key("min.insync.replicas", "int", 1, "Replicas that must have a record before acks=all is answered.", minimum=1,
+        synonym="min.insync.replicas"),
+    Key("preallocate", "boolean", False, "Accepted and not used: segments grow as they are written."),
+    Key("retention.bytes", "long", -1, "Bytes kept in each partition; -1 for no limit.", minimum=-1,
+        synonym="log.retention.bytes"),
+    Key("retention.ms", "long", 604800000, "How long records are kept; -1 for ever.", minimum=-1,
+        synonym="log.retention.ms"),
+    Key("segment.bytes", "int", 1 << 30, "Size at which a segment rolls.", minimum=1024, synonym="log.segment.bytes"),
+    Key("segment.index.bytes", "int", 10 << 20, "Largest index.", minimum=4, synonym="log.index.size.max.bytes"),
+    Key("segment.jitter.ms", "long", 0, "Accepted and not used.", minimum=0),
+    Key("segment.ms", "long", 604800000, "Age at which a segment rolls.", minimum=1, synonym="log.roll.ms"),
+    Key("unclean.leader.election.enable", "boolean", False, "Accepted and not used: one replica is always in sync."),
+])  # fmt: skip
+
+# Keys of Kafka that ask for what is not served: refuse rather than pretend.
+_UNSERVED = {
+    "zookeeper.connect": "ZooKeeper mode is not supported; remove zookeeper.connect",
+    "ssl.keystore.location": "TLS listeners are not supported yet; remove ssl.keystore.location",
+    "authorizer.class.name": "authorizers are not supported yet; remove authorizer.class.name",
+    "sasl.enabled.mechanisms": "SASL is not supported yet; remove sasl.enabled.mechanisms",
+    "remote.log.storage.system.enable": "tiered storage is not supported; remove remote.log.storage.system.enable",
+}
+
+_LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9a-fA-F:.%]*\]|[^\[\]:/]*):(?P<port>\d{1,5})$")
+
+
+@dataclass(frozen=True)
+class Listener:
+    """An address to listen on or to advertise. An empty host means all interfaces."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_listener(text: str, key: str) -> Listener:
+    """NAME://HOST:PORT. Raises ConfigError with the form that is expected."""
+    found = _LISTENER.match(text)
+    if not found or int(found["port"]) > 65535:
+        raise ConfigError(f"Invalid value {text!r} for {key}: expected NAME://HOST:PORT")
+    host = found["host"]
+    return Listener(found["name"].upper(), host[1:-1] if host.startswith("[") else host, int(found["port"]))
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A Java properties file: comments, `=`, `:` or blank as separator, line continuation, escapes.
+
+    Raises ConfigError if the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"Cannot read config file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"Cannot read config file {path}: it is not UTF-8 text") from None
+    found: dict[str, str] = {}
+    logical = ""
+    for raw in text.splitlines():
+        line = raw.lstrip()
+        if not logical and (not line or line[0] in "#!"):
+            continue
+        logical += line
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            logical = logical[:-1]
+            continue
+        key, value = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", logical, re.S).groups()  # type: ignore[union-attr]
+        found[_unescape(key)] = _unescape(value.rstrip())
+        logical = ""
+    return found
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t", "r": "\r"}.get(m[1], m[1]), text)
+
+
+class BrokerConfig:
+    """The broker's settings: `config["log.dir"]`. Static values from the file and the command line, dynamic on top.
+
+    Raises ConfigError for values that cannot be served; `unknown` lists the keys that mean nothing here.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.static: dict[str, Any] = {}
+        self.dynamic: dict[str, Any] = {}
+        self.unknown: list[str] = []
+        for name, text in properties.items():
+            if name in _UNSERVED and text.strip().lower() not in ("", "false"):
+                raise ConfigError(_UNSERVED[name])
+            if name not in BROKER:
+                self.unknown.append(name)
+            else:
+                self.static[name] = BROKER[name].parse(text)
+        self.listeners = [parse_listener(text, "listeners") for text in self["listeners"]]
+        self._check_listeners()
+        advertised = self["advertised.listeners"]
+        self.advertised = None if advertised is None else [parse_listener(t, "advertised.listeners") for t in advertised]
+        self._check_advertised()
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.dynamic:
+            return self.dynamic[name]
+        return self.static.get(name, BROKER[name].default)
+
+    def set_dynamic(self, properties: Mapping[str, str]) -> None:
+        """Replace the dynamic settings. Values were checked when they were set."""
+        self.dynamic = {name: BROKER[name].parse(text) for name, text in properties.items() if name in BROKER}
+
+    @property
+    def node_id(self) -> int:
+        old: int = self["broker.id"]
+        node: int = self["node.id"]
+        return old if old >= 0 and "node.id" not in self.static else node
+
+    @property
+    def data_dir(self) -> Path:
+        several = self["log.dirs"]
+        if several and len(several) > 1:
+            raise ConfigError("log.dirs names several directories; one data directory is supported")
+        return Path(several[0] if several else self["log.dir"])
+
+    def _check_listeners(self) -> None:
+        if not self.listeners:
+            raise ConfigError("listeners is empty: name at least one, as PLAINTEXT://127.0.0.1:9092")
+        protocols = dict(pair.upper().split(":", 1) for pair in self["listener.security.protocol.map"] if ":" in pair)
+        names = [listener.name for listener in self.listeners]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"listeners names {name} twice; give each listener a name of its own")
+            protocol = protocols.get(name, name if name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT") else None)
+            if protocol is None:
+                raise ConfigError(f"Listener {name} has no entry in listener.security.protocol.map")
+            if protocol != "PLAINTEXT":
+                raise ConfigError(f"Listener {name}: security protocol {protocol} is not supported yet; use PLAINTEXT")
+
+    def _check_advertised(self) -> None:
+        names = {listener.name for listener in self.listeners}
+        for listener in self.advertised or ():
+            if listener.name not in names:
+                raise ConfigError(f"advertised.listeners names {listener.name}, which listeners does not have")
+            if listener.host in ("", "0.0.0.0", "::"):
+                raise ConfigError(f"advertised.listeners cannot name {listener.host or 'an empty host'}: give a host "
+                                  "that clients can reach")  # fmt: skip
+
+    def advertised_for(self, name: str, bound: Listener) -> Listener:
+        """Where clients of a listener are sent: the advertised address, else where it is bound."""
+        for listener in self.advertised or ():
+            if listener.name == name:
+                return listener if listener.port else Listener(name, listener.host, bound.port)
+        host = socket.gethostname() if bound.host in ("", "0.0.0.0", "::") else bound.host
+        return Listener(name, host, bound.port)
+
+    def group_config(self) -> GroupConfig:
+        """What the group coordinator needs."""
+        return GroupConfig(
+            group_min_session_timeout_ms=self["group.min.session.timeout.ms"],
+            group_max_session_timeout_ms=self["group.max.session.timeout.ms"],
+            group_initial_rebalance_delay_ms=self["group.initial.rebalance.delay.ms"],
+            group_max_size=self["group.max.size"],
+            offset_metadata_max_bytes=self["offset.metadata.max.bytes"],
+            offsets_topic_num_partitions=self["offsets.topic.num.partitions"],
+            offsets_retention_minutes=self["offsets.retention.minutes"],
+            offsets_retention_check_interval_ms=self["offsets.retention.check.interval.ms"],
+        )
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    def topic_default(self, name: str) -> tuple[Any, int]:
+        """(value, source) of a topic key for topics that do not set it."""
+        key = TOPIC[name]
+        if key.synonym:
+            for source, values in ((SOURCE_DYNAMIC_DEFAULT, self.dynamic), (SOURCE_STATIC, self.static)):
+                value = values.get(key.synonym)
+                if value is not None:
+                    return value, source
+            coarse = self._coarse(key.synonym)
+            if coarse is not None:
+                return coarse, SOURCE_STATIC
+        return key.default, SOURCE_DEFAULT
+
+    def _coarse(self, synonym: str) -> int | None:
+        """The same limit in a coarser unit, if the operator set it."""
+        for name, scale in {"log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
+                            "log.roll.ms": (("log.roll.hours", 3_600_000),)}.get(synonym, ()):  # fmt: skip
+            value = self.static.get(name)
+            if value is not None:
+                return int(value) if value < 0 else int(value) * scale
+        return None
+
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """The storage settings of a topic."""
+
+        def value(name: str) -> Any:
+            return TOPIC[name].parse(overrides[name]) if name in overrides else self.topic_default(name)[0]
+
+        return LogConfig(
+            segment_bytes=value("segment.bytes"),
+            segment_ms=value("segment.ms"),
+            segment_index_bytes=value("segment.index.bytes"),
+            index_interval_bytes=value("index.interval.bytes"),
+            max_message_bytes=value("max.message.bytes"),
+            message_timestamp_type=value("message.timestamp.type"),
+            message_timestamp_before_max_ms=value("message.timestamp.before.max.ms"),
+            message_timestamp_after_max_ms=value("message.timestamp.after.max.ms"),
+            compression_type=value("compression.type"),
+            cleanup_policy=",".join(value("cleanup.policy")),
+            retention_ms=value("retention.ms"),
+            retention_bytes=value("retention.bytes"),
+            flush_messages=value("flush.messages"),
+            flush_ms=value("flush.ms"),
+            producer_id_expiration_ms=self["producer.id.expiration.ms"],
+        )
+
+
+def check_topic_configs(values: Mapping[str, str | None]) -> None:
+    """Raises ConfigError for an unknown topic key or a bad value."""
+    for name, text in values.items():
+        if name not in TOPIC:
+            raise ConfigError(f"Unknown topic config name: {name}")
+        if text is None:
+            raise ConfigError(f"Null value not supported for topic configs: {name}")
+        TOPIC[name].parse(text)

@@ -1,0 +1,182 @@
+"""Reading and changing the configuration of topics and of the broker (DescribeConfigs and the two AlterConfigs)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from broker.config import (
+    BROKER,
+    SOURCE_DEFAULT,
+    SOURCE_DYNAMIC_BROKER,
+    SOURCE_DYNAMIC_DEFAULT,
+    SOURCE_STATIC,
+    SOURCE_TOPIC,
+    TOPIC,
+    BrokerConfig,
+    ConfigError,
+    Key,
+    check_topic_configs,
+)
+from broker.metadata import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP, RESOURCE_TOPIC
+from wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.node import Node
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+@dataclass
+class Entry:
+    """One key as DescribeConfigs shows it; `synonyms` are (name, value, source), the one in force first."""
+
+    key: Key
+    name: str
+    value: str | None
+    source: int
+    read_only: bool = False
+    synonyms: list[tuple[str, str | None, int]] = field(default_factory=list)
+
+
+def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Entry]:
+    """Every topic key with the value in force for a topic that sets `overrides`."""
+    entries = []
+    for name, key in sorted(TOPIC.items()):
+        synonyms: list[tuple[str, str | None, int]] = []
+        if name in overrides:
+            synonyms.append((name, overrides[name], SOURCE_TOPIC))
+        if key.synonym:
+            for source, values in ((SOURCE_DYNAMIC_DEFAULT, config.dynamic), (SOURCE_STATIC, config.static)):
+                if values.get(key.synonym) is not None:
+                    synonyms.append((key.synonym, key.show(values[key.synonym]), source))
+            synonyms.append((key.synonym, key.show(key.default), SOURCE_DEFAULT))
+        if name in overrides:
+            value, source = key.show(key.parse(overrides[name])), SOURCE_TOPIC
+        else:
+            default, source = config.topic_default(name)
+            value = key.show(default)
+        entries.append(Entry(key, name, value, source, synonyms=synonyms))
+    return entries
+
+
+def broker_entries(config: BrokerConfig, per_broker: Mapping[str, str], cluster: Mapping[str, str]) -> list[Entry]:
+    """Every broker key with the value in force."""
+    entries = []
+    for name, key in sorted(BROKER.items()):
+        synonyms: list[tuple[str, str | None, int]] = []
+        if name in per_broker:
+            synonyms.append((name, per_broker[name], SOURCE_DYNAMIC_BROKER))
+        if name in cluster:
+            synonyms.append((name, cluster[name], SOURCE_DYNAMIC_DEFAULT))
+        if name in config.static:
+            synonyms.append((name, key.show(config.static[name]), SOURCE_STATIC))
+        synonyms.append((name, key.show(key.default), SOURCE_DEFAULT))
+        _, value, source = synonyms[0]
+        entries.append(Entry(key, name, value, source, not key.dynamic, synonyms))
+    return entries
+
+
+def describe(node: Node, kind: int, name: str) -> list[Entry]:
+    """The entries of a resource. Raises KafkaError for one that is not there."""
+    if kind == RESOURCE_TOPIC:
+        if not node.topics.is_valid_name(name):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is illegal")
+        return topic_entries(node.config, node.topics.find(name).configs)
+    if kind == RESOURCE_BROKER:
+        _check_broker(node, name)
+        configs = node.metadata.broker_configs
+        if name == "":
+            cluster = configs.get("", {})
+            return [
+                Entry(BROKER[n], n, value, SOURCE_DYNAMIC_DEFAULT, synonyms=[(n, value, SOURCE_DYNAMIC_DEFAULT)])
+                for n, value in sorted(cluster.items())
+            ]
+        return broker_entries(node.config, configs.get(name, {}), configs.get("", {}))
+    if kind in (RESOURCE_BROKER_LOGGER, RESOURCE_GROUP):
+        return []
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
+
+
+def _check_broker(node: Node, name: str) -> None:
+    if name not in ("", str(node.node_id)):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node.node_id} or empty string, but got {name}"
+        )
+
+
+async def alter(
+    node: Node, kind: int, name: str, changes: list[tuple[str, int, str | None]], *, whole: bool, validate_only: bool
+) -> None:
+    """Change a resource's keys: (key, operation, value). `whole` drops the keys that are not named.
+
+    Raises KafkaError; then nothing has changed.
+    """
+    if kind == RESOURCE_TOPIC:
+        current = dict(node.topics.find(name).configs)
+        keys: Mapping[str, Key] = TOPIC
+    elif kind == RESOURCE_BROKER:
+        _check_broker(node, name)
+        current = dict(node.metadata.broker_configs.get(name, {}))
+        keys = BROKER
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
+    if len({key for key, _, _ in changes}) != len(changes):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    target = {} if whole else dict(current)
+    for key, operation, value in changes:
+        _change(node, kind, keys, target, key, operation, value)
+    try:
+        if kind == RESOURCE_TOPIC:
+            check_topic_configs(target)
+        else:
+            for key, value in target.items():
+                BROKER[key].parse(value)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    if validate_only:
+        return
+    record = node.metadata.config_record
+    records = [record(kind, name, key, value) for key, value in target.items() if current.get(key) != value]
+    records += [record(kind, name, key, None) for key in current if key not in target]
+    if records:
+        await node.topics.commit(list(records))
+        node.configs_changed()
+
+
+def _change(
+    node: Node, kind: int, keys: Mapping[str, Key], target: dict[str, str], name: str, operation: int, value: str | None
+) -> None:
+    if name not in keys:
+        kind_name = "topic" if kind == RESOURCE_TOPIC else "broker"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind_name} config name: {name}")
+    key = keys[name]
+    if kind == RESOURCE_BROKER and not key.dynamic:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; set it in the config file"
+        )
+    if operation == DELETE:
+        target.pop(name, None)
+        return
+    if value is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for {name}")
+    if operation == SET:
+        target[name] = value
+        return
+    if operation not in (APPEND, SUBTRACT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown config operation {operation}")
+    if key.type != "list":
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {'append to' if operation == APPEND else 'subtract from'} "
+                         f"config {name} because it is not a list")  # fmt: skip
+    shown = target.get(name)
+    if shown is None:
+        default: Any = node.config.topic_default(name)[0] if kind == RESOURCE_TOPIC else node.config[name]
+        shown = key.show(default) or ""
+    items = [item for item in shown.split(",") if item]
+    given = [item.strip() for item in value.split(",")]
+    if operation == APPEND:
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    target[name] = ",".join(items)

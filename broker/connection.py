@@ -1,0 +1,354 @@
+"""One client connection: frames in, handlers in request order, responses out in request order.
+
+Reading and the ordinary answer happen in one task without a hand-over: what a recv brought is parsed in place, handled
+and answered with one `sendmsg` or `sendfile`. Answers that have to wait (fsync, long poll, a rebalance) go to the
+connection's writer task, which keeps the order. A client that does not read its answers is not read from any more once
+its backlog is full, and costs nothing but that backlog.
+
+The receive buffer is shared by all connections of the event loop, as nothing is awaited while it is in use; only the
+unfinished frame at its end is kept, so an idle connection holds no buffer.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from broker.registry import Api, Context, find
+from wire.header import read_request_header, skip_header_tags
+from wire.schema import ProtocolError
+from wire.types import Message, SizedChunk
+
+if TYPE_CHECKING:
+    from broker.log import Log
+    from broker.node import Node
+
+RECEIVE_BYTES = 256 << 10
+# How far a connection may run ahead of its answers: requests that wait, and bytes that the client has not read.
+MAX_WAITING = 100
+MAX_BACKLOG_BYTES = 1 << 20
+# How often a connection that always has more to read may go on before the others have their turn.
+TURNS = 8
+# sendmsg takes at most this many pieces (IOV_MAX).
+MAX_PIECES = 1024
+
+_shared = bytearray(RECEIVE_BYTES)
+_shared_view = memoryview(_shared)
+
+
+class Disconnected(Exception):
+    """The client is gone or broke the protocol; `reason` is for the log, None where it just closed."""
+
+    def __init__(self, reason: str | None = None) -> None:
+        super().__init__(reason or "closed by the client")
+        self.reason = reason
+
+
+class Waiting:
+    """An answer that is not there yet."""
+
+    __slots__ = ("answer", "api", "correlation_id", "version")
+
+    def __init__(self, answer: Awaitable[Message], api: Api, version: int, correlation_id: int) -> None:
+        self.answer, self.api, self.version, self.correlation_id = answer, api, version, correlation_id
+
+
+def framed(chunks: list[SizedChunk]) -> list[SizedChunk]:
+    """The chunks of a response behind their total length."""
+    total = 0
+    for chunk in chunks:
+        total += len(chunk)
+    chunks[0] = total.to_bytes(4, "big") + chunks[0]  # type: ignore[operator]
+    return chunks
+
+
+class Connection:
+    """A client's connection. `host` is its address as groups report it, `listener` the name it came in by."""
+
+    def __init__(self, node: Node, sock: socket.socket, address: tuple[Any, ...], listener: str) -> None:
+        self.node, self.sock, self.listener = node, sock, listener
+        self.host: str = address[0]
+        self.port: int = address[1]
+        self.client_software: tuple[str, str] | None = None
+        self.last_active = trio.current_time()
+        self.closed = False
+        self.waiting: deque[Waiting | list[SizedChunk]] = deque()
+        self._wake = trio.Event()
+        self._drained = trio.Event()
+        self._writer_runs = False
+        self._cancel = trio.CancelScope()
+        self._log: Log = node.log
+        self._partial = bytearray()  # the beginning of a frame, if it fits the shared buffer
+        self._frame: memoryview | None = None  # a larger frame, received into a buffer of its own
+        self._filled = 0
+        self._granted = 0
+
+    async def run(self) -> None:
+        """Serve the client until it leaves, breaks the protocol, or the broker stops. Raises nothing of its own."""
+        reason: str | None = None
+        try:
+            with self._cancel:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    try:
+                        await self._read()
+                    except Disconnected as left:
+                        reason = left.reason
+                    nursery.cancel_scope.cancel()
+        except* (OSError, ProtocolError) as group:
+            reason = str(group.exceptions[0])
+        except* Exception as group:
+            self._log.exception("connection.failed", group, client=f"{self.host}:{self.port}")
+        finally:
+            self.closed = True
+            self.node.request_bytes.release(self._granted)
+            self.sock.close()
+            for item in self.waiting:
+                if isinstance(item, Waiting) and hasattr(item.answer, "close"):
+                    item.answer.close()  # a coroutine that never got its turn
+            self.waiting.clear()
+            if reason:
+                self._log.info("connection.closed", client=f"{self.host}:{self.port}", reason=reason)
+
+    def close(self) -> None:
+        """End the connection from outside."""
+        self._cancel.cancel()
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        sock = self.sock
+        wait_readable = trio.lowlevel.wait_readable
+        turns = 0
+        while True:
+            turns += 1
+            if self._frame is not None:
+                target: Any = self._frame[self._filled :]
+            else:
+                size = len(self._partial)
+                if size:
+                    _shared[:size] = self._partial
+                target = _shared_view[size:]
+            try:
+                got = sock.recv_into(target)
+            except (BlockingIOError, InterruptedError):
+                await wait_readable(sock)
+                turns = 0
+                continue
+            except OSError as error:
+                raise Disconnected(error.strerror) from None
+            if got == 0:
+                unfinished = self._frame is not None or self._partial
+                raise Disconnected("closed by the client inside a request" if unfinished else None)
+            self.last_active = trio.current_time()
+            out: list[SizedChunk] = []
+            if self._frame is not None:
+                self._filled += got
+                if self._filled < len(self._frame):
+                    continue
+                frame, self._frame = self._frame, None
+                self._dispatch(frame, out)
+                self.node.request_bytes.release(self._granted)
+                self._granted = 0
+            else:
+                await self._split(len(self._partial) + got, out)
+            if out:
+                self._send_now(out)
+            if len(self.waiting) > MAX_WAITING or self._backlog() > MAX_BACKLOG_BYTES:
+                self._drained = trio.Event()
+                await self._drained.wait()
+                turns = 0
+            elif turns == TURNS:
+                await trio.lowlevel.checkpoint()
+                turns = 0
+
+    async def _split(self, size: int, out: list[SizedChunk]) -> None:
+        """Handle the whole frames in the shared buffer and keep what is left for the next turn."""
+        limit = self.node.config["socket.request.max.bytes"]
+        pos = 0
+        while size - pos >= 4:
+            length = int.from_bytes(_shared[pos : pos + 4], "big", signed=True)
+            if length < 0 or length > limit:
+                raise Disconnected(f"request of {length} bytes (socket.request.max.bytes is {limit})")
+            end = pos + 4 + length
+            if end > size:
+                break
+            # Small frames are copied: what is decoded from them may outlive this turn.
+            self._dispatch(bytes(_shared_view[pos + 4 : end]) if length < 65536 else _shared_view[pos + 4 : end], out)
+            pos = end
+        rest = size - pos
+        if rest >= 4 and length + 4 > RECEIVE_BYTES:
+            beginning = bytes(_shared_view[pos + 4 : size])
+            self._partial = bytearray()
+            if out:  # nothing may wait behind the grant
+                self._send_now(out)
+                out.clear()
+            await self.node.request_bytes.acquire(length)
+            self._granted = length
+            self._frame = memoryview(bytearray(length))
+            self._frame[: len(beginning)] = beginning
+            self._filled = len(beginning)
+        else:
+            self._partial = _shared[pos:size]
+
+    # --- handling -----------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, frame: bytes | memoryview, out: list[SizedChunk]) -> None:
+        """Handle one request. A ready answer joins `out` if nothing waits before it, else it queues."""
+        key, version, correlation_id, client_id, pos = read_request_header(frame)
+        if key == 18 and version > 4:  # KIP-511: answer in version 0, so that the client can step down
+            from broker.apis.api_versions import unsupported
+
+            answer: Any = unsupported()
+            self._finish(_api_versions(), 0, correlation_id, answer, out)
+            return
+        found = find(key, version)
+        if version >= found.flexible_from:
+            pos = skip_header_tags(frame, pos)
+        request, _ = found.request_codec(version).decode(frame, pos)
+        answer = found.handle(Context(self.node, self, version, client_id), request)
+        if answer is None:
+            return
+        if isinstance(answer, Message):
+            self._finish(found, version, correlation_id, answer, out)
+        else:
+            self._enqueue(Waiting(answer, found, version, correlation_id), out)
+
+    def _finish(self, api: Api, version: int, correlation_id: int, answer: Message, out: list[SizedChunk]) -> None:
+        chunks = framed(api.encode(answer, version, correlation_id))
+        if self.waiting:
+            self._enqueue(chunks, out)
+        else:
+            out += chunks
+
+    def _enqueue(self, item: Waiting | list[SizedChunk], out: list[SizedChunk]) -> None:
+        if out:  # answers that were ready before this one
+            self.waiting.append(out[:])
+            out.clear()
+        self.waiting.append(item)
+        self._wake_writer()
+
+    def _wake_writer(self) -> None:
+        if self._writer_runs:
+            self._wake.set()
+        else:
+            self._writer_runs = True
+            self._nursery.start_soon(self._write)
+
+    def _backlog(self) -> int:
+        """Bytes of answers that are ready but not sent."""
+        return sum(len(chunk) for item in self.waiting if isinstance(item, list) for chunk in item)
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def _send_now(self, out: list[SizedChunk]) -> None:
+        """Send ready answers without waiting; what the socket does not take is left to the writer."""
+        if self.waiting:
+            self.waiting.append(out[:])
+            self._wake_writer()
+            return
+        left = send_some(self.sock, out)
+        if left:
+            self.waiting.append(left)
+            self._wake_writer()
+
+    async def _write(self) -> None:
+        """The writer task: answers in order, one at a time, each when it is there."""
+        waiting = self.waiting
+        while True:
+            while waiting:
+                item = waiting[0]
+                if isinstance(item, Waiting):
+                    message = await item.answer
+                    chunks = framed(item.api.encode(message, item.version, item.correlation_id))
+                else:
+                    chunks = item
+                while chunks:
+                    chunks = send_some(self.sock, chunks)
+                    if chunks:
+                        waiting[0] = chunks
+                        await trio.lowlevel.wait_writable(self.sock)
+                        self.last_active = trio.current_time()
+                waiting.popleft()
+                if not self._drained.is_set() and len(waiting) <= MAX_WAITING // 2:
+                    self._drained.set()
+            self._drained.set()
+            self._wake = trio.Event()
+            await self._wake.wait()
+
+
+def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]:
+    """Send what the socket takes without waiting; give back what is left. File slices go from file to socket."""
+    i, count = 0, len(chunks)
+    while i < count:
+        chunk = chunks[i]
+        if not isinstance(chunk, (bytes, bytearray, memoryview)):
+            try:
+                sent = os.sendfile(sock.fileno(), chunk.fileno(), chunk.position, len(chunk))  # type: ignore[attr-defined]
+            except (BlockingIOError, InterruptedError):
+                return chunks[i:]
+            if sent == 0:
+                raise Disconnected("a log file ended before its index says")
+            if sent < len(chunk):
+                return [chunk.after(sent), *chunks[i + 1 :]]  # type: ignore[attr-defined]
+            i += 1
+            continue
+        j, size = i, 0
+        while j < count and j - i < MAX_PIECES and isinstance(chunks[j], (bytes, bytearray, memoryview)):
+            size += len(chunks[j])
+            j += 1
+        flags = socket.MSG_MORE if j < count else 0
+        try:
+            sent = sock.sendmsg(chunks[i:j], (), flags)  # type: ignore[arg-type]
+        except (BlockingIOError, InterruptedError):
+            return chunks[i:]
+        if sent < size:
+            while sent >= len(chunks[i]):
+                sent -= len(chunks[i])
+                i += 1
+            return [memoryview(chunks[i])[sent:], *chunks[i + 1 :]]  # type: ignore[arg-type]
+        i = j
+    return []
+
+
+def _api_versions() -> Api:
+    return find(18, 0)
+
+
+class ByteBudget:
+    """Bytes that all connections together may hold in unfinished large requests; who asks for more waits its turn."""
+
+    def __init__(self, total: int) -> None:
+        self.free = self.total = total
+        self._queue: deque[tuple[int, trio.Event]] = deque()
+
+    async def acquire(self, size: int) -> None:
+        """Wait until `size` bytes are free. A request larger than the whole budget gets the whole budget."""
+        size = min(size, self.total)
+        if size <= self.free and not self._queue:
+            self.free -= size
+            return
+        event = trio.Event()
+        entry = (size, event)
+        self._queue.append(entry)
+        try:
+            await event.wait()
+        except trio.Cancelled:
+            if event.is_set():
+                self.release(size)
+            else:
+                self._queue.remove(entry)
+            raise
+
+    def release(self, size: int) -> None:
+        """Give bytes back, as many as were acquired."""
+        self.free = min(self.total, self.free + min(size, self.total))
+        while self._queue and self._queue[0][0] <= self.free:
+            taken, event = self._queue.popleft()
+            self.free -= taken
+            event.set()

@@ -1,0 +1,124 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers a client's partitions, requests carry only changes, and
+answers only partitions that have something new.
+
+The order of a session's partitions is the order in which they are served: one that gave data goes to the back, so a
+small `max_bytes` starves nobody.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from typing import NamedTuple
+
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.fetch import FetchPartition, FetchRequest
+
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+EVICTION_SECONDS = 120.0
+
+
+class Asked(NamedTuple):
+    """A partition as a request names it: by name up to version 12, by topic id after that."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+class Cached:
+    """A session's partition: what is asked, and what the client was told last."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "wanted")
+
+    def __init__(self, wanted: FetchPartition) -> None:
+        self.wanted = wanted
+        self.high_watermark = self.log_start_offset = -1
+
+
+class Session:
+    """One client's session. `epoch` is that of the next request."""
+
+    __slots__ = ("epoch", "id", "last_used", "partitions")
+
+    def __init__(self, session_id: int, now: float) -> None:
+        self.id, self.epoch, self.last_used = session_id, 1, now
+        self.partitions: OrderedDict[Asked, Cached] = OrderedDict()
+
+
+def next_epoch(epoch: int) -> int:
+    """Epochs wrap to 1, as 0 opens a session."""
+    return 1 if epoch == 2**31 - 1 else epoch + 1
+
+
+class Plan(NamedTuple):
+    """What a request comes to: the partitions to read in order, and the session to answer in, if any.
+
+    `incremental` answers leave out what has not changed.
+    """
+
+    partitions: list[tuple[Asked, FetchPartition]]
+    session: Session | None
+    incremental: bool
+
+
+def asked_for(request: FetchRequest) -> list[tuple[Asked, FetchPartition]]:
+    """The partitions that a request names."""
+    return [(Asked(t.topic, t.topic_id, p.partition), p) for t in request.topics for p in t.partitions]
+
+
+class FetchSessions:
+    """All sessions of a broker, at most `slots`; the one idle for longest makes room, if it is idle for long enough."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, now: float) -> Plan:
+        """Apply a request to its session. Raises KafkaError for an unknown session or an epoch out of turn."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id:
+                self._sessions.pop(request.session_id, None)
+            asked = asked_for(request)
+            session = self._open(asked, now) if request.session_epoch == INITIAL_EPOCH else None
+            return Plan(asked, session, False)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
+        if session.epoch != request.session_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"session epoch is {session.epoch}, not {request.session_epoch}"
+            )
+        session.epoch = next_epoch(session.epoch)
+        session.last_used = now
+        self._sessions.move_to_end(session.id)
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                session.partitions.pop(Asked(topic.topic, topic.topic_id, index), None)
+        for key, wanted in asked_for(request):
+            known = session.partitions.get(key)
+            if known is None:
+                session.partitions[key] = Cached(wanted)
+            else:
+                known.wanted = wanted
+        return Plan([(key, cached.wanted) for key, cached in session.partitions.items()], session, True)
+
+    def _open(self, asked: list[tuple[Asked, FetchPartition]], now: float) -> Session | None:
+        """A new session, or None where there is no room or nothing to keep."""
+        if not asked or self.slots == 0:
+            return None
+        if len(self._sessions) >= self.slots:
+            oldest = next(iter(self._sessions.values()))
+            if now - oldest.last_used < EVICTION_SECONDS:
+                return None
+            del self._sessions[oldest.id]
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = random.randrange(1, 2**31)
+        session = self._sessions[session_id] = Session(session_id, now)
+        for key, wanted in asked:
+            session.partitions[key] = Cached(wanted)
+        return session

@@ -1,0 +1,99 @@
+"""`barnabas serve`: settings from file and command line, signals, and the one line that says it is ready."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import trio
+
+from broker.config import BrokerConfig, ConfigError, read_properties
+from broker.log import Log
+from storage.errors import DataDirError
+
+
+def load_config(
+    file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str]
+) -> BrokerConfig:
+    """Settings from a properties file, on top of which go the command line's. Raises ConfigError."""
+    properties = read_properties(Path(file)) if file else {}
+    for pair in overrides:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--override {pair}: expected key=value")
+        properties[key.strip()] = value
+    if data_dir:
+        properties.pop("log.dirs", None)
+        properties["log.dir"] = data_dir
+    if listen:
+        properties["listeners"] = ",".join(f"PLAINTEXT{i or ''}://{address}" for i, address in enumerate(listen))
+        if len(listen) > 1:
+            names = ",".join(f"PLAINTEXT{i or ''}:PLAINTEXT" for i in range(len(listen)))
+            properties["listener.security.protocol.map"] = names
+    return BrokerConfig(properties)
+
+
+def serve(
+    file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], *, log_level: str = "info"
+) -> int:
+    """Run a broker until SIGTERM or SIGINT. Gives the exit status; errors of the operator's making are one line."""
+    began = time.perf_counter()
+    log = Log(level=log_level)
+    try:
+        config = load_config(file, data_dir, listen, overrides)
+        for key in config.unknown:
+            log.warning("config.unknown", key=key, effect="ignored")
+        trio.run(_serve, config, log, began)
+    except* (ConfigError, DataDirError) as group:
+        for error in _leaves(group):
+            print(f"barnabas: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+async def _serve(config: BrokerConfig, log: Log, began: float) -> None:
+    from broker.node import Node
+
+    node = Node(config, log)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_stop_on_signal, node, nursery.cancel_scope)
+        await nursery.start(node.run)
+        # What start-up made stays; collections need not look at it again.
+        gc.collect()
+        gc.freeze()
+        addresses = ", ".join(f"{b.host or '*'}:{b.port}" for b in node.bound)
+        print(
+            f"barnabas is ready on {addresses}, data in {config.data_dir}, started in "
+            f"{time.perf_counter() - began:.2f} s",
+            flush=True,
+        )
+        if sys.stdout.isatty():
+            address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
+            print(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
+        await node.stopped.wait()
+        nursery.cancel_scope.cancel()
+    log.info("stopped")
+
+
+async def _stop_on_signal(node: object, scope: trio.CancelScope) -> None:
+    from broker.node import Node
+
+    assert isinstance(node, Node)
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if node.stopping:
+                scope.cancel()
+                return
+            node.log.info("stopping", signal=signal.Signals(number).name)
+            node.stop()

@@ -1,0 +1,182 @@
+"""The cluster's metadata: topics, partitions, configuration and producer id blocks, kept in `__cluster_metadata`.
+
+The log is the truth (records of KIP-631, framed as Kafka frames them); this class is its image in memory. A change is
+one batch, appended and fsynced before the image changes and before anybody is answered, so a crash leaves it done or
+not done. Directories follow the log: what the log has and the disk lacks is created at the next start, what the log
+removed is deleted then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from storage.vnode import Vnode
+from wire.batch import Record, build_batch, iter_batches, iter_records
+from wire.codegen import codec, uvarint
+from wire.records.cluster_metadata import (
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from wire.schema import ProtocolError
+from wire.types import Message
+
+METADATA_TOPIC = "__cluster_metadata"
+RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP = 2, 4, 8, 32
+PRODUCER_ID_BLOCK = 1000
+FRAME_VERSION = 1
+
+_CLASSES: dict[int, type[Message]] = {
+    cls.__wire__.key: cls
+    for cls in (TopicRecord, PartitionRecord, ConfigRecord, RemoveTopicRecord, ProducerIdsRecord)
+}
+
+
+def frame(record: Message, version: int = 0) -> bytes:
+    """A metadata record's value: frame version, record type, record version, body (KIP-631)."""
+    head = uvarint(FRAME_VERSION) + uvarint(record.__wire__.key) + uvarint(version)
+    return head + codec(type(record), version).build(record)
+
+
+def unframe(value: bytes | memoryview) -> Message | None:
+    """The record of a value; None for record types that are not used here. Raises ProtocolError if it is damaged."""
+    data = bytes(value)
+    pos, head = 0, []
+    for _ in range(3):
+        number = shift = 0
+        while True:
+            if pos >= len(data) or shift > 28:
+                raise ProtocolError("metadata record shorter than its frame")
+            byte = data[pos]
+            pos += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        head.append(number)
+    if head[0] != FRAME_VERSION:
+        raise ProtocolError(f"metadata frame version {head[0]}")
+    cls = _CLASSES.get(head[1])
+    return None if cls is None else codec(cls, head[2]).decode(data, pos)[0]
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic and its settings; `partitions` maps index to leader epoch."""
+
+    name: str
+    topic_id: bytes
+    partitions: dict[int, int] = field(default_factory=dict)
+    configs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def internal(self) -> bool:
+        return self.name in ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+class Metadata:
+    """The image. Changes go through `append`, which takes the records that the log then has."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.topics: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self.removed_ids: set[bytes] = set()
+        self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
+        self.next_producer_id = 0
+        self.epoch = 0  # grows with every change: who caches an answer compares it
+        self._vnode: Vnode | None = None
+
+    def load(self, vnode: Vnode) -> None:
+        """Replay the log from its start."""
+        self._vnode = vnode
+        offset = vnode.log_start_offset
+        while offset < vnode.log_end_offset:
+            data = vnode.read(offset, 1 << 20, max_offset=vnode.log_end_offset).slice
+            if data is None:
+                break
+            for header, batch in iter_batches(data.read()):
+                if not header.is_control:
+                    for record in iter_records(batch):
+                        change = unframe(record.value) if record.value is not None else None
+                        if change is not None:
+                            self.apply(change)
+                offset = header.last_offset + 1
+
+    def append(self, records: Sequence[Message]) -> int:
+        """Write a change as one batch and apply it; gives the offset that must be durable before it is told to anyone.
+
+        Raises KafkaError if the log cannot be written; then nothing has changed.
+        """
+        assert self._vnode is not None, "the metadata log is not loaded"
+        now = time.time_ns() // 1_000_000
+        batch = build_batch([Record(None, frame(record), now) for record in records])
+        result = self._vnode.append(batch, now_ms=now, origin=Vnode.COORDINATOR, leader_epoch=0)
+        for record in records:
+            self.apply(record)
+        return result.last_offset + 1
+
+    def apply(self, record: Message) -> None:
+        """Change the image by one record."""
+        self.epoch += 1
+        if isinstance(record, TopicRecord):
+            topic = Topic(record.name, record.topic_id)
+            self.topics[record.name] = self.by_id[record.topic_id] = topic
+        elif isinstance(record, PartitionRecord):
+            self.by_id[record.topic_id].partitions[record.partition_id] = record.leader_epoch
+        elif isinstance(record, RemoveTopicRecord):
+            gone = self.by_id.pop(record.topic_id, None)
+            self.removed_ids.add(record.topic_id)
+            if gone is not None and self.topics.get(gone.name) is gone:
+                del self.topics[gone.name]
+        elif isinstance(record, ProducerIdsRecord):
+            self.next_producer_id = record.next_producer_id
+        elif isinstance(record, ConfigRecord):
+            self._apply_config(record)
+
+    def _apply_config(self, record: ConfigRecord) -> None:
+        if record.resource_type == RESOURCE_TOPIC:
+            topic = self.topics.get(record.resource_name)
+            if topic is None:
+                return
+            configs = topic.configs
+        elif record.resource_type == RESOURCE_BROKER:
+            configs = self.broker_configs.setdefault(record.resource_name, {})
+        else:
+            return
+        if record.value is None:
+            configs.pop(record.name, None)
+        else:
+            configs[record.name] = record.value
+
+    def topic_records(self, name: str, topic_id: bytes, count: int, configs: dict[str, str]) -> list[Message]:
+        """The change that creates a topic."""
+        return [
+            TopicRecord(name=name, topic_id=topic_id),
+            *self.partition_records(topic_id, range(count)),
+            *(self.config_record(RESOURCE_TOPIC, name, key, value) for key, value in configs.items()),
+        ]
+
+    def partition_records(self, topic_id: bytes, indexes: range) -> Iterator[Message]:
+        """The change that adds partitions; this node has the only replica and leads."""
+        for index in indexes:
+            yield PartitionRecord(
+                partition_id=index, topic_id=topic_id, replicas=[self.node_id], isr=[self.node_id],
+                leader=self.node_id, leader_epoch=0, partition_epoch=0,
+            )  # fmt: skip
+
+    @staticmethod
+    def config_record(kind: int, resource: str, name: str, value: str | None) -> ConfigRecord:
+        """The change of one configuration key; None removes it."""
+        return ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
+
+    def producer_id_block(self) -> tuple[int, int, list[Any]]:
+        """(first id, number of ids, the change that reserves them)."""
+        first = self.next_producer_id
+        following = first + PRODUCER_ID_BLOCK
+        return first, PRODUCER_ID_BLOCK, [ProducerIdsRecord(broker_id=self.node_id, broker_epoch=0, next_producer_id=following)]

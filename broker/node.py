@@ -1,0 +1,273 @@
+"""A broker process: the data directory, the metadata, the coordinators and the listeners, from start to clean stop.
+
+    start:  lock and load the data directory -> replay the metadata log -> make directories match -> listen
+    serve:  one task per connection; timers, flusher and retention beside them
+    stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdown mark
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections import Counter
+from typing import Any
+
+import trio
+
+import broker.apis  # noqa: F401  registers the handlers
+from broker.config import BrokerConfig, ConfigError, Listener
+from broker.connection import ByteBudget, Connection
+from broker.fetch_sessions import FetchSessions
+from broker.groups import Groups
+from broker.log import Log
+from broker.metadata import METADATA_TOPIC, Metadata
+from broker.producer_ids import ProducerIds
+from broker.topics import Topics, new_topic_id
+from storage.data_dir import DataDir
+from storage.flusher import Flusher
+from storage.vnode import Vnode
+
+LOOPBACK = ("127.0.0.1", "::1")
+
+
+class Node:
+    """One broker. `await run()` serves until it is cancelled; `stop()` ends it cleanly from inside."""
+
+    def __init__(self, config: BrokerConfig, log: Log | None = None) -> None:
+        self.config, self.log = config, log or Log()
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.metadata = Metadata(self.node_id)
+        self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
+        self.request_bytes = ByteBudget(config["queued.max.request.bytes"])
+        self.connections: set[Connection] = set()
+        self.topics_without_enough_replicas: set[str] = set()
+        self.bound: list[Listener] = []
+        self.stopped = trio.Event()
+        self._stop = trio.Event()
+        self._per_address: Counter[str] = Counter()
+
+    # --- what handlers use --------------------------------------------------------------------------------------------
+
+    @property
+    def vnodes(self) -> dict[tuple[str, int], Vnode]:
+        return self.data_dir.vnodes
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic id, None if there is no such topic."""
+        topic = self.metadata.by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def advertised(self, listener: str) -> tuple[str, int]:
+        """(host, port) that clients of a listener are told."""
+        bound = next(b for b in self.bound if b.name == listener)
+        told = self.config.advertised_for(listener, bound)
+        return told.host, told.port
+
+    def configs_changed(self) -> None:
+        """Put changed configuration of topics or of the broker into force."""
+        merged = dict(self.metadata.broker_configs.get("", {}))
+        merged.update(self.metadata.broker_configs.get(str(self.node_id), {}))
+        self.config.set_dynamic(merged)
+        self.topics.apply_configs()
+        default = self.config["min.insync.replicas"]
+        self.topics_without_enough_replicas = {
+            t.name for t in self.metadata.topics.values() if int(t.configs.get("min.insync.replicas", default)) > 1
+        }
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Begin a clean stop; `run` returns when it is done."""
+        self._stop.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve. Reports started once the first request can be answered.
+
+        Raises ConfigError (port in use, address not here) and storage's one-line errors (data directory in use, of
+        another cluster, not writable).
+        """
+        sockets = self._bind()
+        try:
+            self.data_dir = DataDir.open(
+                self.config.data_dir, node_id=self.node_id, cluster_id=self.config["cluster.id"]
+            )
+            self.cluster_id = self.data_dir.cluster_id
+            try:
+                async with trio.open_nursery() as nursery:
+                    await self._start(nursery)
+                    for name, sock in sockets:
+                        self._listen(name, sock)
+                        nursery.start_soon(self._accept, name, sock, nursery)
+                    task_status.started()
+                    await self._stop.wait()
+                    nursery.cancel_scope.cancel()
+            finally:
+                with trio.CancelScope(shield=True):
+                    for _, sock in sockets:
+                        sock.close()
+                    await self.data_dir.close()
+        finally:
+            for _, sock in sockets:
+                sock.close()
+            self.stopped.set()
+
+    async def _start(self, nursery: trio.Nursery) -> None:
+        self.flusher = Flusher()
+        nursery.start_soon(self.flusher.run)
+        self.topics = Topics(self.config, self.metadata, self.data_dir, self.flusher, self.log)
+        await self.data_dir.load(log=self.log)
+        if (METADATA_TOPIC, 0) not in self.vnodes:
+            await self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), self.config.log_config({}))
+        self.metadata.load(self.vnodes[METADATA_TOPIC, 0])
+        self.configs_changed()
+        await self.topics.reconcile()
+        self.producer_ids = ProducerIds(self.topics)
+        self.groups = Groups(self)
+        self.topics.on_deleted.append(self.groups.topic_deleted)
+        await self.groups.start(nursery)
+        nursery.start_soon(self._retention)
+        nursery.start_soon(self._close_idle)
+
+    # --- listening ----------------------------------------------------------------------------------------------------
+
+    def _bind(self) -> list[tuple[str, socket.socket]]:
+        """Bind every listener, before anything on disk is touched. A loopback listener is bound on both families, as
+        `localhost` means ::1 first on some machines."""
+        bound: list[tuple[str, socket.socket]] = []
+        try:
+            for listener in self.config.listeners:
+                port = listener.port
+                for family, host in _addresses(listener):
+                    optional = bool(bound) and bound[-1][0] == listener.name
+                    sock = _bind_one(listener, family, host, port, optional=optional)
+                    if sock is None:
+                        continue
+                    self._tune_listener(sock)
+                    port = sock.getsockname()[1]
+                    bound.append((listener.name, sock))
+                self.bound.append(Listener(listener.name, listener.host, port))
+        except ConfigError:
+            for _, sock in bound:
+                sock.close()
+            raise
+        return bound
+
+    def _tune_listener(self, sock: socket.socket) -> None:
+        """Buffer sizes are inherited by the accepted sockets."""
+        for key, option in (("socket.send.buffer.bytes", socket.SO_SNDBUF),
+                            ("socket.receive.buffer.bytes", socket.SO_RCVBUF)):  # fmt: skip
+            if key in self.config.static and self.config[key] > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, self.config[key])
+
+    def _listen(self, name: str, sock: socket.socket) -> None:
+        try:
+            sock.listen(self.config["socket.listen.backlog.size"])
+        except OSError as error:  # bound at the same time by a process that was quicker to listen
+            raise ConfigError(f"Listener {name}: cannot listen on port {sock.getsockname()[1]}: {error.strerror}") from None
+
+    async def _accept(self, name: str, listening: socket.socket, nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                await trio.lowlevel.wait_readable(listening)
+                continue
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self.log.error("accept.failed", listener=name, error=error.strerror)
+                    await trio.sleep(0.1)  # no event tells when a descriptor is free again
+                continue
+            if (
+                len(self.connections) >= self.config["max.connections"]
+                or self._per_address[address[0]] >= self.config["max.connections.per.ip"]
+            ):
+                self.log.warning("connection.refused", client=address[0], connections=len(self.connections))
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            nursery.start_soon(self._serve, Connection(self, sock, address, name))
+
+    async def _serve(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self._per_address[connection.host] += 1
+        try:
+            await connection.run()
+        finally:
+            self.connections.discard(connection)
+            self._per_address[connection.host] -= 1
+            if not self._per_address[connection.host]:
+                del self._per_address[connection.host]
+
+    # --- chores -------------------------------------------------------------------------------------------------------
+
+    async def _close_idle(self) -> None:
+        """Close connections on which nothing has moved for connections.max.idle.ms."""
+        limit = self.config["connections.max.idle.ms"] / 1000
+        if limit < 0:
+            return
+        while True:
+            await trio.sleep(max(min(limit / 2, 30), 0.05))
+            oldest = trio.current_time() - limit
+            for connection in list(self.connections):
+                if connection.last_active < oldest:
+                    connection.close()
+
+    async def _retention(self) -> None:
+        """Drop segments that are past their topic's retention."""
+        while True:
+            await trio.sleep(self.config["log.retention.check.interval.ms"] / 1000)
+            now_ms = time.time_ns() // 1_000_000
+            for vnode in list(self.vnodes.values()):
+                if vnode.topic != METADATA_TOPIC:
+                    vnode.apply_retention(now_ms)
+                    await trio.lowlevel.checkpoint()
+
+
+def _addresses(listener: Listener) -> list[tuple[socket.AddressFamily, str]]:
+    """The (family, host) pairs to bind. Raises ConfigError for a host that is not known."""
+    if listener.host in ("", "::"):
+        return [(socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")]
+    if listener.host in (*LOOPBACK, "localhost"):
+        return [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
+    try:
+        found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigError(f"Listener {listener}: host {listener.host} is not known ({error})") from None
+    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+
+
+def _bind_one(
+    listener: Listener, family: socket.AddressFamily, host: str, port: int, *, optional: bool
+) -> socket.socket | None:
+    """A bound socket; None if the address family is missing and another address of the listener will do.
+
+    Raises ConfigError if the port is in use or the address is not one of this machine.
+    """
+    sock: Any = None
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setblocking(False)
+        sock.bind((host, port))
+    except OSError as error:
+        if sock is not None:
+            sock.close()
+        missing = error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+        if missing and (optional or family == socket.AF_INET6):
+            return None
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"Port {port} on {host} is in use: stop the process that holds it, or choose another with --listen"
+            ) from None
+        raise ConfigError(f"Cannot listen on {listener}: {error.strerror}") from None
+    return sock  # type: ignore[no-any-return]

@@ -1,0 +1,91 @@
+"""The APIs that are served: each handler registers its message and versions, ApiVersions is built from what registered.
+
+A handler is a plain function `handle(context, request)`. It gives back
+
+- a response: it is sent at once, in the order of the connection's requests;
+- an awaitable of one: what had to happen in request order has happened, the rest may take its time (an fsync, a long
+  poll). The connection goes on with later requests and sends the answers in order;
+- None: there is no answer (Produce with acks=0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from wire.codegen import Codec, codec
+from wire.schema import ProtocolError
+from wire.types import Message, SizedChunk, Versions
+
+if TYPE_CHECKING:
+    from broker.connection import Connection
+    from broker.node import Node
+
+Q = TypeVar("Q", bound=Message)
+Answer = Message | Awaitable[Message] | None
+
+
+class Context:
+    """What a handler knows besides the request."""
+
+    __slots__ = ("client_id", "connection", "node", "version")
+
+    def __init__(self, node: Node, connection: Connection, version: int, client_id: str | None) -> None:
+        self.node, self.connection, self.version, self.client_id = node, connection, version, client_id
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One served API. `advertised` differs from `versions` only where clients need to see versions that are refused."""
+
+    key: int
+    name: str
+    versions: Versions
+    advertised: Versions
+    flexible_from: int
+    request: type[Message]
+    response: type[Message]
+    handle: Callable[[Context, Any], Answer]
+
+    def request_codec(self, version: int) -> Codec[Any]:
+        return codec(self.request, version)
+
+    def encode(self, response: Message, version: int, correlation_id: int) -> list[SizedChunk]:
+        """Header and body of a response, without the length in front."""
+        chunks = codec(self.response, version).encode(response)
+        header = correlation_id.to_bytes(4, "big", signed=True)
+        chunks.insert(0, header + b"\0" if version >= self.flexible_from and self.key != 18 else header)
+        return chunks
+
+
+APIS: dict[int, Api] = {}
+
+
+def api(
+    request: type[Q], response: type[Message], *, versions: Versions | None = None, advertised: Versions | None = None
+) -> Callable[[Callable[[Context, Q], Answer]], Callable[[Context, Q], Answer]]:
+    """Register a handler for all of Kafka's versions of a message, or for those named."""
+
+    def register(handle: Callable[[Context, Q], Answer]) -> Callable[[Context, Q], Answer]:
+        spec = request.__wire__
+        served = versions or spec.versions
+        if spec.key in APIS:
+            raise ValueError(f"API key {spec.key} is registered twice")
+        name = request.__name__.removesuffix("Request")
+        APIS[spec.key] = Api(
+            spec.key, name, served, advertised or served, spec.flexible.first, request, response, handle
+        )
+        return handle
+
+    return register
+
+
+def find(key: int, version: int) -> Api:
+    """The API that serves a request. Raises ProtocolError where Kafka closes the connection: unknown key or version."""
+    found = APIS.get(key)
+    if found is None:
+        raise ProtocolError(f"unknown API key {key}")
+    if version not in found.versions:
+        raise ProtocolError(f"{found.name} has no version {version} here")
+    return found

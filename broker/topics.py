@@ -1,0 +1,210 @@
+"""Topics: create, delete, grow. First the metadata log, durably, then the directories, then the answer.
+
+A crash in between leaves the log ahead of the disk; `reconcile` at the next start finishes what the log says. A folder
+that the log has never heard of was copied in from elsewhere: its topic is taken over under the id that the folder has.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.config import BrokerConfig, ConfigError, check_topic_configs
+from broker.log import Log
+from broker.metadata import METADATA_TOPIC, Metadata, Topic
+from wire.errors import ErrorCode, KafkaError
+from wire.types import ZERO_UUID, Message
+
+if TYPE_CHECKING:
+    from storage.data_dir import DataDir
+    from storage.flusher import Flusher
+
+OFFSETS_TOPIC = "__consumer_offsets"
+MAX_NAME = 249
+MAX_PARTITIONS = 100_000
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def new_topic_id() -> bytes:
+    """A random id whose printed form does not begin with a dash, which command lines would take for an option."""
+    while True:
+        made = uuid.uuid4().bytes
+        if made[0] >> 2 != 62 and made not in (ZERO_UUID, ZERO_UUID[:-1] + b"\1"):
+            return made
+
+
+class Topics:
+    """All changes of topics go through here, one at a time."""
+
+    def __init__(
+        self, config: BrokerConfig, metadata: Metadata, data_dir: DataDir, flusher: Flusher, log: Log
+    ) -> None:
+        self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
+        self.on_deleted: list[Callable[[Topic], None]] = []
+        self._changes = trio.Lock()
+
+    # --- checks -------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def is_valid_name(name: str) -> bool:
+        """Kafka's rule: 1 to 249 of letters, digits, `.`, `_` and `-`, and not `.` or `..`."""
+        return 0 < len(name) <= MAX_NAME and name not in (".", "..") and bool(_LEGAL.fullmatch(name))
+
+    def check_new(self, name: str, count: int, configs: Mapping[str, str | None]) -> None:
+        """Raises KafkaError with Kafka's code if a topic cannot be made like this."""
+        if not self.is_valid_name(name) or name == METADATA_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is illegal")
+        if name in self.metadata.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        plain = name.replace(".", "_")
+        if plain != name or "_" in name:
+            for other in self.metadata.topics:
+                if other.replace(".", "_") == plain:
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                    )
+        self._check_count(count)
+        try:
+            check_topic_configs(configs)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    def _check_count(self, count: int) -> None:
+        if count < 1:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        if count > MAX_PARTITIONS:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Number of partitions is above {MAX_PARTITIONS}.")
+
+    def find(self, name: str | None, topic_id: bytes = ZERO_UUID) -> Topic:
+        """Raises KafkaError for a topic that is not there."""
+        if topic_id != ZERO_UUID:
+            topic = self.metadata.by_id.get(topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            return topic
+        topic = self.metadata.topics.get(name or "")
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        return topic
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    async def commit(self, records: list[Message]) -> None:
+        """Make a metadata change durable. Raises KafkaError if the log cannot be written."""
+        end = self.metadata.append(records)
+        await self.flusher.flushed(self.data_dir.vnodes[METADATA_TOPIC, 0], end)
+
+    async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> Topic:
+        """Make a topic. It is complete when this returns. Raises KafkaError."""
+        with trio.CancelScope(shield=True):  # a client that leaves must not leave half a topic
+            async with self._changes:
+                self.check_new(name, count, configs or {})
+                values = {key: value for key, value in (configs or {}).items() if value is not None}
+                topic_id = new_topic_id()
+                await self.commit(self.metadata.topic_records(name, topic_id, count, values))
+                topic = self.metadata.by_id[topic_id]
+                await self._make_vnodes(topic, range(count))
+        self.log.info("topic.created", topic=name, partitions=count, id=uuid.UUID(bytes=topic_id))
+        return topic
+
+    async def auto_create(self, name: str) -> Topic:
+        """Make a topic with the broker's defaults, unless it is there. Raises KafkaError."""
+        if name == OFFSETS_TOPIC:
+            return await self.offsets_topic()
+        try:
+            return await self.create(name, self.config["num.partitions"])
+        except KafkaError as error:
+            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return self.metadata.topics[name]
+            raise
+
+    async def offsets_topic(self) -> Topic:
+        """`__consumer_offsets`, made when it is first needed."""
+        found = self.metadata.topics.get(OFFSETS_TOPIC)
+        if found is not None:
+            return found
+        segment = str(self.config["offsets.topic.segment.bytes"])
+        configs = {"cleanup.policy": "compact", "segment.bytes": segment, "compression.type": "producer"}
+        try:
+            return await self.create(OFFSETS_TOPIC, self.config["offsets.topic.num.partitions"], configs)
+        except KafkaError as error:
+            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return self.metadata.topics[OFFSETS_TOPIC]
+            raise
+
+    async def grow(self, name: str, count: int, *, validate_only: bool = False) -> None:
+        """Raise a topic's partition count. Raises KafkaError."""
+        with trio.CancelScope(shield=True):
+            async with self._changes:
+                topic = self.find(name)
+                have = len(topic.partitions)
+                self._check_count(count)
+                if count <= have:
+                    raise KafkaError(
+                        ErrorCode.INVALID_PARTITIONS,
+                        f"The topic {name} currently has {have} partition(s); {count} would not be an increase.",
+                    )
+                if validate_only:
+                    return
+                added = range(have, count)
+                await self.commit(list(self.metadata.partition_records(topic.topic_id, added)))
+                await self._make_vnodes(topic, added)
+
+    async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> Topic:
+        """Delete a topic; what readers have open stays readable to them. Raises KafkaError."""
+        from wire.records.cluster_metadata import RemoveTopicRecord
+
+        with trio.CancelScope(shield=True):
+            async with self._changes:
+                topic = self.find(name, topic_id)
+                indexes = list(topic.partitions)
+                await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
+                for index in indexes:
+                    await self.data_dir.delete_vnode(topic.name, index)
+                for told in self.on_deleted:
+                    told(topic)
+        self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
+        return topic
+
+    async def _make_vnodes(self, topic: Topic, indexes: range) -> None:
+        config = self.config.log_config(topic.configs)
+        for index in indexes:
+            if (topic.name, index) not in self.data_dir.vnodes:
+                await self.data_dir.create_vnode(topic.name, index, topic.topic_id, config)
+
+    def apply_configs(self) -> None:
+        """Give every vnode the settings that its topic has now."""
+        for topic in self.metadata.topics.values():
+            config = self.config.log_config(topic.configs)
+            for index in topic.partitions:
+                vnode = self.data_dir.vnodes.get((topic.name, index))
+                if vnode is not None:
+                    vnode.config = config
+
+    async def reconcile(self) -> None:
+        """After a start: make the directories what the metadata log says, and take over folders from elsewhere."""
+        metadata = self.metadata
+        for (name, index), vnode in list(self.data_dir.vnodes.items()):
+            if name == METADATA_TOPIC:
+                continue
+            topic = metadata.by_id.get(vnode.topic_id)
+            if topic is not None and topic.name == name and index in topic.partitions:
+                continue
+            if vnode.topic_id in metadata.removed_ids or topic is not None or name in metadata.topics:
+                self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
+                await self.data_dir.delete_vnode(name, index)
+        adopted: dict[str, list[int]] = {}
+        for name, index in self.data_dir.vnodes:
+            if name != METADATA_TOPIC and name not in metadata.topics:
+                adopted.setdefault(name, []).append(index)
+        for name, indexes in adopted.items():
+            topic_id = self.data_dir.vnodes[name, indexes[0]].topic_id
+            await self.commit(metadata.topic_records(name, topic_id, max(indexes) + 1, {}))
+            self.log.info("topic.adopted", topic=name, partitions=max(indexes) + 1)
+        for topic in metadata.topics.values():
+            await self._make_vnodes(topic, range(len(topic.partitions)))
+        self.apply_configs()
