@@ -296,7 +296,9 @@ class BrokerConfig:
         self.listeners = [parse_listener(text, "listeners") for text in self["listeners"]]
         self._check_listeners()
         advertised = self["advertised.listeners"]
-        self.advertised = None if advertised is None else [parse_listener(t, "advertised.listeners") for t in advertised]
+        self.advertised = (
+            None if advertised is None else [parse_listener(t, "advertised.listeners") for t in advertised]
+        )
         self._check_advertised()
 
     def __getitem__(self, name: str) -> Any:

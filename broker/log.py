@@ -14,7 +14,9 @@ def _quote(value: Any) -> str:
     text = str(value)
     if text and not any(c in text for c in ' "=\n\r\t'):
         return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\t", " ")
+    escaped = (
+        text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\t", " ")
+    )
     return f'"{escaped}"'
 
 

@@ -32,8 +32,7 @@ PRODUCER_ID_BLOCK = 1000
 FRAME_VERSION = 1
 
 _CLASSES: dict[int, type[Message]] = {
-    cls.__wire__.key: cls
-    for cls in (TopicRecord, PartitionRecord, ConfigRecord, RemoveTopicRecord, ProducerIdsRecord)
+    cls.__wire__.key: cls for cls in (TopicRecord, PartitionRecord, ConfigRecord, RemoveTopicRecord, ProducerIdsRecord)
 }
 
 
@@ -179,4 +178,8 @@ class Metadata:
         """(first id, number of ids, the change that reserves them)."""
         first = self.next_producer_id
         following = first + PRODUCER_ID_BLOCK
-        return first, PRODUCER_ID_BLOCK, [ProducerIdsRecord(broker_id=self.node_id, broker_epoch=0, next_producer_id=following)]
+        return (
+            first,
+            PRODUCER_ID_BLOCK,
+            [ProducerIdsRecord(broker_id=self.node_id, broker_epoch=0, next_producer_id=following)],
+        )

@@ -1,8 +1,8 @@
 """A broker process: the data directory, the metadata, the coordinators and the listeners, from start to clean stop.
 
-    start:  lock and load the data directory -> replay the metadata log -> make directories match -> listen
-    serve:  one task per connection; timers, flusher and retention beside them
-    stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdown mark
+start:  lock and load the data directory -> replay the metadata log -> make directories match -> listen
+serve:  one task per connection; timers, flusher and retention beside them
+stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdown mark
 """
 
 from __future__ import annotations
@@ -169,7 +169,9 @@ class Node:
         try:
             sock.listen(self.config["socket.listen.backlog.size"])
         except OSError as error:  # bound at the same time by a process that was quicker to listen
-            raise ConfigError(f"Listener {name}: cannot listen on port {sock.getsockname()[1]}: {error.strerror}") from None
+            raise ConfigError(
+                f"Listener {name}: cannot listen on port {sock.getsockname()[1]}: {error.strerror}"
+            ) from None
 
     async def _accept(self, name: str, listening: socket.socket, nursery: trio.Nursery) -> None:
         while True:

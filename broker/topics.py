@@ -40,9 +40,7 @@ def new_topic_id() -> bytes:
 class Topics:
     """All changes of topics go through here, one at a time."""
 
-    def __init__(
-        self, config: BrokerConfig, metadata: Metadata, data_dir: DataDir, flusher: Flusher, log: Log
-    ) -> None:
+    def __init__(self, config: BrokerConfig, metadata: Metadata, data_dir: DataDir, flusher: Flusher, log: Log) -> None:
         self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
         self.on_deleted: list[Callable[[Topic], None]] = []
         self._changes = trio.Lock()

@@ -197,5 +197,3 @@ class Reading:
             by_topic.setdefault((asked.topic, asked.topic_id), []).append(result)
         topics = [FetchableTopicResponse(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()]
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
-
-

@@ -14,7 +14,9 @@ from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerId
 
 
 @api(InitProducerIdRequest, InitProducerIdResponse)
-def handle(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+def handle(
+    context: Context, request: InitProducerIdRequest
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     if request.transactional_id is not None:
         empty = request.transactional_id == ""
         code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

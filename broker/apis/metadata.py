@@ -70,9 +70,7 @@ def _known(topics: Topics, name: str) -> MetadataResponseTopic:
         )
         for index, epoch in sorted(topic.partitions.items())
     ]
-    return MetadataResponseTopic(
-        name=name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions
-    )
+    return MetadataResponseTopic(name=name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions)
 
 
 def _answer(context: Context, answers: list[MetadataResponseTopic]) -> MetadataResponse:

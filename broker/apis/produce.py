@@ -90,9 +90,7 @@ def _append(
     )  # fmt: skip
 
 
-async def _when_durable(
-    context: Context, response: ProduceResponse, waits: list[tuple[Vnode, int]]
-) -> ProduceResponse:
+async def _when_durable(context: Context, response: ProduceResponse, waits: list[tuple[Vnode, int]]) -> ProduceResponse:
     """The response once every batch is on disk; a partition whose fsync failed gets the error instead."""
     failed: dict[tuple[str, int], KafkaError] = {}
     for vnode, end in waits:
