@@ -1,0 +1,486 @@
+"""Record batches, format version 2 (KIP-98): the unit that producers send, segments hold and consumers fetch.
+
+A batch is opaque on the hot path: `validate` reads its 61-byte header and checks the CRC, `patch` sets the two fields
+that stand outside the CRC. Records are decoded only by `iter_records` and, partly, by `iter_outlines`.
+
+Layout (big-endian): base offset i64, length i32 (of what follows it), partition leader epoch i32, magic i8, CRC32C u32
+(of what follows it), attributes i16, last offset delta i32, base timestamp i64, max timestamp i64, producer id i64,
+producer epoch i16, base sequence i32, record count i32, then the records, compressed as one unit. Attributes: bits 0-2
+codec, 3 LogAppendTime, 4 transactional, 5 control, 6 delete horizon.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+from wire.compression import Bytes, Codec, compress, decompress
+from wire.errors import ErrorCode, KafkaError
+from wire.varint import read_long_varint, write_varint
+
+MAGIC = 2
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12  # base offset and length: what the length field does not count
+NO_PRODUCER_ID = -1
+NO_TIMESTAMP = -1
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+OFFSET_AND_LENGTH = struct.Struct(">qi")
+PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: all that an append changes
+PREFIX_SIZE = PREFIX.size
+_MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+_CRC = struct.Struct(">I")
+_CONTROL_KEY = struct.Struct(">hh")
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_CODEC = max(Codec)
+_CODEC_MASK = 0x07
+_TIMESTAMP_TYPE_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
+_CONTROL_BIT = 0x20
+_DELETE_HORIZON_BIT = 0x40
+# Seven one-byte fields: length, attributes, timestamp delta, offset delta, key length, value length, header count.
+_MIN_RECORD_SIZE = 7
+
+#: The most that one batch may decompress to, where a caller states no other bound.
+MAX_DECOMPRESSED = 128 * 1024 * 1024
+
+
+class BatchHeader(msgspec.Struct, frozen=True, gc=False):
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        return last_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def compression(self) -> int:
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        return LOG_APPEND_TIME if self.attributes & _TIMESTAMP_TYPE_BIT else CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Set by compaction: the base timestamp then holds the time from which tombstones may go."""
+        return bool(self.attributes & _DELETE_HORIZON_BIT)
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One record. For `build_batch`, an offset of -1 means the one after its predecessor's."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = NO_TIMESTAMP
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    offset: int = -1
+
+
+class Outline(NamedTuple):
+    """What a look-up needs of a record; `key_size` is -1 for no key."""
+
+    offset: int
+    timestamp: int
+    key_size: int
+
+
+class ControlType:
+    """Types of control records; readers skip types that they do not know."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
+    """The sequence of a batch's last record; sequences wrap from 2^31-1 to 0."""
+    return -1 if base_sequence < 0 else (base_sequence + last_offset_delta) & 0x7FFFFFFF
+
+
+def parse_header(buf: Bytes, pos: int = 0) -> BatchHeader:
+    """The header at `pos`, unchecked but for its presence (`KafkaError` CORRUPT_MESSAGE)."""
+    try:
+        return BatchHeader(*HEADER.unpack_from(buf, pos))
+    except struct.error:
+        raise _corrupt(f"{max(len(buf) - pos, 0)} bytes are less than a batch header") from None
+
+
+def check(buf: Bytes, pos: int = 0) -> BatchHeader:
+    """The header of the batch at `pos` after the checks that any stored batch passes: length, magic and CRC."""
+    header = parse_header(buf, pos)
+    if header.magic != MAGIC:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"batch of format version {header.magic}; only version 2 is served")
+    end = pos + header.batch_length + LOG_OVERHEAD
+    if header.batch_length < _MIN_LENGTH or end > len(buf):
+        raise _corrupt(f"batch length {header.batch_length} in {len(buf) - pos} bytes")
+    with memoryview(buf) as view:
+        if crc32c(view[pos + _ATTRIBUTES_AT : end]) != header.crc:
+            raise _corrupt("the CRC does not match the batch")
+    return header
+
+
+def validate(buf: Bytes) -> BatchHeader:
+    """The header of the batch at the start of `buf` after the checks of a produce request; no record is decoded.
+
+    Raises `KafkaError`: CORRUPT_MESSAGE for a wrong length or CRC, INVALID_RECORD for an old format, an implausible
+    record count, an unknown codec, or a producer id without sequence.
+    """
+    header = check(buf)
+    count = header.records_count
+    if count < 1 or count != header.last_offset_delta + 1:
+        raise _invalid(f"record count {count} with last offset delta {header.last_offset_delta}")
+    codec = header.attributes & _CODEC_MASK
+    if codec == 0:
+        if count * _MIN_RECORD_SIZE > header.batch_length - _MIN_LENGTH:
+            raise _invalid(f"{count} records in {header.batch_length} bytes")
+    elif codec > _MAX_CODEC:
+        raise _invalid(f"unknown compression codec {codec}")
+    if header.producer_id >= 0 and not header.attributes & _CONTROL_BIT and header.base_sequence < 0:
+        raise _invalid(f"producer id {header.producer_id} with sequence {header.base_sequence}")
+    return header
+
+
+def iter_batches(buf: Bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The whole batches in `buf` with their bytes. One cut off at the end, as fetch responses have, is left out."""
+    view = memoryview(buf)
+    pos = 0
+    while len(view) - pos >= HEADER_SIZE:
+        header = parse_header(view, pos)
+        if header.batch_length < _MIN_LENGTH:
+            raise _corrupt(f"batch length {header.batch_length}")
+        end = pos + header.size_in_bytes
+        if end > len(view):
+            return
+        yield header, view[pos:end]
+        pos = end
+
+
+def iter_records(buf: Bytes, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Record]:
+    """The records of the batch at the start of `buf`. Strict: a wrong length, count or order is INVALID_RECORD.
+
+    The CRC is not checked here; who reads untrusted bytes calls `check` first.
+    """
+    header, data = _records_of(buf, max_decompressed)
+    return _decode(header, data)
+
+
+def _decode(header: BatchHeader, data: bytes) -> Iterator[Record]:
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.attributes & _TIMESTAMP_TYPE_BIT else None
+    size = len(data)
+    pos = 0
+    previous = -1
+    # One-byte varints are decoded in line: a call for each of the seven fields would double the time.
+    try:
+        for _ in range(header.records_count):
+            byte = data[pos]
+            if byte < 0x80:
+                end = pos + 1 + ((byte >> 1) ^ -(byte & 1))
+                pos += 1
+            else:
+                length, pos = read_long_varint(data, pos, 32)
+                end = pos + length
+            if not pos < end <= size:
+                raise _invalid(f"record length {end - pos} with {size - pos} bytes left")
+            pos += 1  # attributes: unused
+            byte = data[pos]
+            if byte < 0x80:
+                timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
+                pos += 1
+            else:
+                delta, pos = read_long_varint(data, pos, 64)
+                timestamp = base_timestamp + delta
+            byte = data[pos]
+            if byte < 0x80:
+                delta = (byte >> 1) ^ -(byte & 1)
+                pos += 1
+            else:
+                delta, pos = read_long_varint(data, pos, 32)
+            if not previous < delta <= header.last_offset_delta:
+                raise _invalid(f"offset delta {delta} after {previous}, in a batch up to {header.last_offset_delta}")
+            previous = delta
+            byte = data[pos]
+            if byte < 0x80:
+                length = (byte >> 1) ^ -(byte & 1)
+                pos += 1
+            else:
+                length, pos = read_long_varint(data, pos, 32)
+            key: bytes | None = None
+            if length >= 0:
+                key = data[pos : pos + length]
+                pos += length
+            elif length != -1:
+                raise _invalid(f"key length {length}")
+            if pos >= end:
+                raise _invalid("the key is longer than its record")
+            byte = data[pos]
+            if byte < 0x80:
+                length = (byte >> 1) ^ -(byte & 1)
+                pos += 1
+            else:
+                length, pos = read_long_varint(data, pos, 32)
+            value: bytes | None = None
+            if length >= 0:
+                value = data[pos : pos + length]
+                pos += length
+            elif length != -1:
+                raise _invalid(f"value length {length}")
+            if pos >= end:
+                raise _invalid("the value is longer than its record")
+            byte = data[pos]
+            headers: tuple[tuple[str, bytes | None], ...] = ()
+            if byte == 0:
+                pos += 1
+            else:
+                headers, pos = _decode_headers(data, pos, end)
+            if pos != end:
+                raise _invalid(f"record length differs from its content by {end - pos} bytes")
+            yield Record(key, value, timestamp if append_time is None else append_time, headers, base_offset + delta)
+    except IndexError:
+        raise _invalid("a record is cut off") from None
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+    if pos != size:
+        raise _invalid(f"{size - pos} bytes after the last record")
+
+
+def _decode_headers(data: bytes, pos: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, pos = read_long_varint(data, pos, 32)
+    if not 0 <= count <= end - pos:
+        raise _invalid(f"{count} record headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        length, pos = read_long_varint(data, pos, 32)
+        if not 0 <= length <= end - pos:
+            raise _invalid(f"header key length {length}")
+        name = data[pos : pos + length].decode()
+        pos += length
+        length, pos = read_long_varint(data, pos, 32)
+        if length == -1:
+            headers.append((name, None))
+            continue
+        if not 0 <= length <= end - pos:
+            raise _invalid(f"header value length {length}")
+        headers.append((name, data[pos : pos + length]))
+        pos += length
+    return tuple(headers), pos
+
+
+def iter_outlines(buf: Bytes, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Outline]:
+    """Offset, timestamp and key size of each record: enough for time look-ups and key checks, and quicker."""
+    header, data = _records_of(buf, max_decompressed)
+    append_time = header.max_timestamp if header.attributes & _TIMESTAMP_TYPE_BIT else None
+    size = len(data)
+    pos = 0
+    try:
+        for _ in range(header.records_count):
+            length, pos = read_long_varint(data, pos, 32)
+            end = pos + length
+            if not pos < end <= size:
+                raise _invalid(f"record length {length} with {size - pos} bytes left")
+            timestamp_delta, pos = read_long_varint(data, pos + 1, 64)
+            offset_delta, pos = read_long_varint(data, pos, 32)
+            key_size, pos = read_long_varint(data, pos, 32)
+            if key_size < -1 or pos + max(key_size, 0) > end:
+                raise _invalid(f"key length {key_size}")
+            timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
+            yield Outline(header.base_offset + offset_delta, timestamp, key_size)
+            pos = end
+    except IndexError:
+        raise _invalid("a record is cut off") from None
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+    if pos != size:
+        raise _invalid(f"{size - pos} bytes after the last record")
+
+
+def control_type(key: bytes | None) -> int:
+    """The type of a control record from its key (version i16, type i16)."""
+    if key is None or len(key) < _CONTROL_KEY.size:
+        raise _invalid("control record without a type")
+    version, kind = _CONTROL_KEY.unpack_from(key)
+    if version < 0:
+        raise _invalid(f"control record key of version {version}")
+    return int(kind)
+
+
+def control_key(kind: int) -> bytes:
+    """The key of a control record."""
+    return _CONTROL_KEY.pack(0, kind)
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    compression: int = Codec.NONE,
+    level: int | None = None,
+    timestamp_type: int = CREATE_TIME,
+    append_time: int = NO_TIMESTAMP,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    last_offset_delta: int | None = None,
+) -> bytes:
+    """One batch with `records`.
+
+    `last_offset_delta` is the last record's unless stated: compaction keeps the original, and an empty batch that only
+    carries an offset range has no record to take it from. `append_time` is the batch's timestamp under LOG_APPEND_TIME.
+    """
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    max_timestamp = NO_TIMESTAMP
+    body = bytearray()
+    scratch = bytearray()
+    delta = -1
+    for record in records:
+        delta = delta + 1 if record.offset < 0 else record.offset - base_offset
+        if record.timestamp > max_timestamp:
+            max_timestamp = record.timestamp
+        scratch.clear()
+        scratch.append(0)
+        write_varint(scratch, record.timestamp - base_timestamp)
+        write_varint(scratch, delta)
+        _write_blob(scratch, record.key)
+        _write_blob(scratch, record.value)
+        write_varint(scratch, len(record.headers))
+        for name, value in record.headers:
+            _write_blob(scratch, name.encode())
+            _write_blob(scratch, value)
+        write_varint(body, len(scratch))
+        body += scratch
+    if last_offset_delta is None:
+        if not records:
+            raise ValueError("an empty batch needs last_offset_delta")
+        last_offset_delta = delta
+    attributes = compression
+    if timestamp_type == LOG_APPEND_TIME:
+        attributes |= _TIMESTAMP_TYPE_BIT
+        max_timestamp = append_time
+    if is_transactional:
+        attributes |= _TRANSACTIONAL_BIT
+    if is_control:
+        attributes |= _CONTROL_BIT
+    payload: Bytes = compress(compression, body, level) if compression else body
+    out = bytearray(HEADER_SIZE)
+    HEADER.pack_into(
+        out, 0, base_offset, _MIN_LENGTH + len(payload), leader_epoch, MAGIC, 0, attributes, last_offset_delta,
+        base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(records),
+    )  # fmt: skip
+    out += payload
+    seal(out)
+    return bytes(out)
+
+
+def patch(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Set base offset and leader epoch in place; the CRC covers neither."""
+    _, length = OFFSET_AND_LENGTH.unpack_from(buf)
+    PREFIX.pack_into(buf, 0, base_offset, length, leader_epoch)
+
+
+def seal(buf: bytearray | memoryview) -> None:
+    """Set the CRC of the batch that fills `buf`."""
+    with memoryview(buf) as view:
+        _CRC.pack_into(buf, _CRC_AT, crc32c(view[_ATTRIBUTES_AT:]))
+
+
+def with_append_time(header: BatchHeader, buf: Bytes, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
+    """A new 61-byte header for the batch in `buf`: placed at `base_offset`, all its records stamped `now_ms`."""
+    out = bytearray(
+        HEADER.pack(
+            base_offset, header.batch_length, leader_epoch, MAGIC, 0, header.attributes | _TIMESTAMP_TYPE_BIT,
+            header.last_offset_delta, header.base_timestamp, now_ms, header.producer_id, header.producer_epoch,
+            header.base_sequence, header.records_count,
+        )
+    )  # fmt: skip
+    with memoryview(buf) as view:
+        _CRC.pack_into(out, _CRC_AT, crc32c(view[HEADER_SIZE : header.size_in_bytes], crc32c(out[_ATTRIBUTES_AT:])))
+    return bytes(out)
+
+
+def recompress(
+    header: BatchHeader, buf: Bytes, codec: int, level: int | None = None, *, max_decompressed: int = MAX_DECOMPRESSED
+) -> bytes:
+    """The same batch under another codec. The records are walked once, so that damage is refused, not repacked."""
+    for _ in iter_outlines(buf, max_decompressed=max_decompressed):
+        pass
+    _, data = _records_of(buf, max_decompressed)
+    payload = compress(codec, data, level)
+    out = bytearray(buf[:HEADER_SIZE])
+    values = list(HEADER.unpack_from(out))
+    values[1] = _MIN_LENGTH + len(payload)
+    values[5] = (header.attributes & ~_CODEC_MASK) | codec
+    HEADER.pack_into(out, 0, *values)
+    out += payload
+    seal(out)
+    return bytes(out)
+
+
+def _records_of(buf: Bytes, max_decompressed: int) -> tuple[BatchHeader, bytes]:
+    header = parse_header(buf)
+    size = header.size_in_bytes
+    if header.magic != MAGIC or not HEADER_SIZE <= size <= len(buf):
+        raise _corrupt(f"format version {header.magic}, batch length {header.batch_length} in {len(buf)} bytes")
+    if header.records_count < 0:
+        raise _invalid(f"record count {header.records_count}")
+    view = memoryview(buf)[HEADER_SIZE:size]
+    if header.records_count == 0 and not view:
+        return header, b""
+    return header, decompress(header.attributes & _CODEC_MASK, view, max_decompressed)
+
+
+def _write_blob(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)  # -1
+    else:
+        write_varint(out, len(value))
+        out += value
+
+
+def _corrupt(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)

@@ -1,0 +1,139 @@
+"""The four codecs of a record batch, bounded against decompression bombs.
+
+Formats: gzip members, LZ4 frames, Zstandard frames, and for snappy the xerial stream of snappy-java (what the Java
+client writes) or one raw snappy block (what librdkafka writes). Several members or frames may follow one another.
+
+Invariant: `decompress` never allocates much more than `max_size` bytes, whatever the input claims.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Any
+
+import cramjam
+
+from wire.errors import ErrorCode, KafkaError
+
+Bytes = bytes | bytearray | memoryview
+
+
+class Codec(IntEnum):
+    """The codec numbers of the batch attributes (bits 0 to 2); the names are those of `compression.type`."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+# What a level left open means. LZ4's own default would be the slow high-compression mode; 1 is its fast mode.
+_DEFAULT_LEVEL = {Codec.GZIP: 6, Codec.LZ4: 1, Codec.ZSTD: 3}
+_MODULES: dict[int, Any] = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 * 1024
+_INT32 = struct.Struct(">i")
+
+_FIRST_GUESS = 4096
+# cramjam reports a full output buffer with the text of Rust's WriteZero error; there is no separate exception type.
+_OVERFLOW = "failed to write whole buffer"
+
+
+def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
+    """`data` as one compressed unit. `level` has the codec's own meaning; snappy has none."""
+    if codec == Codec.NONE:
+        return bytes(data)
+    if codec == Codec.SNAPPY:
+        return _compress_xerial(memoryview(data))
+    module = _MODULES.get(codec)
+    if module is None:
+        raise _unknown(codec)
+    return bytes(module.compress(data, level=_DEFAULT_LEVEL[Codec(codec)] if level is None else level))
+
+
+def decompress(codec: int, data: Bytes, max_size: int) -> bytes:
+    """The uncompressed bytes; `KafkaError` when damaged, truncated, or larger than `max_size`."""
+    if codec == Codec.NONE:
+        if len(data) > max_size:
+            raise _too_large(max_size)
+        return bytes(data)
+    if codec == Codec.SNAPPY:
+        return _decompress_snappy(memoryview(data), max_size)
+    module = _MODULES.get(codec)
+    if module is None:
+        raise _unknown(codec)
+    # The output size is unknown until it is there: guess, and grow fourfold while the guess was too small.
+    guess = min(max_size, max(_FIRST_GUESS, 4 * len(data)))
+    while True:
+        out = bytearray(guess)
+        try:
+            size = module.decompress_into(data, out)
+        except cramjam.DecompressionError as error:
+            if _OVERFLOW not in str(error):
+                raise _damaged(codec, error) from None
+        else:
+            with memoryview(out) as view:
+                return bytes(view[:size])
+        if guess >= max_size:
+            raise _too_large(max_size)
+        guess = min(max_size, guess * 4)
+
+
+def _compress_xerial(data: memoryview) -> bytes:
+    parts: list[bytes] = [_XERIAL_HEADER]
+    for start in range(0, max(len(data), 1), _XERIAL_BLOCK):  # at least one: some readers want it
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: memoryview, max_size: int) -> bytes:
+    if data[:8] != _XERIAL_MAGIC:
+        return _decompress_block(data, max_size, max_size)
+    end = len(data)
+    pos = len(_XERIAL_HEADER)
+    if end < pos:
+        raise _damaged(Codec.SNAPPY, "truncated stream header")
+    parts: list[bytes] = []
+    left = max_size
+    while pos < end:
+        if end - pos < 4:
+            raise _damaged(Codec.SNAPPY, "truncated block length")
+        (size,) = _INT32.unpack_from(data, pos)
+        pos += 4
+        if not 0 <= size <= end - pos:
+            raise _damaged(Codec.SNAPPY, f"block of {size} bytes with {end - pos} left")
+        part = _decompress_block(data[pos : pos + size], left, max_size)
+        pos += size
+        left -= len(part)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _decompress_block(block: memoryview, left: int, max_size: int) -> bytes:
+    try:
+        # A block states its size: believe it only below what is left, and below what its bytes could ever expand to.
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > left:
+            raise _too_large(max_size)
+        if not len(block) or size > 64 * len(block):
+            raise _damaged(Codec.SNAPPY, f"{len(block)} bytes cannot hold {size}")
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise _damaged(Codec.SNAPPY, error) from None
+
+
+def _unknown(codec: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"unknown compression codec {codec}")
+
+
+def _damaged(codec: int, why: object) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"damaged {Codec(codec).name.lower()} data: {why}")
+
+
+def _too_large(max_size: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"the data decompresses to more than {max_size} bytes")

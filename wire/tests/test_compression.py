@@ -1,0 +1,107 @@
+"""Codecs: against the libraries other clients use, and against bombs and damage."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import tracemalloc
+
+import aiokafka.codec
+import lz4.frame  # type: ignore[import-untyped]
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wire.compression import Codec, compress, decompress
+from wire.errors import ErrorCode, KafkaError
+
+LIMIT = 1 << 20
+REAL_CODECS = [codec for codec in Codec if codec is not Codec.NONE]
+payloads = st.binary(max_size=2000) | st.builds(lambda b, n: b * n, st.binary(max_size=50), st.integers(0, 5000))
+
+
+def unzstd(data: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+
+
+THEIR_DECODE = {
+    Codec.GZIP: gzip.decompress,
+    Codec.SNAPPY: aiokafka.codec.snappy_decode,
+    Codec.LZ4: lz4.frame.decompress,
+    Codec.ZSTD: unzstd,
+}
+THEIR_ENCODE = {
+    Codec.GZIP: gzip.compress,
+    Codec.SNAPPY: aiokafka.codec.snappy_encode,
+    Codec.LZ4: lz4.frame.compress,
+    Codec.ZSTD: zstandard.compress,
+}
+
+
+@given(payloads, st.sampled_from(list(Codec)))
+def test_round_trip(data: bytes, codec: Codec) -> None:
+    assert decompress(codec, compress(codec, data), LIMIT) == data
+    assert decompress(codec, memoryview(compress(codec, memoryview(data))), len(data)) == data
+
+
+@given(payloads, st.sampled_from(REAL_CODECS))
+def test_other_libraries_read_and_write_the_same(data: bytes, codec: Codec) -> None:
+    assert THEIR_DECODE[codec](compress(codec, data)) == data
+    assert decompress(codec, THEIR_ENCODE[codec](data), LIMIT) == data
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_several_frames_are_one_stream(codec: Codec) -> None:
+    assert decompress(codec, compress(codec, b"one ") + compress(codec, b"two"), LIMIT) == b"one two"
+
+
+def test_zstd_without_a_content_size_and_raw_snappy() -> None:
+    stream = zstandard.ZstdCompressor().compressobj()
+    data = stream.compress(b"x" * 100_000) + stream.flush()
+    assert decompress(Codec.ZSTD, data, LIMIT) == b"x" * 100_000
+    raw = aiokafka.codec.snappy_encode(b"x" * 1000, xerial_compatible=False)
+    assert decompress(Codec.SNAPPY, raw, LIMIT) == b"x" * 1000
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_a_bomb_costs_the_bound_and_no_more(codec: Codec) -> None:
+    bomb = compress(codec, bytes(64 << 20))
+    tracemalloc.start()
+    with pytest.raises(KafkaError, match="more than 100000 bytes") as caught:
+        decompress(codec, bomb, 100_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert peak < 1_000_000
+
+
+def test_a_snappy_block_that_only_claims_a_size_is_refused() -> None:
+    with pytest.raises(KafkaError, match="cannot hold"):
+        decompress(Codec.SNAPPY, b"\xff\xff\xff\x07ab", 1 << 31)
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_truncation_is_an_error(codec: Codec) -> None:
+    whole = compress(codec, bytes(range(256)) * 20)
+    for size in range(len(whole)):
+        if codec is Codec.SNAPPY and size == 16:
+            continue  # the stream header alone is an empty stream
+        with pytest.raises(KafkaError) as caught:
+            decompress(codec, whole[:size], LIMIT)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@given(st.sampled_from(list(Codec)), st.binary(max_size=100), st.booleans())
+def test_hostile_bytes_raise_nothing_but_kafka_errors(codec: Codec, data: bytes, with_magic: bool) -> None:
+    if with_magic:
+        data = compress(codec, b"")[: 16 if codec is Codec.SNAPPY else 6] + data
+    with contextlib.suppress(KafkaError):
+        assert len(decompress(codec, data, LIMIT)) <= LIMIT
+
+
+def test_an_unknown_codec_is_refused() -> None:
+    with pytest.raises(KafkaError, match="unknown compression codec"):
+        compress(5, b"")
+    with pytest.raises(KafkaError, match="unknown compression codec"):
+        decompress(7, b"", 10)
