@@ -128,15 +128,24 @@ class GroupCoordinator:
         """The partition of `__consumer_offsets` that a group belongs to: what FindCoordinator looks up."""
         return group_partition(group_id, self._config.offsets_topic_num_partitions)
 
-    def begin_load(self, partition: int) -> None:
-        """This broker has become the owner; until `finish_load` its groups answer COORDINATOR_LOAD_IN_PROGRESS."""
-        self.unload(partition)
-        self._shards[partition] = Shard(partition)
+    def begin_load(self, partition: int) -> Shard:
+        """This broker has become the owner; until `finish_load` its groups answer COORDINATOR_LOAD_IN_PROGRESS.
 
-    def finish_load(self, partition: int, image: PartitionImage) -> None:
+        What is returned names this loading to `finish_load`.
+        """
+        self.unload(partition)
+        shard = self._shards[partition] = Shard(partition)
+        return shard
+
+    def abandon_load(self, loading: Shard) -> None:
+        """It could not be read: the partition counts as not owned."""
+        if self._shards.get(loading.partition) is loading:
+            self.unload(loading.partition)
+
+    def finish_load(self, loading: Shard, image: PartitionImage) -> None:
         """The log has been read to its end. Nothing happens if the partition was unloaded meanwhile."""
-        shard = self._shards.get(partition)
-        if shard is None or shard.is_loaded:
+        shard = loading
+        if self._shards.get(shard.partition) is not shard or shard.is_loaded:
             return
         for (group_id, topic, index), offset in image.offsets.items():
             shard.offsets_of(group_id).committed[topic, index] = offset
@@ -150,7 +159,7 @@ class GroupCoordinator:
                 group = self._create_group(shard, group_id)
                 if group_id in image.groups:
                     group.restore(image.groups[group_id])
-        log.info("partition %d loaded: %d groups, %d offsets", partition, len(shard.groups), len(image.offsets))
+        log.info("partition %d loaded: %d groups, %d offsets", shard.partition, len(shard.groups), len(image.offsets))
 
     def unload(self, partition: int) -> None:
         """This broker no longer owns the partition. Waiting members are sent away with NOT_COORDINATOR."""

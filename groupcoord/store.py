@@ -15,8 +15,8 @@ class Store(Protocol):
     def append(self, partition: int, records: Sequence[Record], done: Callable[[ErrorCode], None]) -> None:
         """Append all of these together; call `done` once, when they are durable or have failed.
 
-        `done` may be called before this returns. For one partition the calls come in the order of the appends. An
-        append that fails must not become visible in a later replay, as far as the store can know.
+        `done` may be called before this returns. Among those that succeed in one partition the calls come in the order
+        of the appends. What has failed may still be in the log, if the store cannot know; the client will try again.
         """
 
 
