@@ -1,0 +1,151 @@
+"""The coordinators' store: their records in the vnodes of `__consumer_offsets`.
+
+An append is done when the vnode's high watermark has passed it, which under the fsync policy means that it is on disk.
+A vnode that fails calls back too, and all that waits on it fails with it: whether such records are in the log is known
+only when it is read again.
+
+Reading a partition back is a `Replay`: `next` gives pieces of the log on the event loop's thread, `take` reads and
+decodes one and may run in another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from groupcoord.image import NO_PRODUCER, PartitionImage
+from groupcoord.records import Record
+from storage.segment import FileSlice
+from storage.vnode import Origin, Vnode
+from wire import batch
+from wire.errors import ErrorCode, KafkaError
+from wire.schema import ProtocolError
+
+log = logging.getLogger(__name__)
+
+_PIECE = 4 * 1024 * 1024
+_TOMBSTONES_AT_ONCE = 1000
+
+
+class LogStore:
+    """A `Store` over vnodes.
+
+    `vnode_of` gives the vnode of a partition, or None if this broker does not own it; `request_flush` is told of every
+    append that is not durable yet (the flusher's `request`).
+    """
+
+    def __init__(
+        self,
+        vnode_of: Callable[[int], Vnode | None],
+        request_flush: Callable[[Vnode], None],
+        wall_ms: Callable[[], int],
+        *,
+        leader_epoch: Callable[[int], int] = lambda partition: 0,
+    ) -> None:
+        self._vnode_of = vnode_of
+        self._request_flush = request_flush
+        self._wall_ms = wall_ms
+        self._leader_epoch = leader_epoch
+        self._waiting: dict[Vnode, deque[tuple[int, Callable[[ErrorCode], None]]]] = {}
+
+    def append(self, partition: int, records: Sequence[Record], done: Callable[[ErrorCode], None]) -> None:
+        """See `Store`. The records are one batch, so they are in the log together or not at all."""
+        vnode = self._vnode_of(partition)
+        if vnode is None:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        now_ms = self._wall_ms()
+        epoch = self._leader_epoch(partition)
+        try:
+            for part in _parts(records):
+                data = batch.build_batch(
+                    [batch.Record(offset=-1, timestamp=now_ms, key=each.key, value=each.value) for each in part]
+                )
+                last = vnode.append(data, now_ms=now_ms, origin=Origin.COORDINATOR, leader_epoch=epoch).last_offset
+            durable = vnode.high_watermark
+        except KafkaError as error:
+            log.warning("partition %d: %s", partition, error.message)
+            done(error.code)
+            return
+        waiting = self._waiting.get(vnode)
+        if durable > last and not waiting:
+            done(ErrorCode.NONE)
+            return
+        if waiting is None:
+            waiting = self._waiting[vnode] = deque()
+            vnode.on_high_watermark.subscribe(self._on_high_watermark)
+        waiting.append((last, done))
+        self._request_flush(vnode)
+
+    def replay(self, partition: int) -> Replay:
+        """Begin to read a partition. Raises KafkaError if it is not here or cannot be read."""
+        vnode = self._vnode_of(partition)
+        if vnode is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {partition} is not here")
+        return Replay(vnode)
+
+    def load(self, partition: int) -> PartitionImage:
+        """Read a partition on the spot."""
+        replay = self.replay(partition)
+        while (piece := replay.next()) is not None:
+            replay.take(piece)
+        return replay.image
+
+    def _on_high_watermark(self, vnode: Vnode) -> None:
+        waiting = self._waiting.get(vnode)
+        if waiting is None:
+            return
+        failed = vnode.error is not None
+        durable = 0 if failed else vnode.high_watermark
+        while waiting and (failed or waiting[0][0] < durable):
+            waiting.popleft()[1](ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NONE)
+        if not waiting:
+            vnode.on_high_watermark.unsubscribe(self._on_high_watermark)
+            self._waiting.pop(vnode, None)
+
+
+class Replay:
+    """One reading of a partition, up to its end as of the last `next`."""
+
+    def __init__(self, vnode: Vnode) -> None:
+        self.image = PartitionImage()
+        self._vnode = vnode
+        self._position = vnode.log_start_offset
+
+    def next(self) -> FileSlice | None:
+        """The next piece of the log, None at its end. The one before must have been taken."""
+        return self._vnode.read(self._position, _PIECE).slice
+
+    def take(self, piece: FileSlice) -> None:
+        """Read the piece and apply its records."""
+        for header, data in batch.iter_batches(piece.read()):
+            self._position = header.last_offset + 1
+            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+            for record in batch.iter_records(data):
+                if header.is_control:
+                    self._end_transaction(header.producer_id, record.key)
+                elif record.key is not None:
+                    self._apply(record, producer_id)
+
+    def _apply(self, record: batch.Record, producer_id: int) -> None:
+        assert record.key is not None
+        try:
+            self.image.apply(record.key, record.value, producer_id)
+        except ProtocolError as error:
+            # One record that nobody can read must not keep all groups of the partition from their work.
+            log.error("%r offset %d is skipped: %s", self._vnode, record.offset, error)
+
+    def _end_transaction(self, producer_id: int, key: bytes | None) -> None:
+        kind = batch.control_type(key)
+        if kind in (batch.ControlType.COMMIT, batch.ControlType.ABORT):
+            self.image.end_transaction(producer_id, committed=kind == batch.ControlType.COMMIT)
+
+
+def _parts(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """All at once, but for many tombstones: half of a clean-up is as good a state as any, a batch too large is none."""
+    if len(records) <= _TOMBSTONES_AT_ONCE or any(record.value is not None for record in records):
+        yield records
+        return
+    for start in range(0, len(records), _TOMBSTONES_AT_ONCE):
+        yield records[start : start + _TOMBSTONES_AT_ONCE]

@@ -1,0 +1,47 @@
+"""One member of a classic group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from groupcoord.deadlines import Deadline
+from wire.messages.join_group import JoinGroupResponse
+from wire.messages.sync_group import SyncGroupResponse
+
+JoinReply = Callable[[JoinGroupResponse], None]
+SyncReply = Callable[[SyncGroupResponse], None]
+
+
+class WaitingJoin(NamedTuple):
+    """A JoinGroup that is not answered yet; the version decides on details of the answer."""
+
+    version: int
+    reply: JoinReply
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """Who it is, what it can do, what it was given, and which of its requests wait for an answer."""
+
+    member_id: str
+    instance_id: str | None  # group.instance.id: set for a static member (KIP-345)
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: dict[str, bytes]  # name -> metadata, in the member's order of preference
+    session: Deadline
+    assignment: bytes = b""
+    is_new: bool = False  # it has not been told its member id by a join that succeeded
+    waiting_join: WaitingJoin | None = field(default=None, repr=False)
+    waiting_sync: SyncReply | None = field(default=None, repr=False)
+
+    def vote(self, candidates: set[str]) -> str:
+        """The first of its protocols that everybody has."""
+        return next(name for name in self.protocols if name in candidates)
+
+    def same_protocols(self, protocols: dict[str, bytes]) -> bool:
+        """Same protocols, metadata and order of preference."""
+        return list(self.protocols.items()) == list(protocols.items())

@@ -1,0 +1,80 @@
+"""The records of `__consumer_offsets`: Kafka's schemas, so that its tools print them and its brokers read them.
+
+Key and value each begin with a 16-bit number. In a key it names the kind (0 and 1 an offset, 2 a group), in a value it
+is the version of the schema. A null value takes back what earlier records of the key said. Kinds that are not known
+here (those of the newer group protocols) are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from wire.codegen import codec
+from wire.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from wire.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+
+_OFFSET_KINDS = (0, 1)
+_OFFSET_KIND = 1
+_GROUP_KIND = 2
+_GROUP_VERSION = 3  # as Kafka: the last one that is not flexible, as no tagged field needs more
+_OFFSET_VERSION = 4  # has the topic id
+_EXPIRING_OFFSET_VERSION = 1  # the only one that has an expire timestamp, for commits with a retention of their own
+
+
+class Record(NamedTuple):
+    """One record to append; a null value deletes."""
+
+    key: bytes
+    value: bytes | None
+
+
+class OffsetEntry(NamedTuple):
+    key: OffsetCommitKey
+    value: OffsetCommitValue | None
+
+
+class GroupEntry(NamedTuple):
+    key: GroupMetadataKey
+    value: GroupMetadataValue | None
+
+
+def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Record:
+    """The record of a commit, or with no value the one that forgets it."""
+    key = codec(OffsetCommitKey, 0).build(OffsetCommitKey(group=group, topic=topic, partition=partition))
+    return Record(_prefixed(_OFFSET_KIND, key), None if value is None else _offset_value(value))
+
+
+def group_record(group: str, value: GroupMetadataValue | None) -> Record:
+    """The record of a group's generation, or with no value the one that deletes the group."""
+    key = codec(GroupMetadataKey, 0).build(GroupMetadataKey(group=group))
+    body = None if value is None else _prefixed(_GROUP_VERSION, codec(GroupMetadataValue, _GROUP_VERSION).build(value))
+    return Record(_prefixed(_GROUP_KIND, key), body)
+
+
+def parse_record(key: bytes, value: bytes | None) -> OffsetEntry | GroupEntry | None:
+    """What a record says; None for kinds that are not known. Raises ProtocolError for damaged ones."""
+    kind = _number(key)
+    if kind in _OFFSET_KINDS:
+        offset_key = codec(OffsetCommitKey, 0).decode(key, 2)[0]
+        if value is None:
+            return OffsetEntry(offset_key, None)
+        return OffsetEntry(offset_key, codec(OffsetCommitValue, _number(value)).decode(value, 2)[0])
+    if kind == _GROUP_KIND:
+        group_key = codec(GroupMetadataKey, 0).decode(key, 2)[0]
+        if value is None:
+            return GroupEntry(group_key, None)
+        return GroupEntry(group_key, codec(GroupMetadataValue, _number(value)).decode(value, 2)[0])
+    return None
+
+
+def _offset_value(value: OffsetCommitValue) -> bytes:
+    version = _OFFSET_VERSION if value.expire_timestamp < 0 else _EXPIRING_OFFSET_VERSION
+    return _prefixed(version, codec(OffsetCommitValue, version).build(value))
+
+
+def _prefixed(number: int, body: bytes) -> bytes:
+    return number.to_bytes(2, "big", signed=True) + body
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(data[:2], "big", signed=True)

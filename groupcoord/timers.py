@@ -1,0 +1,52 @@
+"""The coordinator in a trio program: the task that wakes it, and the loading of partitions."""
+
+from __future__ import annotations
+
+import trio
+
+from groupcoord.coordinator import GroupCoordinator
+from groupcoord.log_store import LogStore
+
+
+async def run_timers(
+    coordinator: GroupCoordinator, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Call `advance` whenever it is due, until cancelled. The coordinator's clock must be `trio.current_time`."""
+    moved = trio.Event()
+
+    def wake() -> None:
+        moved.set()
+
+    coordinator.on_earlier_deadline(wake)
+    task_status.started()
+    try:
+        while True:
+            moved = trio.Event()
+            with trio.move_on_at(coordinator.next_deadline()):
+                await moved.wait()
+            coordinator.advance()
+    finally:
+        coordinator.on_earlier_deadline(None)
+
+
+async def load_partition(
+    coordinator: GroupCoordinator,
+    store: LogStore,
+    partition: int,
+    *,
+    limiter: trio.CapacityLimiter | None = None,
+) -> None:
+    """Read a partition of `__consumer_offsets` in threads and hand it to the coordinator.
+
+    Raises KafkaError if it cannot be read, OSError if the disk fails; the partition is then not owned.
+    """
+    loading = coordinator.begin_load(partition)
+    try:
+        replay = store.replay(partition)
+        while (piece := replay.next()) is not None:
+            await trio.to_thread.run_sync(replay.take, piece, limiter=limiter)
+        await trio.lowlevel.checkpoint()
+    except BaseException:
+        coordinator.abandon_load(loading)
+        raise
+    coordinator.finish_load(loading, replay.image)

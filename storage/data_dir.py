@@ -1,0 +1,388 @@
+"""A data directory: its lock, its identity, and the vnodes in it.
+
+After a clean stop `load` opens no segment: it lists folders, and each vnode looks at its own files when first used.
+After any other stop it runs recovery on every partition, in threads. The clean-shutdown file is removed before anything
+else can be written, so that a crash from then on is seen as one.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import resource
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+
+import trio
+
+from storage.checkpoints import read_offsets, read_properties, write_offsets, write_properties
+from storage.config import LogConfig
+from storage.errors import StorageError
+from storage.io import Io, sync_path, write_file
+from storage.recovery import needs_repair, recover_partition
+from storage.segment import CorruptLogError, FileCache
+from storage.vnode import ZERO_ID, Vnode
+from wire.errors import ErrorCode, KafkaError
+
+META_FILE = "meta.properties"
+LOCK_FILE = ".lock"
+CLEAN_FILE = ".kafka_cleanshutdown"
+RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
+LOG_STARTS_FILE = "log-start-offset-checkpoint"
+DELETE_SUFFIX = "-delete"
+_MAX_NAME = 255
+_REPAIR_CHECKS_AT_ONCE = 500
+
+Progress = Callable[[int, int, str], None]
+ConfigOf = Callable[[str], LogConfig]
+
+
+class DataDir:
+    """An open data directory; `open` makes one, `close` ends it. `vnodes` has every partition by (topic, partition)."""
+
+    def __init__(self, path: str, *, io: Io, cluster_id: str, node_id: int, directory_id: str, lock_fd: int) -> None:
+        self.path = path
+        self.io = io
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.directory_id = directory_id
+        self.vnodes: dict[tuple[str, int], Vnode] = {}
+        self.was_clean = False
+        #: Why `load` could not mend a partition, by its key. Its vnode is offline.
+        self.damaged: dict[tuple[str, int], str] = {}
+        soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.cache = FileCache(io, limit=max(16, min(4096, soft_limit // 4)))
+        self._lock_fd = lock_fd
+        self._limiter = trio.CapacityLimiter(max(2, min(8, os.cpu_count() or 2)))
+        self._doomed: list[str] = []
+        self._doomed_added = trio.Event()
+        self._checkpoint_lock = trio.Lock()
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], *, node_id: int, cluster_id: str | None = None, io: Io | None = None
+    ) -> DataDir:
+        """Take the directory for this process, making it if absent. Raises `StorageError` with a one-line remedy."""
+        io = io or Io()
+        path = os.path.abspath(os.fspath(path))
+        try:
+            os.makedirs(path, exist_ok=True)
+            lock_fd = io.open(os.path.join(path, LOCK_FILE), os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise StorageError(f"cannot use the data directory {path}: {error.strerror}") from error
+        try:
+            try:
+                fcntl.lockf(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise StorageError(
+                    f"the data directory {path} is in use by another process: stop it, or use another directory"
+                ) from None
+            found = cls._identify(io, path, node_id, cluster_id)
+            data_dir = cls(
+                path,
+                io=io,
+                cluster_id=found["cluster.id"],
+                node_id=node_id,
+                directory_id=found.get("directory.id", ""),
+                lock_fd=lock_fd,
+            )
+            data_dir._take_clean_mark()
+        except OSError as error:
+            io.close(lock_fd)
+            raise StorageError(f"cannot use the data directory {path}: {error}") from error
+        except BaseException:
+            io.close(lock_fd)
+            raise
+        return data_dir
+
+    @staticmethod
+    def _identify(io: Io, path: str, node_id: int, cluster_id: str | None) -> dict[str, str]:
+        """The content of `meta.properties`, made on first use."""
+        file = os.path.join(path, META_FILE)
+        try:
+            found = read_properties(io, file)
+        except FileNotFoundError:
+            found = {
+                "version": "1",
+                "cluster.id": cluster_id or random_id(),
+                "node.id": str(node_id),
+                "directory.id": random_id(),
+            }
+            write_properties(io, file, found)
+            return found
+        if found.get("version") != "1":
+            raise StorageError(f"{file} has version {found.get('version')}; only version 1 can be served")
+        if cluster_id is not None and found.get("cluster.id") != cluster_id:
+            raise StorageError(
+                f"the data directory {path} belongs to cluster {found.get('cluster.id')}, not {cluster_id}: "
+                "configure that cluster id, or use another directory"
+            )
+        if found.get("node.id") != str(node_id):
+            raise StorageError(
+                f"the data directory {path} belongs to node {found.get('node.id')}, not {node_id}: "
+                f"set node.id={found.get('node.id')}, or use another directory"
+            )
+        return {"cluster.id": "", **found}
+
+    def _take_clean_mark(self) -> None:
+        mark = os.path.join(self.path, CLEAN_FILE)
+        try:
+            self.io.unlink(mark)
+        except FileNotFoundError:
+            return
+        sync_path(self.io, self.path)
+        self.was_clean = True
+
+    async def load(self, progress: Progress | None = None, *, config_of: ConfigOf | None = None) -> None:
+        """Fill `vnodes`, mending what an unclean stop left. `progress` hears (done, total, what) on the event loop.
+
+        A partition that cannot be mended is offline, and named in `damaged`; the others are served.
+        """
+        names = self.io.listdir(self.path)
+        recovery_points = read_offsets(self.io, os.path.join(self.path, RECOVERY_POINTS_FILE))
+        starts = read_offsets(self.io, os.path.join(self.path, LOG_STARTS_FILE))
+        default = LogConfig()
+        for name in names:
+            if name.endswith(DELETE_SUFFIX):
+                self.discard([os.path.join(self.path, name)])
+                continue
+            key = parse_partition_name(name)
+            if key is None or not os.path.isdir(os.path.join(self.path, name)):
+                continue
+            self.vnodes[key] = self._vnode(
+                key,
+                config_of(key[0]) if config_of else default,
+                log_start_offset=starts.get(key, 0),
+                recovery_point=recovery_points.get(key, 0),
+            )
+        todo = list(self.vnodes.values())
+        if self.was_clean:
+            todo = await self._find_repairs(todo)
+        await self._recover(todo, progress)
+
+    async def _find_repairs(self, vnodes: list[Vnode]) -> list[Vnode]:
+        def look(some: list[Vnode]) -> list[Vnode]:
+            return [vnode for vnode in some if needs_repair(self.io, vnode.directory)]
+
+        found = []
+        for start in range(0, len(vnodes), _REPAIR_CHECKS_AT_ONCE):
+            some = vnodes[start : start + _REPAIR_CHECKS_AT_ONCE]
+            found += await trio.to_thread.run_sync(look, some, limiter=self._limiter)
+        return found
+
+    async def _recover(self, vnodes: list[Vnode], progress: Progress | None) -> None:
+        done = 0
+
+        async def worker() -> None:
+            nonlocal done
+            while vnodes:
+                vnode = vnodes.pop()
+                try:
+                    await trio.to_thread.run_sync(
+                        recover_partition, self.io, vnode.directory, vnode.recovery_point, vnode.config,
+                        limiter=self._limiter,
+                    )  # fmt: skip
+                except (OSError, CorruptLogError) as error:
+                    vnode.fail("recovery", error)
+                    self.damaged[(vnode.topic, vnode.partition)] = str(error)
+                done += 1
+                if progress is not None:
+                    progress(done, total, f"{vnode.topic}-{vnode.partition}")
+
+        total = len(vnodes)
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(total, int(self._limiter.total_tokens))):
+                nursery.start_soon(worker)
+
+    def _vnode(self, key: tuple[str, int], config: LogConfig, *, log_start_offset: int, recovery_point: int) -> Vnode:
+        return Vnode(
+            os.path.join(self.path, f"{key[0]}-{key[1]}"),
+            key[0],
+            key[1],
+            config,
+            io=self.io,
+            cache=self.cache,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            discard=self.discard,
+        )
+
+    def create_vnode(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Vnode:
+        """A new, empty partition; durable with its first flush. An empty folder without a topic id is adopted.
+
+        Raises `KafkaError` TOPIC_ALREADY_EXISTS, `StorageError`.
+        """
+        key = (topic, partition)
+        known = self.vnodes.get(key)
+        if known is not None and not (known.topic_id == ZERO_ID and known.error is None and known.log_end_offset == 0):
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"partition {topic}-{partition} exists")
+        vnode = self._vnode(key, config, log_start_offset=0, recovery_point=0)
+        try:
+            vnode.create(topic_id)
+        except StorageError:
+            if known is None:
+                self.io.rmtree(vnode.directory)
+            raise
+        self.vnodes[key] = vnode
+        return vnode
+
+    def delete_vnode(self, topic: str, partition: int) -> None:
+        """Take a partition away: gone for every caller now, its files soon after. Readers keep the slices they have."""
+        vnode = self.vnodes.get((topic, partition))
+        if vnode is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {topic}-{partition}")
+        ending = f"-{partition}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
+        target = os.path.join(self.path, topic[: _MAX_NAME - len(ending)] + ending)
+        try:
+            self.io.replace(vnode.directory, target)
+        except OSError as error:
+            vnode.fail("delete", error)
+            assert vnode.error is not None
+            raise vnode.error from error
+        del self.vnodes[(topic, partition)]
+        vnode.abandon()
+        self.discard([target])
+
+    def discard(self, paths: list[str]) -> None:
+        """Files and folders for `run` to delete in a thread."""
+        self._doomed += paths
+        self._doomed_added.set()
+
+    async def run(
+        self, *, checkpoint_interval: float = 60, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Delete what is discarded, and write checkpoints now and then, until cancelled."""
+        task_status.started()
+        next_checkpoint = trio.current_time() + checkpoint_interval
+        while True:
+            with trio.move_on_at(next_checkpoint):
+                await self._doomed_added.wait()
+            await self.delete_discarded()
+            if trio.current_time() >= next_checkpoint:
+                await self.checkpoint()
+                next_checkpoint = trio.current_time() + checkpoint_interval
+
+    async def delete_discarded(self) -> None:
+        paths, self._doomed = self._doomed, []
+        self._doomed_added = trio.Event()
+        if paths:
+            await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
+
+    def _delete(self, paths: list[str]) -> None:
+        """What cannot be deleted now is found again, by its name, at the next start."""
+        for path in paths:
+            try:
+                if path.endswith(DELETE_SUFFIX):
+                    self.io.rmtree(path)
+                else:
+                    self.io.unlink(path)
+            except OSError:
+                pass
+
+    async def checkpoint(self) -> None:
+        """State on disk how far each partition is durable, and where it starts. Raises `StorageError`."""
+        async with self._checkpoint_lock:
+            points: dict[tuple[str, int], int] = {}
+            starts: dict[tuple[str, int], int] = {}
+            paths: list[str] = []
+            for key, vnode in self.vnodes.items():
+                # The point first: index entries below it are written and synced before it is stated.
+                points[key] = vnode.recovery_point
+                try:
+                    paths += vnode.write_indexes()
+                except StorageError:
+                    continue
+                if start := vnode.checkpointed_start:
+                    starts[key] = start
+            try:
+                await trio.to_thread.run_sync(self._write_checkpoints, points, starts, paths, limiter=self._limiter)
+            except OSError as error:
+                raise StorageError(f"cannot write checkpoints in {self.path}: {error}") from error
+
+    def _write_checkpoints(
+        self, points: dict[tuple[str, int], int], starts: dict[tuple[str, int], int], paths: list[str]
+    ) -> None:
+        self._sync(paths)
+        write_offsets(self.io, os.path.join(self.path, RECOVERY_POINTS_FILE), points)
+        write_offsets(self.io, os.path.join(self.path, LOG_STARTS_FILE), starts)
+
+    async def close(self) -> None:
+        """Flush and close every vnode, state that the stop was clean, and give the directory free.
+
+        When a vnode is offline the statement is left out, so that the next start recovers. The flusher has ended.
+        """
+        with trio.CancelScope(shield=True):
+            try:
+                if await self._close_vnodes():
+                    await self.checkpoint()
+                    await trio.to_thread.run_sync(self._write_clean_mark, limiter=self._limiter)
+                await self.delete_discarded()
+            except (OSError, StorageError):
+                pass  # not clean, then
+            finally:
+                if self._lock_fd >= 0:
+                    self.io.close(self._lock_fd)
+                    self._lock_fd = -1
+
+    async def _close_vnodes(self) -> bool:
+        def flush_all() -> list[OSError | None]:
+            results: list[OSError | None] = []
+            for _, job in jobs:
+                try:
+                    job.run(self.io)
+                    results.append(None)
+                except OSError as error:
+                    results.append(error)
+            return results
+
+        clean = True
+        jobs = []
+        used = [vnode for vnode in self.vnodes.values() if vnode.loaded]
+        for vnode in used:
+            job = vnode.begin_flush()
+            if job is not None:
+                jobs.append((vnode, job))
+        for (vnode, job), error in zip(
+            jobs, await trio.to_thread.run_sync(flush_all, limiter=self._limiter), strict=True
+        ):
+            vnode.end_flush(job, error)
+        paths: list[str] = []
+        for vnode in self.vnodes.values():
+            try:
+                if vnode.error is not None:
+                    raise vnode.error
+                paths += vnode.close()
+            except StorageError:
+                clean = False
+        await trio.to_thread.run_sync(self._sync, paths, limiter=self._limiter)
+        return clean
+
+    def _sync(self, paths: list[str]) -> None:
+        for path in paths:
+            sync_path(self.io, path)
+
+    def _write_clean_mark(self) -> None:
+        write_file(self.io, os.path.join(self.path, CLEAN_FILE), b'{"version":0,"brokerEpoch":-1}', sync=True)
+
+    async def __aenter__(self) -> DataDir:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def parse_partition_name(name: str) -> tuple[str, int] | None:
+    """Topic and partition of a folder name, or None for anything else that lies in a data directory."""
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isdecimal() or not number.isascii():
+        return None
+    return topic, int(number)
+
+
+def random_id() -> str:
+    """A random id as Kafka prints its UUIDs."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

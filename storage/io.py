@@ -1,0 +1,109 @@
+"""Every system call that storage makes on a file, in one place, so that tests can make any of them fail.
+
+`Io` is stateless; a test passes a subclass. Nothing here retries: what an error means is the caller's decision.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+
+from wire.compression import Bytes
+
+
+class Io:
+    """The real system calls."""
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        return os.pread(fd, size, position)
+
+    def pwritev(self, fd: int, parts: Sequence[Bytes], position: int) -> int:
+        return os.pwritev(fd, parts, position)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def replace(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def rmtree(self, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def stat(self, path: str) -> os.stat_result:
+        return os.stat(path)
+
+
+def write_all(io: Io, fd: int, parts: Sequence[Bytes], position: int) -> None:
+    """Write all of `parts` at `position`, going on after short writes."""
+    size = sum(map(len, parts))
+    done = io.pwritev(fd, parts, position)
+    if done == size:
+        return
+    rest = memoryview(b"".join(parts))
+    while done < size:
+        step = io.pwritev(fd, (rest[done:],), position + done)
+        if step <= 0:
+            raise OSError(5, "the file takes no more bytes")
+        done += step
+
+
+def read_file(io: Io, path: str) -> bytes:
+    fd = io.open(path, os.O_RDONLY)
+    try:
+        parts = []
+        position = 0
+        while part := io.pread(fd, 1 << 20, position):
+            parts.append(part)
+            position += len(part)
+        return b"".join(parts)
+    finally:
+        io.close(fd)
+
+
+def write_file(io: Io, path: str, data: bytes, *, sync: bool) -> None:
+    """Put `data` in place of `path`'s content, so that a crash leaves the old or the new content."""
+    temporary = path + ".tmp"
+    fd = io.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(io, fd, (data,), 0)
+        if sync:
+            io.fsync(fd)
+    finally:
+        io.close(fd)
+    io.replace(temporary, path)
+    if sync:
+        sync_path(io, os.path.dirname(path))
+
+
+def sync_path(io: Io, path: str) -> None:
+    """fsync of a file or directory by its name; nothing to do when it is gone meanwhile."""
+    try:
+        fd = io.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        io.fsync(fd)
+    finally:
+        io.close(fd)

@@ -1,0 +1,190 @@
+"""What a vnode remembers of idempotent producers (KIP-98, KIP-360): the last five batches of each producer id.
+
+The state is a function of the log. A `.snapshot` file, in Kafka's format, saves it as of the offset in its name.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from storage.io import Io, read_file, write_file
+from wire.batch import BatchHeader, last_sequence
+from wire.errors import ErrorCode, KafkaError
+
+SUFFIX = ".snapshot"
+_KEPT_BATCHES = 5
+_MAX_SEQUENCE = 2**31 - 1
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_VERSION = 1
+
+
+class KnownBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class Producer:
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "first_open_offset", "timestamp")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: deque[KnownBatch] = deque(maxlen=_KEPT_BATCHES)
+        self.timestamp = -1
+        self.coordinator_epoch = -1
+        #: Where its open transaction begins, or -1.
+        self.first_open_offset = -1
+
+
+class ProducerState:
+    """Producers of one vnode. `check` decides before the write, `record` notes what was written."""
+
+    __slots__ = ("producers",)
+
+    def __init__(self) -> None:
+        self.producers: dict[int, Producer] = {}
+
+    def check(self, header: BatchHeader) -> KnownBatch | None:
+        """The batch that this one repeats, or None when it may be appended.
+
+        Raises `KafkaError` INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            return None
+        first = header.base_sequence
+        if header.producer_epoch != producer.epoch:
+            if header.producer_epoch < producer.epoch:
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"producer {header.producer_id} has epoch {producer.epoch}; the batch has {header.producer_epoch}",
+                )
+            if first != 0:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first}",
+                )
+            return None
+        batches = producer.batches
+        last = batches[-1].last_sequence if batches else -1
+        if first == last + 1 or (first == 0 and last == _MAX_SEQUENCE):
+            return None
+        end = header.last_sequence
+        for known in batches:
+            if known.first_sequence == first and known.last_sequence == end:
+                return known
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} sent sequence {first} after {last}",
+        )
+
+    def record(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
+        """Note an appended batch of a producer id."""
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
+        elif producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.timestamp = timestamp
+        if header.is_control:
+            producer.first_open_offset = -1
+            return
+        first = header.base_sequence
+        producer.batches.append(
+            KnownBatch(
+                first,
+                last_sequence(first, header.last_offset_delta),
+                base_offset,
+                base_offset + header.last_offset_delta,
+                timestamp,
+            )
+        )
+        if header.is_transactional and producer.first_open_offset < 0:
+            producer.first_open_offset = base_offset
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers without an open transaction that were silent for `expiration_ms`."""
+        old = [
+            producer_id
+            for producer_id, producer in self.producers.items()
+            if producer.first_open_offset < 0 and now_ms - producer.timestamp >= expiration_ms
+        ]
+        for producer_id in old:
+            del self.producers[producer_id]
+
+    def encode(self) -> bytes:
+        body = bytearray(_COUNT.pack(len(self.producers)))
+        for producer_id, producer in self.producers.items():
+            last = producer.batches[-1] if producer.batches else KnownBatch(-1, -1, -1, -1, -1)
+            body += _ENTRY.pack(
+                producer_id,
+                producer.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.last_offset - last.base_offset,
+                producer.timestamp,
+                producer.coordinator_epoch,
+                producer.first_open_offset,
+            )
+        return _HEAD.pack(_VERSION, crc32c(bytes(body))) + body
+
+    def decode(self, data: bytes) -> None:
+        """Replace the state by a snapshot's; ValueError when it is damaged."""
+        try:
+            version, crc = _HEAD.unpack_from(data)
+            (count,) = _COUNT.unpack_from(data, _HEAD.size)
+        except struct.error:
+            raise ValueError("the snapshot is cut off") from None
+        start = _HEAD.size + _COUNT.size
+        if version != _VERSION or crc32c(data[_HEAD.size :]) != crc or count * _ENTRY.size != len(data) - start:
+            raise ValueError("the snapshot is damaged")
+        self.producers.clear()
+        for fields in _ENTRY.iter_unpack(data[start:]):
+            producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator_epoch, first_open = fields
+            producer = self.producers[producer_id] = Producer(epoch)
+            producer.timestamp = timestamp
+            producer.coordinator_epoch = coordinator_epoch
+            producer.first_open_offset = first_open
+            if last_offset >= 0:
+                first = (sequence - delta) & 0x7FFFFFFF
+                producer.batches.append(KnownBatch(first, sequence, last_offset - delta, last_offset, timestamp))
+
+    def save(self, io: Io, directory: str, offset: int) -> str:
+        """Write the snapshot for `offset`, unsynced: its CRC tells a reader whether it is whole."""
+        path = snapshot_path(directory, offset)
+        write_file(io, path, self.encode(), sync=False)
+        return path
+
+    def load(self, io: Io, directory: str, end_offset: int) -> int:
+        """Take the newest whole snapshot up to `end_offset`; the offset that it covers, or 0."""
+        self.producers.clear()
+        for offset in sorted(snapshot_offsets(io.listdir(directory)), reverse=True):
+            if offset > end_offset:
+                continue
+            try:
+                self.decode(read_file(io, snapshot_path(directory, offset)))
+            except ValueError:
+                continue
+            return offset
+        return 0
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    return os.path.join(directory, f"{offset:020d}{SUFFIX}")
+
+
+def snapshot_offsets(names: list[str]) -> Iterator[int]:
+    for name in names:
+        if name.endswith(SUFFIX) and name[:20].isdigit():
+            yield int(name[:20])

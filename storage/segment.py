@@ -1,0 +1,433 @@
+"""One segment of a vnode: a `.log` file of batches and its two indexes; and the slices of it that readers get.
+
+A segment opens its file when it is first needed. `FileCache` bounds how many are open in a data directory: it drops
+its reference, and the descriptor closes with the last `FileSlice` on it, so a reader never sees a descriptor reused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from array import array
+from collections.abc import Iterator
+
+from storage import index
+from storage.io import Io, read_file, write_all, write_file
+from wire import batch
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+DELETED_SUFFIX = ".deleted"
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+_SCAN_CHUNK = 4096
+_MAX_SCAN_CHUNK = 256 * 1024
+# Base offset, length, last offset delta: what it takes to walk from batch to batch.
+_WALK = struct.Struct(">qi11xi")
+_WALK_SIZE = _WALK.size
+
+
+class CorruptLogError(Exception):
+    """A segment holds bytes that are no batch, or an index that does not match; recovery mends it."""
+
+
+class OpenFile:
+    """A descriptor that closes with its last reference."""
+
+    __slots__ = ("_io", "fd")
+
+    def __init__(self, io: Io, path: str, flags: int) -> None:
+        self.fd = -1
+        self._io = io
+        self.fd = io.open(path, flags)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            self._io.close(self.fd)
+
+
+class FileSlice:
+    """A range of a segment file, for `os.sendfile` or `read`. It stays valid while it is referenced."""
+
+    __slots__ = ("_file", "_io", "_size", "position")
+
+    def __init__(self, io: Io, file: OpenFile, position: int, size: int) -> None:
+        self._io = io
+        self._file = file
+        self.position = position
+        self._size = size
+
+    def fileno(self) -> int:
+        return self._file.fd
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self) -> bytes:
+        data = self._io.pread(self._file.fd, self._size, self.position)
+        while len(data) < self._size:
+            more = self._io.pread(self._file.fd, self._size - len(data), self.position + len(data))
+            if not more:
+                raise OSError(5, "the segment file is shorter than its log")
+            data += more
+        return data
+
+
+class Segment:
+    """Offsets from `base_offset` on. `size` is the length of the valid log, whatever the file holds beyond it."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_index_written",
+        "_last_indexed_time",
+        "_times_written",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "dirty",
+        "file",
+        "first_timestamp",
+        "index",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "size",
+        "times",
+        "used",
+    )
+
+    def __init__(self, directory: str, base_offset: int, *, size: int = 0, created_ms: int = 0) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = created_ms
+        self.file: OpenFile | None = None
+        self.used = False  # since the cache last looked
+        self.dirty = False  # holds bytes that no flush has taken over yet
+        self.index: array[int] | None = None
+        self.times: bytearray | None = None
+        self._index_written = 0
+        self._times_written = 0
+        self._bytes_since_entry = 0
+        self._last_indexed_time = -1
+        self.first_timestamp: int | None = None
+        #: Of the records so far, and the last offset of the batch that has it; None until known.
+        self.max_timestamp: int | None = None
+        self.max_timestamp_offset = base_offset
+
+    def path(self, suffix: str = LOG_SUFFIX) -> str:
+        return os.path.join(self.directory, f"{self.base_offset:020d}{suffix}")
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """An empty segment: its indexes are known without reading."""
+        self.index = array("Q")
+        self.times = bytearray()
+        self.max_timestamp = self._last_indexed_time = -1
+        self._index_written = self._times_written = 0
+        self._bytes_since_entry = 0
+
+    def note(self, last_offset: int, size: int, timestamp: int, interval: int) -> None:
+        """The batch just written at the end of the log: count it, and index it when `interval` bytes have passed."""
+        position = self.size
+        if timestamp > self.max_timestamp:  # type: ignore[operator]
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_entry > interval:
+            self.index.append((last_offset - self.base_offset) << 32 | position)  # type: ignore[union-attr]
+            self._index_time()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+        self.size = position + size
+
+    def _index_time(self) -> None:
+        assert self.times is not None
+        assert self.max_timestamp is not None
+        if self.max_timestamp > self._last_indexed_time:
+            self.times += index.TIME_ENTRY.pack(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self._last_indexed_time = self.max_timestamp
+
+    def indexes_full(self, limit_bytes: int) -> bool:
+        """Kafka rolls when an index has no room left for one more entry."""
+        return (
+            len(self.index) >= limit_bytes // index.OFFSET_ENTRY_SIZE  # type: ignore[arg-type]
+            or len(self.times) >= limit_bytes // index.TIME_ENTRY.size * index.TIME_ENTRY.size - index.TIME_ENTRY.size  # type: ignore[arg-type]
+        )
+
+    def finish(self, io: Io) -> None:
+        """Bring the index files up to date, with a last entry for the newest timestamp: on roll and on close."""
+        if self.index is None or self.times is None:
+            return
+        self.finish_times()
+        self.write_indexes(io)
+
+    def finish_times(self) -> None:
+        """Index the newest timestamp, though no interval has passed."""
+        if self.size and self.max_timestamp is not None:
+            self._index_time()
+
+    def write_indexes(self, io: Io) -> None:
+        """Append the entries that are only in memory."""
+        if self.index is not None and self._index_written < len(self.index):
+            data = index.encode_offsets(self.index[self._index_written :])
+            self._append(io, INDEX_SUFFIX, data, self._index_written * index.OFFSET_ENTRY_SIZE)
+            self._index_written = len(self.index)
+        if self.times is not None and self._times_written < len(self.times):
+            self._append(io, TIME_INDEX_SUFFIX, bytes(self.times[self._times_written :]), self._times_written)
+            self._times_written = len(self.times)
+
+    def _append(self, io: Io, suffix: str, data: bytes, position: int) -> None:
+        fd = io.open(self.path(suffix), os.O_WRONLY | os.O_CREAT)
+        try:
+            write_all(io, fd, (data,), position)
+        finally:
+            io.close(fd)
+
+    def replace_indexes(self, io: Io, *, sync: bool = True) -> None:
+        """Write both index files anew, as recovery does."""
+        assert self.index is not None
+        assert self.times is not None
+        write_file(io, self.path(INDEX_SUFFIX), index.encode_offsets(self.index), sync=sync)
+        write_file(io, self.path(TIME_INDEX_SUFFIX), bytes(self.times), sync=sync)
+        self._index_written = len(self.index)
+        self._times_written = len(self.times)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def load_indexes(self, io: Io) -> None:
+        """Read both index files; `CorruptLogError` when one is absent or not credible."""
+        if self.index is not None:
+            return
+        try:
+            data = read_file(io, self.path(INDEX_SUFFIX))
+            times_data = read_file(io, self.path(TIME_INDEX_SUFFIX))
+            entries = index.decode_offsets(data, self.size)
+            times = index.decode_times(times_data)
+        except (FileNotFoundError, ValueError) as error:
+            raise CorruptLogError(f"{self.path(INDEX_SUFFIX)}: {error}") from None
+        self.index = entries
+        self.times = times
+        self._index_written = len(entries)
+        self._times_written = len(times)
+        if times:
+            last, relative = index.time_entry(times, len(times) // index.TIME_ENTRY.size - 1)
+            self._last_indexed_time = last
+            if self.max_timestamp is None or last > self.max_timestamp:
+                self.max_timestamp = last
+                self.max_timestamp_offset = self.base_offset + relative
+
+    def rebuild_indexes(self, io: Io, file: OpenFile, interval: int) -> None:
+        """Index the log anew, in memory, by its batch headers."""
+        size = self.size
+        self.start()
+        self.size = 0
+        try:
+            for _, header in iter_headers(io, file.fd, 0, size):
+                self.note(header.last_offset, header.size_in_bytes, header.max_timestamp, interval)
+        finally:
+            self.size = size
+        self.finish_times()
+
+    def cut_indexes(self, entries: int) -> None:
+        """Keep the first `entries` of the offset index, for a scan that goes on with the batch of the first one cut."""
+        assert self.index is not None
+        assert self.times is not None
+        last = self.index[entries] >> 32
+        del self.index[entries:]
+        size = index.TIME_ENTRY.size
+        count = len(self.times) // size
+        while count and index.time_entry(self.times, count - 1)[1] > last:
+            count -= 1
+        del self.times[count * size :]
+        self.max_timestamp = self._last_indexed_time = -1
+        self.max_timestamp_offset = self.base_offset
+        if count:
+            self.max_timestamp, relative = index.time_entry(self.times, count - 1)
+            self._last_indexed_time = self.max_timestamp
+            self.max_timestamp_offset = self.base_offset + relative
+
+    def index_on_next(self, interval: int) -> None:
+        """Make the next noted batch an indexed one."""
+        self._bytes_since_entry = interval + 1
+
+    def drop_indexes(self, io: Io) -> None:
+        """Free the memory of the indexes; they are read again when needed."""
+        self.write_indexes(io)
+        self.index = None
+        self.times = None
+
+    def load_tail(self, io: Io, file: OpenFile) -> int:
+        """Learn what appends need (end offset, newest timestamp) from the last indexed batch on; the end offset.
+
+        `CorruptLogError` when the batches do not end exactly where the file ends.
+        """
+        self.load_indexes(io)
+        assert self.index is not None
+        if self.max_timestamp is None:
+            self.max_timestamp = -1
+        if self.size == 0:
+            return self.base_offset
+        position = index.position_of(self.index[-1]) if self.index else 0
+        last = -1
+        start = position
+        for at, header in iter_headers(io, file.fd, position, self.size):
+            last = header.last_offset
+            if at == start and self.index and last - self.base_offset != self.index[-1] >> 32:
+                raise CorruptLogError(f"{self.path(INDEX_SUFFIX)} does not match its log")
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = last
+        if last < self.base_offset:
+            raise CorruptLogError(f"{self.path()} ends with offset {last}")
+        self._bytes_since_entry = self.size - position
+        self.first_timestamp = batch.parse_header(io.pread(file.fd, batch.HEADER_SIZE, 0)).max_timestamp
+        return last + 1
+
+    def newest(self, io: Io) -> tuple[int, int]:
+        """The newest timestamp with the last offset of its batch; the file's age where no record has a timestamp."""
+        if self.max_timestamp is None:
+            self.max_timestamp = -1
+            with contextlib.suppress(FileNotFoundError):
+                size = io.stat(self.path(TIME_INDEX_SUFFIX)).st_size // index.TIME_ENTRY.size * index.TIME_ENTRY.size
+                if size:
+                    fd = io.open(self.path(TIME_INDEX_SUFFIX), os.O_RDONLY)
+                    try:
+                        data = io.pread(fd, index.TIME_ENTRY.size, size - index.TIME_ENTRY.size)
+                    finally:
+                        io.close(fd)
+                    self.max_timestamp, relative = index.time_entry(data, 0)
+                    self.max_timestamp_offset = self.base_offset + relative
+        if self.max_timestamp < 0:
+            return int(io.stat(self.path()).st_mtime * 1000), -1
+        return self.max_timestamp, self.max_timestamp_offset
+
+    def find(self, io: Io, file: OpenFile, offset: int, end: int) -> tuple[int, int, int] | None:
+        """Position, base offset and size of the first batch before `end` whose last offset is at least `offset`."""
+        if self.index is None:
+            self.load_indexes(io)
+        entries = self.index
+        assert entries is not None
+        at = index.floor_entry(entries, offset - self.base_offset)
+        if at < 0:
+            return self.walk(io, file, 0, offset, end)
+        entry = entries[at]
+        # The walk begins at the indexed batch itself: if that does not end where the index says, the index is wrong.
+        return self.walk(io, file, entry & 0xFFFFFFFF, offset, end, expected=self.base_offset + (entry >> 32))
+
+    def walk(
+        self, io: Io, file: OpenFile, position: int, offset: int, end: int, *, expected: int = -1
+    ) -> tuple[int, int, int] | None:
+        """As `find`, from the batch at `position` on, without the index."""
+        chunk = _SCAN_CHUNK
+        start = position
+        data = b""
+        unpack = _WALK.unpack_from
+        while position < end:
+            at = position - start
+            if at + _WALK_SIZE > len(data):
+                start = position
+                at = 0
+                data = io.pread(file.fd, min(chunk, end - position), position)
+                if len(data) < _WALK_SIZE:
+                    raise CorruptLogError(f"{self.path()} ends in the batch at {position}")
+            base, length, delta = unpack(data, at)
+            if length < batch.HEADER_SIZE - batch.LOG_OVERHEAD:
+                raise CorruptLogError(f"{self.path()} has no batch at {position}")
+            if expected >= 0:
+                if base + delta != expected:
+                    raise CorruptLogError(f"{self.path(INDEX_SUFFIX)} does not match its log at {position}")
+                expected = -1
+            if base + delta >= offset:
+                return position, base, length + batch.LOG_OVERHEAD
+            position += length + batch.LOG_OVERHEAD
+        return None
+
+    def align(self, io: Io, file: OpenFile, start: int, limit: int, *, at_least_one: bool) -> int:
+        """The end of a range from the batch at `start`: on a batch boundary, at most `limit` if a whole batch fits."""
+        if self.index is None:
+            self.load_indexes(io)
+        assert self.index is not None
+        end = index.last_position_up_to(self.index, limit)
+        if end > start:
+            return end
+        end = start
+        while True:
+            data = io.pread(file.fd, batch.LOG_OVERHEAD, end)
+            if len(data) < batch.LOG_OVERHEAD:
+                raise CorruptLogError(f"{self.path()} ends in the batch at {end}")
+            _, length = batch.OFFSET_AND_LENGTH.unpack(data)
+            after = end + length + batch.LOG_OVERHEAD
+            if after > limit:
+                return after if end == start and at_least_one else end
+            end = after
+
+
+def iter_headers(io: Io, fd: int, position: int, end: int) -> Iterator[tuple[int, batch.BatchHeader]]:
+    """Position and header of every batch from `position` to `end`; `CorruptLogError` when they do not chain."""
+    chunk = _SCAN_CHUNK
+    start = position
+    data = b""
+    while position < end:
+        at = position - start
+        if at + batch.HEADER_SIZE > len(data):
+            # Many batches in the last chunk: they are small, and larger reads pay.
+            if at < len(data) + chunk:
+                chunk = min(chunk * 2, _MAX_SCAN_CHUNK)
+            start = position
+            at = 0
+            data = io.pread(fd, min(chunk, end - position), position)
+            if len(data) < batch.HEADER_SIZE:
+                raise CorruptLogError(f"no whole batch at position {position}")
+        header = batch.parse_header(data, at)
+        size = header.batch_length + batch.LOG_OVERHEAD
+        if header.magic != batch.MAGIC or size < batch.HEADER_SIZE or position + size > end:
+            raise CorruptLogError(f"no whole batch at position {position}")
+        yield position, header
+        position += size
+
+
+class FileCache:
+    """Opens segment files, and keeps at most about `limit` of them open, by second chance.
+
+    Segments with unflushed bytes stay open: an error that the kernel keeps for their descriptor must reach our fsync.
+    """
+
+    __slots__ = ("_io", "_open", "limit")
+
+    def __init__(self, io: Io, limit: int = 512) -> None:
+        self._io = io
+        self.limit = limit
+        self._open: dict[Segment, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, segment: Segment) -> OpenFile:
+        segment.used = True
+        file = segment.file
+        if file is None:
+            file = segment.file = OpenFile(self._io, segment.path(), os.O_RDWR)
+            self._open[segment] = None
+            if len(self._open) > self.limit:
+                self._evict(keep=segment)
+        return file
+
+    def forget(self, segment: Segment) -> None:
+        self._open.pop(segment, None)
+        segment.file = None
+
+    def _evict(self, keep: Segment) -> None:
+        for segment in list(self._open):
+            if len(self._open) <= self.limit:
+                return
+            if segment is keep or segment.dirty or segment.used:
+                segment.used = False
+                del self._open[segment]
+                self._open[segment] = None
+            else:
+                self.forget(segment)
+                # A full disk is the other vnode's to notice; its entries stay in memory and are written later.
+                with contextlib.suppress(OSError):
+                    segment.drop_indexes(self._io)

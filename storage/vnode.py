@@ -1,0 +1,927 @@
+"""A vnode: one partition's write-ahead log in one folder.
+
+Sync and single-threaded: all calls come from the event loop's thread and are short. Slow work leaves as a `FlushJob` or
+a list of files to delete, which others run in threads.
+
+Invariants:
+- `log_start_offset <= high_watermark <= log_end_offset`. Readers see nothing at or above the high watermark.
+- Under the fsync policy the high watermark is the durable end: it moves when a flush that covers it is done. Otherwise
+  it is the log end.
+- After any I/O error the vnode is offline: every call raises `StorageError` until the data directory is opened again,
+  so that nothing is acknowledged on top of bytes whose fate is unknown.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+import msgspec
+
+from storage import index
+from storage.checkpoints import read_properties
+from storage.config import LogConfig
+from storage.errors import StorageError
+from storage.io import Io, sync_path, write_all, write_file
+from storage.leader_epochs import LeaderEpochs
+from storage.producer_state import KnownBatch, ProducerState, snapshot_offsets, snapshot_path
+from storage.recovery import list_segments, recover_partition, replay_producers
+from storage.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    TIME_INDEX_SUFFIX,
+    CorruptLogError,
+    FileCache,
+    FileSlice,
+    OpenFile,
+    Segment,
+    iter_headers,
+)
+from wire import batch
+from wire.batch import BatchHeader
+from wire.compression import Bytes
+from wire.errors import ErrorCode, KafkaError
+
+METADATA_FILE = "partition.metadata"
+ZERO_ID = bytes(16)
+_KEPT_HINTS = 8
+_PREFIX_SIZE = batch.PREFIX_SIZE
+_pack_prefix = batch.PREFIX.pack
+
+
+class Origin(Enum):
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"  # offsets and epochs are the leader's and stay
+
+
+class AppendResult(msgspec.Struct, frozen=True, gc=False):
+    base_offset: int
+    last_offset: int
+    append_time_ms: int  # -1 unless the topic has LogAppendTime
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class ReadResult(msgspec.Struct, frozen=True):
+    slice: FileSlice | None
+    high_watermark: int
+    log_start_offset: int
+    last_stable_offset: int
+
+
+class Callbacks:
+    """Callables that want to hear of a vnode's progress; nothing to do while there are none."""
+
+    __slots__ = ("callables",)
+
+    def __init__(self) -> None:
+        self.callables: dict[Callable[[Vnode], None], None] = {}
+
+    def subscribe(self, callback: Callable[[Vnode], None]) -> None:
+        self.callables[callback] = None
+
+    def unsubscribe(self, callback: Callable[[Vnode], None]) -> None:
+        self.callables.pop(callback, None)
+
+
+class FlushJob:
+    """What one flush has to make durable. `run` may be called in a thread: it touches no vnode."""
+
+    __slots__ = ("end_offset", "files", "paths", "position", "segment")
+
+    def __init__(
+        self, files: list[OpenFile], paths: list[str], end_offset: int, segment: Segment, position: int
+    ) -> None:
+        self.files = files
+        self.paths = paths
+        self.end_offset = end_offset
+        self.segment = segment
+        self.position = position
+
+    def run(self, io: Io) -> None:
+        for file in self.files:
+            io.fdatasync(file.fd)
+        for path in self.paths:
+            sync_path(io, path)
+
+
+class Vnode:
+    """One partition's log. Its files are looked at when it is first used, not when it is created."""
+
+    __slots__ = (
+        "_active",
+        "_bases",
+        "_cache",
+        "_codec",
+        "_config",
+        "_discard",
+        "_epochs",
+        "_error",
+        "_expected_start",
+        "_flushed_at",
+        "_fsync_first",
+        "_high_position",
+        "_high_segment",
+        "_high_watermark",
+        "_hints",
+        "_io",
+        "_log_end_offset",
+        "_log_start_offset",
+        "_producers",
+        "_ready",
+        "_segments",
+        "_stamps",
+        "_topic_id",
+        "_unsynced",
+        "_unsynced_paths",
+        "directory",
+        "on_high_watermark",
+        "partition",
+        "recovery_point",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        io: Io,
+        cache: FileCache,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        discard: Callable[[list[str]], None] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.on_high_watermark = Callbacks()
+        #: Everything below is on disk, with its index entries.
+        self.recovery_point = recovery_point
+        self._io = io
+        self._cache = cache
+        self._discard = discard or self._remove_now
+        self._expected_start = log_start_offset
+        self._ready = False
+        self._error: StorageError | None = None
+        self._topic_id: bytes | None = None
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"<Vnode {self.topic}-{self.partition}>"
+
+    # -- properties --------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._codec = config.codec
+        self._stamps = config.message_timestamp_type == "LogAppendTime"
+        self._fsync_first = config.waits_for_fsync
+        if self._ready and not self._fsync_first:
+            self._advance(self._log_end_offset, self._active, self._active.size)
+
+    @property
+    def waits_for_fsync(self) -> bool:
+        return self._fsync_first
+
+    @property
+    def loaded(self) -> bool:
+        return self._ready
+
+    @property
+    def error(self) -> StorageError | None:
+        """Why the vnode is offline, or None."""
+        return self._error
+
+    @property
+    def topic_id(self) -> bytes:
+        """From `partition.metadata`; zeros where there is none."""
+        if self._topic_id is None:
+            try:
+                text = read_properties(self._io, os.path.join(self.directory, METADATA_FILE)).get("topic_id", "")
+                self._topic_id = base64.urlsafe_b64decode(text + "==")
+            except (FileNotFoundError, binascii.Error, ValueError):
+                self._topic_id = ZERO_ID
+        return self._topic_id
+
+    @property
+    def log_start_offset(self) -> int:
+        if not self._ready:
+            self._load()
+        return self._log_start_offset
+
+    @property
+    def checkpointed_start(self) -> int:
+        """The log start offset where the folder alone does not tell it, else 0."""
+        if self._ready and self._log_start_offset == self._bases[0]:
+            return 0
+        return self._expected_start
+
+    @property
+    def log_end_offset(self) -> int:
+        if not self._ready:
+            self._load()
+        return self._log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        if not self._ready:
+            self._load()
+        return self._high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what a read_committed consumer may see; with no open transactions, the high watermark."""
+        return self.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        if not self._ready:
+            self._load()
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def unflushed_messages(self) -> int:
+        """Offsets appended since the last flush began or ended."""
+        return self._log_end_offset - self._flushed_at if self._ready else 0
+
+    @property
+    def latest_epoch(self) -> int:
+        if not self._ready:
+            self._load()
+        return self._epochs.latest
+
+    @property
+    def producers(self) -> ProducerState:
+        if not self._ready:
+            self._load()
+        return self._producers
+
+    @property
+    def segments(self) -> list[Segment]:
+        if not self._ready:
+            self._load()
+        return list(self._segments)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def create(self, topic_id: bytes) -> None:
+        """Make the folder of a new partition. Durable with the first flush."""
+        try:
+            try:
+                self._io.mkdir(self.directory)
+            except FileExistsError:
+                pass  # left by a creation that did not finish
+            text = f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).rstrip(b'=').decode()}\n"
+            write_file(self._io, os.path.join(self.directory, METADATA_FILE), text.encode(), sync=False)
+            self._topic_id = topic_id
+            self._load()
+        except OSError as error:
+            raise self._fail("create", error) from error
+        self._unsynced_paths += [
+            os.path.join(self.directory, METADATA_FILE),
+            self.directory,
+            os.path.dirname(self.directory),
+        ]
+
+    def load(self) -> None:
+        """Look at the files now rather than at the first use."""
+        if not self._ready:
+            self._load()
+
+    def _load(self) -> None:
+        if self._error is not None:
+            raise self._error
+        try:
+            try:
+                self._load_files()
+            except CorruptLogError:
+                recover_partition(self._io, self.directory, self.recovery_point, self._config)
+                self._load_files()
+        except OSError as error:
+            raise self._fail("load", error) from error
+        except CorruptLogError as error:
+            raise self._fail("load", error) from error
+        self._ready = True
+
+    def _load_files(self) -> None:
+        io = self._io
+        self._segments = list_segments(io, self.directory)
+        self._unsynced: list[OpenFile] = []
+        self._unsynced_paths: list[str] = []
+        self._hints: dict[int, tuple[Segment, int]] = {}
+        if not self._segments:
+            self._new_segment(self._expected_start, 0)
+        self._bases = [segment.base_offset for segment in self._segments]
+        active = self._active = self._segments[-1]
+        end = active.load_tail(io, self._cache.get(active)) if active.size else active.base_offset
+        if not active.size and active.index is None:
+            active.start()
+            active.write_indexes(io)
+        self._log_end_offset = end
+        self._log_start_offset = min(max(self._bases[0], self._expected_start), end)
+        self._epochs = LeaderEpochs(self.directory, io)
+        self._epochs.load()
+        self._producers = ProducerState()
+        covered = self._producers.load(io, self.directory, end)
+        if covered < end:
+            replay_producers(io, self._segments, self._producers, max(covered, self._bases[0]))
+        self._high_watermark = end
+        self._high_segment = active
+        self._high_position = active.size
+        self._flushed_at = end
+        self.recovery_point = end
+
+    def close(self) -> list[str]:
+        """Write what only memory holds and let go of the files. The caller has flushed, and syncs the paths it gets."""
+        if not self._ready:
+            return []
+        try:
+            self._active.finish(self._io)
+            paths = [self._active.path(INDEX_SUFFIX), self._active.path(TIME_INDEX_SUFFIX), self.directory]
+            if self._log_end_offset:
+                paths.append(self._producers.save(self._io, self.directory, self._log_end_offset))
+                self._prune_snapshots()
+            return paths
+        except OSError as error:
+            raise self._fail("close", error) from error
+        finally:
+            self._release()
+            self._ready = False
+
+    def abandon(self) -> None:
+        """Let go of the files of a partition that is being deleted; later calls raise `StorageError`."""
+        self._error = StorageError(f"partition {self.topic}-{self.partition} is deleted")
+        if self._ready:
+            self._release()
+            self._ready = False
+        self._notify()
+
+    def _release(self) -> None:
+        for segment in self._segments:
+            self._cache.forget(segment)
+
+    def fail(self, action: str, error: Exception) -> None:
+        """Take the vnode offline because `action` met an I/O error."""
+        self._fail(action, error)
+
+    def _fail(self, action: str, error: Exception) -> StorageError:
+        if self._error is None:
+            self._error = StorageError(f"{self.topic}-{self.partition} is offline: {action} failed: {error}")
+            if self._ready:
+                self._release()
+            self._ready = False
+            self._notify()
+        return self._error
+
+    def _notify(self) -> None:
+        for callback in list(self.on_high_watermark.callables):
+            callback(self)
+
+    # -- append ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        data: Bytes,
+        *,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        leader_epoch: int = 0,
+    ) -> AppendResult:
+        """Write one batch (several under REPLICATION) at the log's end, to the page cache.
+
+        Whether that is enough to acknowledge it is the flusher's to say. Raises `KafkaError`: CORRUPT_MESSAGE,
+        INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR; after any but the last the vnode is as before.
+        """
+        if not self._ready:
+            self._load()
+        if origin is Origin.REPLICATION:
+            return self._append_replicated(data, now_ms)
+        config = self._config
+        size = len(data)
+        if size > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"{size} bytes in a topic with max.message.bytes={config.max_message_bytes}",
+            )
+        header = batch.validate(data)
+        if header.batch_length + 12 != size:
+            raise _invalid(f"{size - header.size_in_bytes} bytes after the batch: a partition takes exactly one")
+        if origin is Origin.CLIENT:
+            if header.base_offset or header.attributes & 0x20:
+                raise _invalid("a client's batch begins at offset 0 and holds no control records")
+            if not self._stamps:
+                self._check_timestamps(header, now_ms)
+            if config.compacts:
+                self._check_keys(data)
+        if header.producer_id >= 0 and not header.attributes & 0x20:
+            known = self._producers.check(header)
+            if known is not None:
+                return self._repeated(known)
+        if self._codec is not None and self._codec != header.attributes & 0x07:
+            data = batch.recompress(header, data, self._codec, config.compression_level)
+            header = batch.parse_header(data)
+            size = len(data)
+            if size > config.max_message_bytes:
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes after recompression")
+        base = self._log_end_offset
+        append_time = -1
+        if self._stamps:
+            append_time = now_ms
+            prefix = batch.with_append_time(header, data, base, leader_epoch, now_ms)
+            with memoryview(data) as view:
+                self._write(header, prefix, view[batch.HEADER_SIZE :], size, base, now_ms, now_ms, leader_epoch)
+        else:
+            prefix = _pack_prefix(base, header.batch_length, leader_epoch)
+            with memoryview(data) as view:
+                self._write(header, prefix, view[_PREFIX_SIZE:], size, base, header.max_timestamp, now_ms, leader_epoch)
+        last = base + header.last_offset_delta
+        if header.producer_id >= 0:
+            self._producers.record(header, base, now_ms)
+        if not self._fsync_first:
+            self._advance(last + 1, self._active, self._active.size)
+        return AppendResult(base, last, append_time, self._log_start_offset)
+
+    def _append_replicated(self, data: Bytes, now_ms: int) -> AppendResult:
+        """Batches of a leader: checked for length and CRC, kept with their offsets, epochs and timestamps."""
+        first = last = -1
+        for found, view in batch.iter_batches(data):
+            header = batch.check(view)
+            if found.base_offset < self._log_end_offset or found.last_offset_delta < 0:
+                raise _invalid(f"offset {found.base_offset} is below the log end {self._log_end_offset}")
+            prefix = bytes(view[:_PREFIX_SIZE])
+            self._write(
+                header, prefix, view[_PREFIX_SIZE:], len(view), header.base_offset, header.max_timestamp, now_ms,
+                header.partition_leader_epoch,
+            )  # fmt: skip
+            if header.producer_id >= 0:
+                self._producers.record(header, header.base_offset, header.max_timestamp)
+            if first < 0:
+                first = header.base_offset
+            last = header.last_offset
+        if first < 0:
+            raise _invalid("no whole batch")
+        if not self._fsync_first:
+            self._advance(last + 1, self._active, self._active.size)
+        return AppendResult(first, last, -1, self._log_start_offset)
+
+    def _write(
+        self,
+        header: BatchHeader,
+        prefix: bytes,
+        rest: memoryview,
+        size: int,
+        base: int,
+        timestamp: int,
+        now_ms: int,
+        leader_epoch: int,
+    ) -> None:
+        """Put one batch at the end of the active segment, rolling first if it is due."""
+        config = self._config
+        segment = self._active
+        last = base + header.last_offset_delta
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes in a topic with segment.bytes={config.segment_bytes}"
+            )
+        try:
+            if segment.index is None:
+                segment.load_indexes(self._io)
+            if (
+                (segment.size + size > config.segment_bytes and segment.size)
+                or last - segment.base_offset > MAX_RELATIVE_OFFSET
+                or self._roll_is_due(segment, timestamp, now_ms)
+            ):
+                segment = self._roll(base, now_ms)
+            if leader_epoch > self._epochs.latest and self._epochs.assign(leader_epoch, base):
+                self._epochs.write()
+                self._unsynced_paths += [self.directory]
+            file = segment.file
+            if file is None:
+                file = self._cache.get(segment)
+            segment.used = segment.dirty = True
+            position = segment.size
+            if self._io.pwritev(file.fd, (prefix, rest), position) != size:
+                # Short: the disk may be full. Go on from the start of the batch; the same bytes do no harm.
+                write_all(self._io, file.fd, (prefix, rest), position)
+        except OSError as error:
+            self._cut_torn_batch(segment)
+            raise self._fail("append", error) from error
+        except CorruptLogError as error:
+            raise self._fail("append", error) from error
+        if segment.first_timestamp is None:
+            segment.first_timestamp = timestamp
+        segment.note(last, size, timestamp, config.index_interval_bytes)
+        self._log_end_offset = last + 1
+
+    def _cut_torn_batch(self, segment: Segment) -> None:
+        """Best effort, so that other readers of the file do not meet half a batch; recovery does it for certain."""
+        if segment.file is not None:
+            try:
+                self._io.ftruncate(segment.file.fd, segment.size)
+            except OSError:
+                pass
+
+    def _roll_is_due(self, segment: Segment, timestamp: int, now_ms: int) -> bool:
+        if not segment.size:
+            return False
+        config = self._config
+        first = segment.first_timestamp
+        if first is not None and first >= 0 and timestamp >= 0:
+            waited = timestamp - first
+        else:
+            waited = now_ms - segment.created_ms
+        return waited > config.segment_ms or segment.indexes_full(config.segment_index_bytes)
+
+    def _check_timestamps(self, header: BatchHeader, now_ms: int) -> None:
+        config = self._config
+        newest = header.max_timestamp
+        oldest = header.base_timestamp  # the first record's; the others' are not decoded
+        if header.attributes & 0x08:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime")
+        if newest >= 0 and newest - now_ms > config.message_timestamp_after_max_ms:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {newest} is too far after {now_ms}")
+        if oldest >= 0 and now_ms - oldest > config.message_timestamp_before_max_ms:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {oldest} is too far before {now_ms}")
+
+    def _check_keys(self, data: Bytes) -> None:
+        for outline in batch.iter_outlines(data):
+            if outline.key_size < 0:
+                raise _invalid("a record of a compacted topic needs a key")
+
+    def _repeated(self, known: KnownBatch) -> AppendResult:
+        append_time = known.timestamp if self._stamps else -1
+        return AppendResult(known.base_offset, known.last_offset, append_time, self._log_start_offset, True)
+
+    # -- segments ----------------------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment, unless the active one is empty."""
+        if not self._ready:
+            self._load()
+        if not self._active.size:
+            return
+        try:
+            self._roll(self._log_end_offset, now_ms)
+        except OSError as error:
+            raise self._fail("roll", error) from error
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        """The new active segment. What the old one still owes to the disk is noted for the next flush."""
+        old = self._active
+        if old.index is None:
+            old.load_indexes(self._io)
+        old.finish(self._io)
+        snapshot = self._producers.save(self._io, self.directory, base_offset)
+        file = self._cache.get(old)
+        segment = self._new_segment(base_offset, now_ms)
+        self._unsynced.append(file)
+        self._unsynced_paths += [old.path(INDEX_SUFFIX), old.path(TIME_INDEX_SUFFIX), snapshot, self.directory]
+        old.dirty = False
+        self._bases.append(base_offset)
+        self._active = segment
+        return segment
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        segment = Segment(self.directory, base_offset, created_ms=now_ms)
+        segment.start()
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+            # The log comes last: indexes without a log are swept away at the next start.
+            self._io.close(self._io.open(segment.path(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        self._segments.append(segment)
+        return segment
+
+    def _remove_segments(self, count: int) -> None:
+        """Drop the oldest `count` segments: renamed now, deleted wherever `discard` does it."""
+        doomed: list[str] = []
+        for segment in self._segments[:count]:
+            path = segment.path()
+            self._io.replace(path, path + DELETED_SUFFIX)
+            doomed += (path + DELETED_SUFFIX, segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX))
+            doomed.append(snapshot_path(self.directory, segment.base_offset))
+            self._cache.forget(segment)
+        del self._segments[:count]
+        del self._bases[:count]
+        self._hints.clear()
+        self._unsynced_paths.append(self.directory)
+        self._discard(doomed)
+
+    def _remove_now(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            try:
+                self._io.unlink(path)
+            except FileNotFoundError:
+                pass
+
+    def truncate_prefix(self, offset: int) -> None:
+        """Raise the log start offset to `offset`, and drop the segments wholly below it (DeleteRecords)."""
+        if not self._ready:
+            self._load()
+        if not 0 <= offset <= self._high_watermark:
+            raise self._out_of_range(offset)
+        self._raise_start(offset)
+
+    def _raise_start(self, offset: int) -> None:
+        if offset <= self._log_start_offset:
+            return
+        self._log_start_offset = self._expected_start = offset
+        try:
+            count = bisect_right(self._bases, offset) - 1
+            if count > 0:
+                self._remove_segments(count)
+            if self._epochs.truncate_start(offset):
+                self._epochs.write()
+        except OSError as error:
+            raise self._fail("delete", error) from error
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Drop what the delete policy no longer wants, and forget idle producers; the number of segments dropped."""
+        if not self._ready:
+            self._load()
+        config = self._config
+        self._producers.expire(now_ms, config.producer_id_expiration_ms)
+        if not config.deletes:
+            return 0
+        try:
+            count = max(self._expired_by_time(now_ms), self._expired_by_size())
+            if not count:
+                return 0
+            if count == len(self._segments):
+                self._roll(self._log_end_offset, now_ms)
+        except OSError as error:
+            raise self._fail("retention", error) from error
+        self._raise_start(self._bases[count])
+        return count
+
+    def _expired_by_time(self, now_ms: int) -> int:
+        limit = self._config.retention_ms
+        if limit < 0:
+            return 0
+        count = 0
+        for number, segment in enumerate(self._segments):
+            if not segment.size or not self._is_below_high_watermark(number):
+                break
+            if now_ms - segment.newest(self._io)[0] <= limit:
+                break
+            count += 1
+        return count
+
+    def _expired_by_size(self) -> int:
+        limit = self._config.retention_bytes
+        if limit < 0:
+            return 0
+        excess = sum(segment.size for segment in self._segments) - limit
+        count = 0
+        for number, segment in enumerate(self._segments):
+            if not segment.size or excess < segment.size or not self._is_below_high_watermark(number):
+                break
+            excess -= segment.size
+            count += 1
+        return count
+
+    def _is_below_high_watermark(self, number: int) -> bool:
+        end = self._bases[number + 1] if number + 1 < len(self._bases) else self._log_end_offset
+        return end <= self._high_watermark
+
+    # -- flush -------------------------------------------------------------------------------------------------------
+
+    def begin_flush(self) -> FlushJob | None:
+        """What a flush up to the log end has to do; None when nothing is owed. Ends with `end_flush`."""
+        if not self._ready:
+            if self._error is not None:
+                raise self._error
+            return None
+        active = self._active
+        files, paths = self._unsynced, self._unsynced_paths
+        if not active.dirty and not files and not paths:
+            return None
+        if active.dirty:
+            assert active.file is not None
+            files = [*files, active.file]
+            active.dirty = False
+        self._unsynced = []
+        self._unsynced_paths = []
+        self._flushed_at = self._log_end_offset
+        return FlushJob(files, list(dict.fromkeys(paths)), self._log_end_offset, active, active.size)
+
+    def end_flush(self, job: FlushJob, error: OSError | None = None) -> None:
+        """`job` has run. With an error the vnode goes offline: a second fsync might succeed on pages already lost."""
+        if error is not None:
+            self._fail("flush", error)
+            return
+        if not self._ready:
+            return
+        if job.end_offset > self.recovery_point:
+            self.recovery_point = job.end_offset
+        if self._fsync_first and job.end_offset > self._high_watermark:
+            self._advance(job.end_offset, job.segment, job.position)
+
+    def flush(self) -> None:
+        """A flush on the spot, for callers without an event loop."""
+        job = self.begin_flush()
+        if job is None:
+            return
+        try:
+            job.run(self._io)
+        except OSError as error:
+            self.end_flush(job, error)
+            raise self._fail("flush", error) from error
+        self.end_flush(job)
+
+    def write_indexes(self) -> list[str]:
+        """Write the index entries that are only in memory; the files to sync before a new recovery point is stated."""
+        if not self._ready:
+            return []
+        try:
+            self._active.write_indexes(self._io)
+        except OSError as error:
+            raise self._fail("index write", error) from error
+        return [self._active.path(INDEX_SUFFIX), self._active.path(TIME_INDEX_SUFFIX)]
+
+    def _advance(self, offset: int, segment: Segment, position: int) -> None:
+        self._high_watermark = offset
+        self._high_segment = segment
+        self._high_position = position
+        if self.on_high_watermark.callables:
+            self._notify()
+
+    # -- read --------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, max_offset: int | None = None
+    ) -> ReadResult:
+        """A range of one segment file from the batch that contains `offset` (or the next one, over a gap).
+
+        It ends on a batch boundary below the high watermark (and `max_offset`, exclusive) and within `max_bytes`, but
+        for a first batch larger than that under `min_one_batch`. No slice where there is nothing to read. Raises
+        `KafkaError` OFFSET_OUT_OF_RANGE outside the log.
+        """
+        if not self._ready:
+            self._load()
+        high = self._high_watermark
+        if not self._log_start_offset <= offset <= self._log_end_offset:
+            raise self._out_of_range(offset)
+        limit = high if max_offset is None or max_offset > high else max_offset
+        if offset >= limit:
+            return ReadResult(None, high, self._log_start_offset, high)
+        try:
+            return ReadResult(
+                self._find_slice(offset, max_bytes, min_one_batch, limit), high, self._log_start_offset, high
+            )
+        except OSError as error:
+            raise self._fail("read", error) from error
+        except CorruptLogError as error:
+            raise self._fail("read", error) from error
+
+    def _find_slice(self, offset: int, max_bytes: int, min_one_batch: bool, limit: int) -> FileSlice | None:
+        io = self._io
+        hint = self._hints.get(offset)
+        # A hint at the end of a segment is of use only while that segment grows.
+        if hint is not None and hint[1] < hint[0].size:
+            segment, start = hint
+            file = self._cache.get(segment)
+        else:
+            segment, file, start = self._locate(offset)
+        if limit == self._high_watermark:
+            last_segment, last_position = self._high_segment, self._high_position
+        else:
+            last_segment, _, last_position = self._locate(limit)
+        if segment is last_segment:
+            end = last_position
+        elif segment.base_offset < last_segment.base_offset:
+            end = segment.size
+        else:
+            return None
+        if end - start > max_bytes:
+            end = segment.align(io, file, start, start + max_bytes, at_least_one=min_one_batch)
+        if end <= start:
+            return None
+        if segment is self._high_segment and end == self._high_position:
+            self._remember(self._high_watermark, segment, end)
+        elif end < segment.size:
+            # The reader asks next for the batch after this range: its base offset stands there.
+            data = io.pread(file.fd, 8, end)
+            if len(data) == 8:
+                self._remember(int.from_bytes(data), segment, end)
+        return FileSlice(io, file, start, end - start)
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        hints = self._hints
+        hints[offset] = (segment, position)
+        if len(hints) > _KEPT_HINTS:
+            del hints[next(iter(hints))]
+
+    def _locate(self, offset: int) -> tuple[Segment, OpenFile, int]:
+        """Segment, file and position of the first batch that ends at or after `offset`; else the end of the log."""
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        while True:
+            segment = self._segments[number]
+            file = self._cache.get(segment)
+            if segment.size:
+                if segment.index is None:
+                    self._load_indexes(segment)
+                found = segment.find(self._io, file, offset, segment.size)
+                if found is not None:
+                    return segment, file, found[0]
+            number += 1
+            if number == len(self._segments):
+                return segment, file, segment.size
+
+    def _load_indexes(self, segment: Segment) -> None:
+        """Read the indexes, or build them anew from the log where they are unusable."""
+        try:
+            segment.load_indexes(self._io)
+        except CorruptLogError:
+            segment.rebuild_indexes(self._io, self._cache.get(segment), self._config.index_interval_bytes)
+            segment.replace_indexes(self._io, sync=False)
+
+    def _out_of_range(self, offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} is not within {self._log_start_offset} to {self._log_end_offset}",
+        )
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first readable record at or after `timestamp`; None when there is none."""
+        if not self._ready:
+            self._load()
+        try:
+            for segment in self._segments:
+                if not segment.size or segment.base_offset >= self._high_watermark:
+                    continue
+                newest, at = segment.newest(self._io)
+                if at >= 0 and newest < timestamp:
+                    continue
+                found = self._search_time(segment, timestamp)
+                if found is not None:
+                    return found
+        except OSError as error:
+            raise self._fail("read", error) from error
+        except CorruptLogError as error:
+            raise self._fail("read", error) from error
+        return None
+
+    def _search_time(self, segment: Segment, timestamp: int) -> tuple[int, int] | None:
+        io = self._io
+        file = self._cache.get(segment)
+        self._load_indexes(segment)
+        assert segment.times is not None
+        offset = max(segment.base_offset + index.floor_time(segment.times, timestamp), self._log_start_offset)
+        end = self._high_position if segment is self._high_segment else segment.size
+        found = segment.find(io, file, offset, end)
+        if found is None:
+            return None
+        for position, header in iter_headers(io, file.fd, found[0], end):
+            if header.max_timestamp < timestamp or header.last_offset < self._log_start_offset:
+                continue
+            data = io.pread(file.fd, header.size_in_bytes, position)
+            for outline in batch.iter_outlines(data):
+                if outline.timestamp >= timestamp and self._log_start_offset <= outline.offset < self._high_watermark:
+                    return outline.offset, outline.timestamp
+        return None
+
+    def max_timestamp_offset(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record with the newest timestamp; None in a log without timestamps."""
+        if not self._ready:
+            self._load()
+        newest = -1
+        try:
+            for segment in self._segments:
+                timestamp, at = segment.newest(self._io)
+                if at >= self._log_start_offset:
+                    newest = max(newest, timestamp)
+        except OSError as error:
+            raise self._fail("read", error) from error
+        return self.offset_for_timestamp(newest) if newest >= 0 else None
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """The largest leader epoch up to `epoch`, and the offset at which it ended; (-1, -1) when unknown."""
+        if not self._ready:
+            self._load()
+        return self._epochs.end_offset(epoch, self._log_end_offset)
+
+    def _prune_snapshots(self) -> None:
+        """Remove producer snapshots that neither a segment nor the log end needs."""
+        needed = {*self._bases, self._log_end_offset}
+        for offset in snapshot_offsets(self._io.listdir(self.directory)):
+            if offset not in needed:
+                self._remove_now([snapshot_path(self.directory, offset)])
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)
