@@ -295,7 +295,7 @@ def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]
             if sent == 0:
                 raise Disconnected("a log file ended before its index says")
             if sent < len(chunk):
-                return [chunk.after(sent), *chunks[i + 1 :]]  # type: ignore[attr-defined]
+                return [chunk.rest(sent), *chunks[i + 1 :]]  # type: ignore[attr-defined]
             i += 1
             continue
         j, size = i, 0

@@ -13,7 +13,7 @@ import trio
 
 from broker.config import BrokerConfig, ConfigError, read_properties
 from broker.log import Log
-from storage.errors import DataDirError
+from storage.errors import StorageError
 
 
 def load_config(
@@ -43,16 +43,17 @@ def serve(
     """Run a broker until SIGTERM or SIGINT. Gives the exit status; errors of the operator's making are one line."""
     began = time.perf_counter()
     log = Log(level=log_level)
+    failures: list[BaseException] = []
     try:
         config = load_config(file, data_dir, listen, overrides)
         for key in config.unknown:
             log.warning("config.unknown", key=key, effect="ignored")
         trio.run(_serve, config, log, began)
-    except* (ConfigError, DataDirError) as group:
-        for error in _leaves(group):
-            print(f"barnabas: {error}", file=sys.stderr)
-        return 1
-    return 0
+    except* (ConfigError, StorageError) as group:
+        failures = _leaves(group)
+    for error in failures:
+        print(f"barnabas: {error}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from storage.vnode import Vnode
+from storage.vnode import Origin, Vnode
 from wire.batch import Record, build_batch, iter_batches, iter_records
 from wire.codegen import codec, uvarint
 from wire.records.cluster_metadata import (
@@ -115,7 +115,7 @@ class Metadata:
         assert self._vnode is not None, "the metadata log is not loaded"
         now = time.time_ns() // 1_000_000
         batch = build_batch([Record(None, frame(record), now) for record in records])
-        result = self._vnode.append(batch, now_ms=now, origin=Vnode.COORDINATOR, leader_epoch=0)
+        result = self._vnode.append(batch, now_ms=now, origin=Origin.COORDINATOR, leader_epoch=0)
         for record in records:
             self.apply(record)
         return result.last_offset + 1

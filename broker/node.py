@@ -46,6 +46,7 @@ class Node:
         self.bound: list[Listener] = []
         self.stopped = trio.Event()
         self._stop = trio.Event()
+        self._progress_told = 0.0
         self._per_address: Counter[str] = Counter()
 
     # --- what handlers use --------------------------------------------------------------------------------------------
@@ -121,9 +122,12 @@ class Node:
         self.flusher = Flusher()
         nursery.start_soon(self.flusher.run)
         self.topics = Topics(self.config, self.metadata, self.data_dir, self.flusher, self.log)
-        await self.data_dir.load(log=self.log)
+        await self.data_dir.load(self._loading_progress, config_of=lambda topic: self.config.log_config({}))
+        for (topic, partition), reason in self.data_dir.damaged.items():
+            self.log.error("partition.offline", topic=topic, partition=partition, reason=reason)
+        nursery.start_soon(self.data_dir.run)
         if (METADATA_TOPIC, 0) not in self.vnodes:
-            await self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), self.config.log_config({}))
+            self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), self.config.log_config({}))
         self.metadata.load(self.vnodes[METADATA_TOPIC, 0])
         self.configs_changed()
         await self.topics.reconcile()
@@ -133,6 +137,13 @@ class Node:
         await self.groups.start(nursery)
         nursery.start_soon(self._retention)
         nursery.start_soon(self._close_idle)
+
+    def _loading_progress(self, done: int, total: int, what: str) -> None:
+        """Say how recovery goes, every few seconds."""
+        now = time.monotonic()
+        if now - self._progress_told > 2 or (done == total and self._progress_told):
+            self._progress_told = now
+            self.log.info("recovery", done=done, total=total, partition=what)
 
     # --- listening ----------------------------------------------------------------------------------------------------
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from storage.vnode import Vnode
 from wire.errors import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from broker.node import Node
 
-def check_leader_epoch(vnode: Vnode, claimed: int) -> None:
+
+def check_leader_epoch(node: Node, vnode: Vnode, claimed: int) -> None:
     """Compare the leader epoch that a client believes in with ours; -1 stands for none.
 
     Raises KafkaError FENCED_LEADER_EPOCH if the client is behind, UNKNOWN_LEADER_EPOCH if we are.
     """
-    if claimed < 0 or claimed == vnode.leader_epoch:
+    if claimed < 0:
         return
-    if claimed < vnode.leader_epoch:
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {vnode.leader_epoch}, not {claimed}")
-    raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch is {vnode.leader_epoch}, not yet {claimed}")
+    ours = node.metadata.topics[vnode.topic].partitions[vnode.partition]
+    if claimed < ours:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {ours}, not {claimed}")
+    if claimed > ours:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch is {ours}, not yet {claimed}")

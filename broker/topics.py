@@ -162,7 +162,7 @@ class Topics:
                 indexes = list(topic.partitions)
                 await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
                 for index in indexes:
-                    await self.data_dir.delete_vnode(topic.name, index)
+                    self.data_dir.delete_vnode(topic.name, index)
                 for told in self.on_deleted:
                     told(topic)
         self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
@@ -172,7 +172,7 @@ class Topics:
         config = self.config.log_config(topic.configs)
         for index in indexes:
             if (topic.name, index) not in self.data_dir.vnodes:
-                await self.data_dir.create_vnode(topic.name, index, topic.topic_id, config)
+                self.data_dir.create_vnode(topic.name, index, topic.topic_id, config)
 
     def apply_configs(self) -> None:
         """Give every vnode the settings that its topic has now."""
@@ -194,7 +194,7 @@ class Topics:
                 continue
             if vnode.topic_id in metadata.removed_ids or topic is not None or name in metadata.topics:
                 self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
-                await self.data_dir.delete_vnode(name, index)
+                self.data_dir.delete_vnode(name, index)
         adopted: dict[str, list[int]] = {}
         for name, index in self.data_dir.vnodes:
             if name != METADATA_TOPIC and name not in metadata.topics:

@@ -65,6 +65,10 @@ class FileSlice:
     def __len__(self) -> int:
         return self._size
 
+    def rest(self, sent: int) -> FileSlice:
+        """What is left of the range after its first `sent` bytes."""
+        return FileSlice(self._io, self._file, self.position + sent, self._size - sent)
+
     def read(self) -> bytes:
         data = self._io.pread(self._file.fd, self._size, self.position)
         while len(data) < self._size:

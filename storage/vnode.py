@@ -915,6 +915,12 @@ class Vnode:
             self._load()
         return self._epochs.end_offset(epoch, self._log_end_offset)
 
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch under which `offset` was, or will be, written; -1 when unknown."""
+        if not self._ready:
+            self._load()
+        return max((epoch for epoch, start in self._epochs.entries if start <= offset), default=-1)
+
     def _prune_snapshots(self) -> None:
         """Remove producer snapshots that neither a segment nor the log end needs."""
         needed = {*self._bases, self._log_end_offset}

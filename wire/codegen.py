@@ -563,13 +563,18 @@ class Codec(Generic[M]):
         return b"".join(self.encode(message))  # type: ignore[arg-type]
 
 
-@functools.cache
+_codecs: dict[tuple[type[Message], int], Codec[Any]] = {}
+
+
 def codec(cls: type[M], version: int) -> Codec[M]:
     """The generated codec of a message in a version, made on first use.
 
     Raises ProtocolError if Kafka has no such version of the message.
     """
-    return Codec(cls, schema(cls, version), version)
+    made = _codecs.get((cls, version))
+    if made is None:
+        made = _codecs[cls, version] = Codec(cls, schema(cls, version), version)
+    return made
 
 
 class Compiled(C.Construct):

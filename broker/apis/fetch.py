@@ -101,7 +101,7 @@ class Reading:
 
     def _partition(self, asked: Asked, wanted: FetchPartition) -> PartitionData:
         vnode = self._vnode(asked)
-        check_leader_epoch(vnode, wanted.current_leader_epoch)
+        check_leader_epoch(self.context.node, vnode, wanted.current_leader_epoch)
         committed = self.request.isolation_level == READ_COMMITTED
         diverging = EpochEndOffset()
         if wanted.last_fetched_epoch >= 0:
@@ -149,13 +149,13 @@ class Reading:
             except KafkaError:
                 continue
             if vnode not in self.vnodes:
-                vnode.subscribe(self._moved)
+                vnode.on_high_watermark.subscribe(self._moved)
             self.vnodes.setdefault(vnode, []).append(asked)
 
     def unsubscribe(self) -> None:
         """Stop listening."""
         for vnode in self.vnodes:
-            vnode.unsubscribe(self._moved)
+            vnode.on_high_watermark.unsubscribe(self._moved)
 
     def _moved(self, vnode: Vnode) -> None:
         self._dirty.add(vnode)

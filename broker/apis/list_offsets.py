@@ -47,7 +47,7 @@ def _find(
     vnode = context.node.vnodes.get((topic, part.partition_index))
     if vnode is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
-    check_leader_epoch(vnode, part.current_leader_epoch)
+    check_leader_epoch(context.node, vnode, part.current_leader_epoch)
     asked = part.timestamp
     if asked < 0 and (asked < EARLIEST_PENDING_UPLOAD or context.version < SINCE.get(asked, 0)):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked} in version {context.version}")

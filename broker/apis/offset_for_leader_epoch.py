@@ -23,7 +23,7 @@ def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForL
             try:
                 if vnode is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
-                check_leader_epoch(vnode, part.current_leader_epoch)
+                check_leader_epoch(context.node, vnode, part.current_leader_epoch)
                 epoch, end = vnode.epoch_end_offset(part.leader_epoch)
                 answers.append(EpochEndOffset(partition=part.partition, leader_epoch=epoch, end_offset=end))
             except KafkaError as error:

@@ -46,7 +46,7 @@ def snake(name: str) -> str:
 
 
 def kio_class(cls: type[Message], version: int):
-    stem, kind = re.fullmatch(r"(\w+?)(Request|Response|)", cls.__name__).groups()
+    stem, kind = re.fullmatch(r"(\w+?)(Request|Response|)", cls.__name__).groups()  # type: ignore[union-attr]
     if not kind:
         return None
     try:

@@ -1,0 +1,48 @@
+"""DeleteRecords (21), versions 0-2: raise the log start offset; what lies before is gone for readers."""
+
+from __future__ import annotations
+
+import trio
+
+from broker.registry import Context, api
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+HIGH_WATERMARK = -1
+
+
+@api(DeleteRecordsRequest, DeleteRecordsResponse)
+async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    topics = []
+    for topic in request.topics:
+        results = []
+        for part in topic.partitions:
+            try:
+                start = _delete(context, topic.name, part.partition_index, part.offset)
+                results.append(DeleteRecordsPartitionResult(part.partition_index, start, ErrorCode.NONE))
+            except KafkaError as error:
+                results.append(DeleteRecordsPartitionResult(part.partition_index, -1, error.code))
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    with trio.CancelScope(shield=True):
+        await context.node.data_dir.checkpoint()  # a restart must not bring back what is said to be gone
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _delete(context: Context, topic: str, partition: int, offset: int) -> int:
+    vnode = context.node.vnodes.get((topic, partition))
+    if vnode is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+    if not vnode.config.deletes:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "cleanup.policy of the topic does not contain delete")
+    if topic == "__consumer_offsets":
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics cannot be deleted")
+    wanted = vnode.high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= wanted <= vnode.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {wanted} is beyond the high watermark")
+    vnode.truncate_prefix(wanted)
+    return vnode.log_start_offset

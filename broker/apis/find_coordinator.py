@@ -1,0 +1,36 @@
+"""FindCoordinator (10), versions 0-6: this broker coordinates every group.
+
+`__consumer_offsets` is made when a group is first looked for. Transactional ids and share groups have no coordinator
+yet; who asks for one is told so.
+"""
+
+from __future__ import annotations
+
+from broker.registry import Context, api
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP = 0
+
+
+@api(FindCoordinatorRequest, FindCoordinatorResponse)
+async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    code, message = ErrorCode.NONE, None
+    host, port = context.node.advertised(context.connection.listener)
+    node_id = context.node.node_id
+    try:
+        if request.key_type != GROUP:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"no coordinator for key type {request.key_type} here")
+        await context.node.groups.ready()
+    except KafkaError as error:
+        code = error.code if request.key_type != GROUP else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        message, node_id, host, port = str(error), -1, "", -1
+    if context.version < 4:
+        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=node_id, host=host, port=port)
+    return FindCoordinatorResponse(
+        error_message=None,
+        coordinators=[
+            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message)
+            for key in request.coordinator_keys
+        ],
+    )

@@ -1,0 +1,11 @@
+"""Heartbeat (12), versions 0-4."""
+
+from __future__ import annotations
+
+from broker.registry import Context, api
+from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+@api(HeartbeatRequest, HeartbeatResponse)
+def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+    return context.node.groups.coordinator.heartbeat(request)

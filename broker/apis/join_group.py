@@ -1,0 +1,22 @@
+"""JoinGroup (11), versions 0-9: enter a group's next generation; answered when it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from broker.groups import Reply
+from broker.registry import Context, api
+from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+@api(JoinGroupRequest, JoinGroupResponse)
+def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+    reply: Reply[JoinGroupResponse] = Reply()
+    context.node.groups.coordinator.join(
+        request,
+        version=context.version,
+        client_id=context.client_id or "",
+        client_host=f"/{context.connection.host}",
+        reply=reply,
+    )
+    return reply.now_or_later()

@@ -1,0 +1,11 @@
+"""LeaveGroup (13), versions 0-5: one member, from version 3 several."""
+
+from __future__ import annotations
+
+from broker.registry import Context, api
+from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+
+@api(LeaveGroupRequest, LeaveGroupResponse)
+def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    return context.node.groups.coordinator.leave(request, context.version)

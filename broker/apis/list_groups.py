@@ -1,0 +1,11 @@
+"""ListGroups (16), versions 0-5: filtered by state (KIP-518) and type (KIP-848)."""
+
+from __future__ import annotations
+
+from broker.registry import Context, api
+from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+@api(ListGroupsRequest, ListGroupsResponse)
+def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    return context.node.groups.coordinator.list_groups(request)

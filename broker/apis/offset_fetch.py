@@ -1,0 +1,11 @@
+"""OffsetFetch (9), versions 1-10: of one group, from version 8 of several."""
+
+from __future__ import annotations
+
+from broker.registry import Context, api
+from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+
+@api(OffsetFetchRequest, OffsetFetchResponse)
+def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    return context.node.groups.coordinator.fetch_offsets(request, context.version)

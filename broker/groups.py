@@ -1,0 +1,131 @@
+"""The group coordinator in the broker: its store on `__consumer_offsets`, its clock, the waiting for its replies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import trio
+
+from broker.metadata import Topic as MetadataTopic
+from broker.topics import OFFSETS_TOPIC
+from groupcoord.coordinator import GroupCoordinator
+from groupcoord.log_store import LogStore
+from groupcoord.shard import Topic
+from groupcoord.timers import load_partition, run_timers
+from wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from broker.node import Node
+
+R = TypeVar("R")
+
+
+def wall_ms() -> int:
+    """The time that records are stamped with."""
+    return time.time_ns() // 1_000_000
+
+
+class Reply(Generic[R]):
+    """A place for one answer that the coordinator gives at once or later."""
+
+    def __init__(self) -> None:
+        self._answer: R | None = None
+        self._given = trio.Event()
+
+    def __call__(self, answer: R) -> None:
+        self._answer = answer
+        self._given.set()
+
+    def now_or_later(self) -> R | Awaitable[R]:
+        """The answer if it is there, else something to await for it: what a handler gives back."""
+        return self._wait() if self._answer is None else self._answer
+
+    async def _wait(self) -> R:
+        await self._given.wait()
+        assert self._answer is not None
+        return self._answer
+
+
+class Groups:
+    """All groups of this broker; `coordinator` is what the APIs call."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._limiter = trio.CapacityLimiter(2)
+        self._loading = trio.Lock()
+        self._loaded: set[int] = set()
+        self.store = LogStore(
+            lambda partition: node.vnodes.get((OFFSETS_TOPIC, partition)), node.flusher.request, wall_ms
+        )
+        self.coordinator = GroupCoordinator(
+            node.config.group_config(), self.store, trio.current_time, topics=_KnownTopics(node), wall_ms=wall_ms
+        )
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Begin to load what is on disk, and the timers. Requests are answered meanwhile."""
+        self._nursery = nursery
+        await nursery.start(run_timers, self.coordinator)
+        self._load_new()
+
+    async def ready(self) -> None:
+        """Make `__consumer_offsets` if it is not there. Raises KafkaError if that fails."""
+        await self._node.topics.offsets_topic()
+        self._load_new()
+
+    def _load_new(self) -> None:
+        topic = self._node.metadata.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return
+        new = [partition for partition in sorted(topic.partitions) if partition not in self._loaded]
+        self._loaded.update(new)
+        if new:
+            # What is empty has nothing to replay: serve it at once.
+            filled = [p for p in new if not self._take_if_empty(p)]
+            self._nursery.start_soon(self._load, filled)
+
+    def _take_if_empty(self, partition: int) -> bool:
+        vnode = self._node.vnodes.get((OFFSETS_TOPIC, partition))
+        try:
+            if vnode is None or vnode.log_end_offset > vnode.log_start_offset:
+                return False
+        except KafkaError:
+            return False
+        self.coordinator.finish_load(self.coordinator.begin_load(partition), self.store.load(partition))
+        return True
+
+    async def _load(self, partitions: list[int]) -> None:
+        for partition in partitions:
+            self.coordinator.begin_load(partition)
+        for partition in partitions:
+            try:
+                await load_partition(self.coordinator, self.store, partition, limiter=self._limiter)
+            except (KafkaError, OSError) as error:
+                self._node.log.error("groups.load_failed", partition=partition, error=error)
+
+    def topic_deleted(self, topic: MetadataTopic) -> None:
+        """Forget the offsets of a deleted topic."""
+        if topic.name == OFFSETS_TOPIC:
+            for partition in self._loaded:
+                self.coordinator.unload(partition)
+            self._loaded.clear()
+        else:
+            self.coordinator.topic_deleted(topic.name, topic.topic_id)
+
+
+class _KnownTopics:
+    """The metadata image as the coordinator wants to see it."""
+
+    def __init__(self, node: Node) -> None:
+        self._metadata = node.metadata
+
+    def by_name(self, name: str) -> Topic | None:
+        return self._shown(self._metadata.topics.get(name))
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return self._shown(self._metadata.by_id.get(topic_id))
+
+    @staticmethod
+    def _shown(topic: MetadataTopic | None) -> Topic | None:
+        return None if topic is None else Topic(topic.name, topic.topic_id, len(topic.partitions))
