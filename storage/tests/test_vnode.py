@@ -10,6 +10,8 @@ import pytest
 
 from storage.config import LogConfig
 from storage.errors import StorageError
+from storage.io import Io
+from storage.segment import FileCache
 from storage.tests.support import (
     NOW,
     PAGE_CACHE,
@@ -296,6 +298,67 @@ def test_a_folder_without_indexes_is_served(tmp_path: Path) -> None:
             file.write_bytes(b"\xff" * 24)
     again = vnode_at(tmp_path / "t-0")
     assert values_of(again) == [b"%d" % i for i in range(40)]
+
+
+def test_an_index_that_does_not_match_its_log_is_built_anew(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0")
+    for i in range(40):
+        vnode.append(one(b"%d" % i), now_ms=NOW)
+    vnode.flush()
+    vnode.close()
+    for file in (tmp_path / "t-0").glob("*.index"):
+        entries = bytearray(file.read_bytes())
+        for at in range(3, len(entries), 8):
+            entries[at] += 1  # every offset one too high
+        file.write_bytes(entries)
+    again = vnode_at(tmp_path / "t-0")
+    for offset in range(40):
+        assert read_all(again, offset)[0].offset == offset
+
+
+def test_batches_that_repeat_earlier_offsets_end_the_log(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", LogConfig())
+    for i in range(4):
+        vnode.append(produced(i), now_ms=NOW)
+    path = Path(vnode.segments[0].path())
+    data = path.read_bytes()
+    path.write_bytes(data + data[: len(data) // 4])
+    again = recovered(tmp_path / "t-0", LogConfig())
+    assert again.log_end_offset == 4
+    assert path.read_bytes() == data
+
+
+def test_a_damaged_snapshot_or_one_beyond_the_log_is_not_believed(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", LogConfig())
+    for i in range(4):
+        vnode.append(produced(i), now_ms=NOW)
+    vnode.flush()
+    vnode.close()
+    snapshot = tmp_path / "t-0" / f"{4:020d}.snapshot"
+    (tmp_path / "t-0" / f"{9:020d}.snapshot").write_bytes(snapshot.read_bytes())
+    for damaged in (snapshot.read_bytes()[:-1] + b"x", snapshot.read_bytes()[:20], b""):
+        snapshot.write_bytes(damaged)
+        again = vnode_at(tmp_path / "t-0", LogConfig())
+        assert again.append(produced(3), now_ms=NOW).duplicate
+        assert again.producers.producers[7].batches[-1].last_offset == 3
+
+
+def test_unflushed_segments_keep_their_descriptors(tmp_path: Path) -> None:
+    """Else the kernel's record of a failed write-back could be gone before the fsync that should report it."""
+    io = Io()
+    cache = FileCache(io, limit=1)
+    vnodes = [Vnode(str(tmp_path / f"t-{n}"), "t", n, LogConfig(), io=io, cache=cache) for n in range(4)]
+    for vnode in vnodes:
+        vnode.create(TOPIC_ID)
+        vnode.append(one(b"v"), now_ms=NOW)
+    assert len(cache) == 4
+    for vnode in vnodes:
+        vnode.flush()
+    one_more = Vnode(str(tmp_path / "t-9"), "t", 9, LogConfig(), io=io, cache=cache)
+    one_more.create(TOPIC_ID)
+    one_more.append(one(b"v"), now_ms=NOW)
+    assert len(cache) == 1
+    assert all(values_of(vnode) == [b"v"] for vnode in vnodes)
 
 
 def test_an_index_preallocated_with_zeros_is_read(tmp_path: Path) -> None:
