@@ -268,7 +268,9 @@ class World:
         response = self.commit(*args, **more).get()  # type: ignore[arg-type]
         return ErrorCode(response.topics[0].partitions[0].error_code)
 
-    def committed(self, group: str = "g", *, stable: bool = False) -> dict[tuple[str, int], tuple[int, int, str | None]]:
+    def committed(
+        self, group: str = "g", *, stable: bool = False
+    ) -> dict[tuple[str, int], tuple[int, int, str | None]]:
         """All that a client sees: offset, leader epoch, metadata."""
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], require_stable=stable
