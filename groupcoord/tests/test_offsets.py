@@ -12,7 +12,12 @@ from wire.codegen import codec
 from wire.errors import ErrorCode
 from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from wire.messages.list_groups import ListGroupsRequest
-from wire.messages.offset_commit import OffsetCommitResponse
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -137,12 +142,6 @@ def test_commits_while_the_group_rebalances() -> None:
 
 def test_good_partitions_of_a_commit_are_kept_beside_bad_ones() -> None:
     world = World()
-    from wire.messages.offset_commit import (
-        OffsetCommitRequest,
-        OffsetCommitRequestPartition,
-        OffsetCommitRequestTopic,
-    )
-
     reply: Reply[OffsetCommitResponse] = Reply()
     topics = [
         OffsetCommitRequestTopic(

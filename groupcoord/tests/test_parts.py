@@ -10,6 +10,7 @@ from groupcoord.outbox import Outbox
 from groupcoord.partitions import group_partition, java_string_hash
 from groupcoord.records import Record, group_record, offset_record
 from groupcoord.tests.harness import Clock
+from wire.codegen import codec
 from wire.records.group_metadata import GroupMetadataValue
 from wire.records.offset_commit import OffsetCommitValue
 
@@ -140,8 +141,6 @@ def test_offsets_of_transactions_count_when_committed() -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_offsets_written_by_older_brokers_are_read(version: int) -> None:
-    from wire.codegen import codec
-
     key = offset_record("g", "t", 0, None).key
     value = version.to_bytes(2, "big") + codec(OffsetCommitValue, version).build(OffsetCommitValue(offset=5))
     image = PartitionImage()
