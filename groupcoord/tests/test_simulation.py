@@ -344,7 +344,7 @@ def test_long_group_life(seed: int) -> None:
 
 
 def test_stable_members_are_undisturbed_for_an_hour() -> None:
-    """Of a thousand groups a hundred keep heartbeating: these stay, the others go, and the heap of deadlines is small."""
+    """Of a thousand groups a hundred keep heartbeating: these stay, the others go, the heap of deadlines is small."""
     world = World()
     leaders = [world.stable(group=f"g{number}")[0] for number in range(1_000)]
     for _ in range(1_200):
