@@ -80,10 +80,9 @@ def _append(
     if part.records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     result = vnode.append(part.records, now_ms=now_ms, origin=Origin.CLIENT)  # type: ignore[arg-type]
-    if vnode.high_watermark <= result.last_offset:
-        if acks == ALL:
-            waits.append((vnode, result.last_offset + 1))
-        node.flusher.request(vnode)
+    if acks == ALL and vnode.high_watermark <= result.last_offset:
+        waits.append((vnode, result.last_offset + 1))
+    node.flusher.request(vnode)
     return PartitionProduceResponse(
         index=part.index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
         log_start_offset=result.log_start_offset,
@@ -97,7 +96,10 @@ async def _when_durable(context: Context, response: ProduceResponse, waits: list
         try:
             await context.node.flusher.flushed(vnode, end)
         except KafkaError as error:
-            failed[vnode.topic, vnode.partition] = error
+            key = vnode.topic, vnode.partition
+            if context.node.vnodes.get(key) is not vnode:
+                error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted meanwhile")
+            failed[key] = error
     if not failed:
         return response
     topics = []
