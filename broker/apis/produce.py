@@ -91,22 +91,21 @@ def _append(
 
 async def _when_durable(context: Context, response: ProduceResponse, waits: list[tuple[Vnode, int]]) -> ProduceResponse:
     """The response once every batch is on disk; a partition whose fsync failed gets the error instead."""
-    failed: dict[tuple[str, int], KafkaError] = {}
+    failed: dict[tuple[str, int], ErrorCode] = {}
     for vnode, end in waits:
         try:
             await context.node.flusher.flushed(vnode, end)
         except KafkaError as error:
             key = vnode.topic, vnode.partition
-            if context.node.vnodes.get(key) is not vnode:
-                error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted meanwhile")
-            failed[key] = error
+            deleted = context.node.vnodes.get(key) is not vnode
+            failed[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if deleted else error.code
     if not failed:
         return response
     topics = []
     for topic in response.responses:
         name = topic.name or context.node.topic_name(topic.topic_id) or ""
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[
-            PartitionProduceResponse(index=p.index, error_code=failed[name, p.index].code, base_offset=-1)
+            PartitionProduceResponse(index=p.index, error_code=failed[name, p.index], base_offset=-1)
             if (name, p.index) in failed else p
             for p in topic.partition_responses
         ]))  # fmt: skip
