@@ -17,7 +17,9 @@ def markdown() -> str:
     cells = [f"{a.name} | {a.key} | {a.versions.first}-{a.versions.last}" for _, a in sorted(APIS.items())]
     cells += ["| | "] * (-len(cells) % 2)
     rows = [f"| {cells[i]} | {cells[i + 1]} |" for i in range(0, len(cells), 2)]
-    return "\n".join(["| API | key | versions | API | key | versions |", "| --- | --- | --- | --- | --- | --- |", *rows])
+    return "\n".join(
+        ["| API | key | versions | API | key | versions |", "| --- | --- | --- | --- | --- | --- |", *rows]
+    )
 
 
 def renewed(text: str) -> str:
