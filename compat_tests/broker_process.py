@@ -1,0 +1,135 @@
+"""A real broker in a process of its own, as an operator would run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import ClassVar
+
+from compat_tests.tools import ROOT
+from compat_tests.waiting import changed, until
+
+START_DEADLINE = 60.0
+STOP_DEADLINE = 30.0
+
+
+class Server:
+    """A broker process that can be stopped, killed and started again on the same port and data."""
+
+    name: ClassVar[str]
+
+    def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.overrides = folder, overrides or {}
+        self.data_dir = folder / "data"
+        self.log_file = folder / "log"
+        self.port = 0
+        self.expected_errors: list[str] = []
+        self.process: subprocess.Popen[str] | None = None
+        self.ready = False
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        """The command line that starts the broker."""
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the process."""
+        return dict(os.environ)
+
+    def see(self, line: str) -> None:
+        """Look at a line of standard output."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start, and return when clients can connect."""
+        self.ready = False
+        with self.log_file.open("a") as log:
+            self.process = subprocess.Popen(
+                self.command(), cwd=ROOT, env=self.environment(), stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        threading.Thread(target=self._watch, args=(self.process,), daemon=True).start()
+        process = self.process
+        try:
+            until(lambda: self.ready or process.poll() is not None, f"{self.name} is ready", START_DEADLINE)
+            assert self.ready, f"{self.name} ended with {process.returncode} at its start:\n{self.log_tail()}"
+        except AssertionError:
+            self.kill()
+            raise
+
+    def _watch(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout
+        with process.stdout, self.log_file.open("a") as log:
+            for line in process.stdout:
+                log.write(line)
+                log.flush()
+                self.see(line)
+                changed()
+        process.wait()
+        changed()
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye to anybody."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(STOP_DEADLINE)
+
+    def stop(self) -> int:
+        """SIGTERM; gives the exit status."""
+        assert self.process
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{self.name} did not stop in {STOP_DEADLINE:g} s:\n{self.log_tail()}") from None
+
+    def errors(self) -> list[str]:
+        """Log lines of level error that no test has announced."""
+        raise NotImplementedError
+
+    def log_tail(self, lines: int = 60) -> str:
+        """The last lines of the log."""
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
+
+    def segment(self, topic: str, partition: int = 0) -> Path:
+        """The first log segment of a partition."""
+        return self.data_dir / f"{topic}-{partition}" / f"{0:020}.log"
+
+
+class Barnabas(Server):
+    """`barnabas serve` from this source tree."""
+
+    name = "barnabas"
+
+    def command(self) -> list[str]:
+        pairs = [word for key, value in self.overrides.items() for word in ("--override", f"{key}={value}")]
+        return [
+            sys.executable, "-m", "scripts.cli", "serve", "--listen", f"127.0.0.1:{self.port}",
+            "--data-dir", str(self.data_dir), *pairs,
+        ]  # fmt: skip
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def see(self, line: str) -> None:
+        found = re.match(r"barnabas is ready on \S+:(\d+)", line)
+        if found:
+            self.port, self.ready = int(found[1]), True
+
+    def errors(self) -> list[str]:
+        return [
+            line
+            for line in self.log_file.read_text(errors="replace").splitlines()
+            if re.match(r"\S+Z error ", line) and not any(expected in line for expected in self.expected_errors)
+        ]

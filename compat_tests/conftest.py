@@ -1,0 +1,129 @@
+"""A broker per test module, a bench per scenario, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests import report
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.broker_process import Barnabas, Server
+from compat_tests.confluent.driver import ConfluentDriver
+from compat_tests.driver import Driver, NotApplicable
+from compat_tests.scenarios import Bench, Scenario
+from compat_tests.tools import missing
+
+Play = Callable[[Scenario], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of these tests."""
+    group = parser.getgroup("compatibility")
+    group.addoption("--peer", action="store_true", help="run the scenarios against Apache Kafka itself")
+    group.addoption("--compat-report", action="store_true", help="write the results to docs/compatibility.md")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where the results are gathered."""
+    config.stash[report.RESULTS] = report.Results()
+
+
+def pytest_terminal_summary(config: pytest.Config) -> None:
+    """Write the report, if asked for, when all tests have run."""
+    if config.getoption("--compat-report"):
+        config.stash[report.RESULTS].write(peer=config.getoption("--peer"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Show the broker's last words beside a failure."""
+    outcome = yield
+    told = outcome.get_result()  # type: ignore[attr-defined]
+    server = getattr(item, "funcargs", {}).get("server")
+    if told.failed and isinstance(server, Server):
+        told.sections.append((f"log of {server.name}", server.log_tail()))
+
+
+def _stop(server: Server, failures: list[str]) -> None:
+    status = server.stop()
+    if isinstance(server, Barnabas):
+        if status != 0:
+            failures.append(f"exit status {status}:\n{server.log_tail()}")
+        if server.errors():
+            failures.append("errors in the broker's log:\n" + "\n".join(server.errors()))
+
+
+@pytest.fixture(scope="module")
+def new_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[dict[str, str]], Server]]:
+    """Start brokers with other settings; one for each distinct settings, stopped at the module's end."""
+    peer = request.config.getoption("--peer")
+    if peer and (reason := missing("java")):
+        pytest.skip(reason)
+    started: dict[tuple[tuple[str, str], ...], Server] = {}
+
+    def start(overrides: dict[str, str]) -> Server:
+        key = tuple(sorted(overrides.items()))
+        if key not in started:
+            folder: Path = tmp_path_factory.mktemp("broker")
+            server = (ApacheKafka if peer else Barnabas)(folder, overrides)
+            server.start()
+            started[key] = server
+        return started[key]
+
+    yield start
+    failures: list[str] = []
+    for server in started.values():
+        _stop(server, failures)
+    assert not failures, "\n".join(failures)
+
+
+@pytest.fixture(scope="module")
+def server(new_server: Callable[[dict[str, str]], Server]) -> Server:
+    """The broker of this module, with default settings."""
+    return new_server({})
+
+
+@pytest.fixture(scope="module")
+def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Driver]:
+    """The module's client: the class that it names DRIVER."""
+    kind: type[Driver] = request.module.DRIVER
+    if kind.tool and (reason := missing(kind.tool)):
+        pytest.skip(reason)
+    driver = kind(server.address)
+    yield driver
+    driver.close()
+
+
+@pytest.fixture(scope="module")
+def other(server: Server) -> Driver:
+    """A second, different client, to check the first one's work."""
+    return ConfluentDriver(server.address)
+
+
+@pytest.fixture
+def play(
+    request: pytest.FixtureRequest,
+    client: Driver,
+    other: Driver,
+    server: Server,
+    new_server: Callable[[dict[str, str]], Server],
+) -> Play:
+    """Run a scenario and note its result."""
+    results = request.config.stash[report.RESULTS]
+
+    def run(scenario: Scenario) -> None:
+        bench = Bench(client, other, server, new_server, label=f"{scenario.name}-{client.name}".replace("_", "-"))
+        results.set(client, scenario, "fail")
+        try:
+            with bench.stack:
+                scenario.run(bench)
+        except NotApplicable as reason:
+            results.set(client, scenario, "n/a", str(reason))
+            pytest.skip(f"n/a: {reason}")
+        results.set(client, scenario, "pass")
+
+    return run

@@ -1,0 +1,539 @@
+"""What every client must be able to do, once for all clients: each scenario asks one `Driver`.
+
+What the client under test writes is read by another one (`bench.other`), and the other way round, so that a client
+and the broker cannot be wrong in the same way unseen. The same scenarios run against Apache Kafka with `--peer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compat_tests.broker_process import Server
+from compat_tests.driver import BEGINNING, CODECS, At, Driver, Member, Record, Refused, wait_for_records
+from compat_tests.waiting import until
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Bench:
+    """What a scenario works with."""
+
+    client: Driver
+    other: Driver
+    server: Server
+    new_server: Callable[[dict[str, str]], Server]
+    label: str = "scenario"
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def name(self) -> str:
+        """A name that no scenario has used."""
+        return f"{self.label}-{next(_numbers)}"
+
+    def topic(self, partitions: int = 1, **configs: str) -> str:
+        """A new topic."""
+        name = self.name()
+        self.other.create_topic(name, partitions, {key.replace("_", "."): value for key, value in configs.items()})
+        return name
+
+    def join(self, group: str, topic: str, latest: bool = False, instance: str | None = None,
+             strategy: str = "range") -> Member:  # fmt: skip
+        """A member of the client under test that is closed at the end of the scenario."""
+        member = self.client.join(group, topic, latest=latest, instance=instance, strategy=strategy)
+        self.stack.callback(member.close)
+        return member
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A function over a bench, with the title that the report shows."""
+
+    name: str
+    title: str
+    run: Callable[[Bench], None]
+    slow: bool = False
+
+
+SCENARIOS: list[Scenario] = []
+
+
+def scenario(title: str, slow: bool = False) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
+    """Add a function to the list."""
+
+    def add(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
+        SCENARIOS.append(Scenario(function.__name__.lstrip("_"), title, function, slow))
+        return function
+
+    return add
+
+
+def numbered(count: int, start: int = 0, partition: int | None = 0) -> list[Record]:
+    """Records that say which one they are."""
+    return [Record(b"record %d" % number, partition=partition) for number in range(start, start + count)]
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    """Their values."""
+    return [record.value for record in records]
+
+
+# --- produce ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StoredBatch:
+    """The header of a record batch as it lies in a segment."""
+
+    size: int
+    codec: str
+    count: int
+    producer_id: int
+    base_sequence: int
+
+
+def stored_batches(segment: Path) -> Iterator[StoredBatch]:
+    """The batches of a segment file; the format is Kafka's own, so this reads Apache Kafka's files too."""
+    data = segment.read_bytes()
+    position = 0
+    while position + 61 <= len(data):
+        (length,) = struct.unpack_from(">i", data, position + 8)
+        if length <= 0:
+            return
+        attributes, producer_id, _, sequence, count = struct.unpack_from(">h20xqhii", data, position + 21)
+        yield StoredBatch(12 + length, CODECS[attributes & 7], count, producer_id, sequence)
+        position += 12 + length
+
+
+def _produces_with(codec: str) -> None:
+    def run(bench: Bench) -> None:
+        topic = bench.topic()
+        text = b"a value that compresses well, " * 20
+        expected = []
+        for acks in ("0", "1", "all"):
+            records = [Record(b"%s %s %d" % (text, acks.encode(), i), partition=0) for i in range(20)]
+            bench.client.produce(topic, records, codec=codec, acks=acks)
+            expected += values(records)
+            assert values(bench.other.consume(topic, len(expected))) == expected
+        # A client that doubts the broker's abilities quietly sends uncompressed batches.
+        assert {batch.codec for batch in stored_batches(bench.server.segment(topic))} == {codec}
+
+    SCENARIOS.append(Scenario(f"produce_{codec}", f"produce: codec {codec}; acks 0, 1, all", run))
+
+
+for _codec in CODECS:
+    _produces_with(_codec)
+
+
+@scenario("produce: keys")
+def produce_keys(bench: Bench) -> None:
+    topic = bench.topic()
+    sent = [(b"k1", b"v1"), (b"k2", b"v2"), (b"k1", b"v3"), ("ключ".encode(), "значение".encode())]
+    bench.client.produce(topic, [Record(value, key, partition=0) for key, value in sent])
+    assert [(r.key, r.value) for r in bench.other.consume(topic, 4)] == sent
+
+
+@scenario("produce: null values")
+def produce_null_values(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.client.produce(topic, [Record(None, b"gone", partition=0), Record(b"here", b"kept", partition=0)])
+    assert [(r.key, r.value) for r in bench.other.consume(topic, 2)] == [(b"gone", None), (b"kept", b"here")]
+
+
+@scenario("produce: headers")
+def produce_headers(bench: Bench) -> None:
+    topic = bench.topic()
+    headers = (("trace", b"abc"), ("second", b"2"), ("trace", b"again"))
+    bench.client.produce(topic, [Record(b"v", headers=headers, partition=0)])
+    (record,) = bench.other.consume(topic, 1)
+    assert record.headers == headers
+
+
+@scenario("produce: to a chosen partition")
+def produce_partition(bench: Bench) -> None:
+    topic = bench.topic(4)
+    for partition in (3, 0):
+        bench.client.produce(topic, numbered(5, 10 * partition, partition))
+    for partition in (3, 0):
+        got = bench.other.consume(topic, 5, partition=partition)
+        assert values(got) == values(numbered(5, 10 * partition))
+
+
+@scenario("produce: a chosen timestamp")
+def produce_timestamp(bench: Bench) -> None:
+    topic = bench.topic()
+    stamp = int(time.time() * 1000) - 3_600_000
+    bench.client.produce(topic, [Record(b"old", partition=0, timestamp=stamp)])
+    assert [r.timestamp for r in bench.other.consume(topic, 1)] == [stamp]
+
+
+@scenario("produce: the key chooses the partition")
+def produce_by_key(bench: Bench) -> None:
+    topic = bench.topic(4)
+    bench.client.produce(topic, [Record(b"%d" % i, b"key %d" % (i % 10)) for i in range(100)])
+    places: dict[bytes | None, set[int | None]] = {}
+    for record in bench.other.consume(topic, 100, partition=None):
+        places.setdefault(record.key, set()).add(record.partition)
+    assert len(places) == 10
+    assert all(len(partitions) == 1 for partitions in places.values())
+    assert len(set().union(*places.values())) > 1
+
+
+LIMIT = 200_000
+
+
+def _varint_size(number: int) -> int:
+    """Bytes of a zigzag varint."""
+    number = (number << 1) ^ (number >> 63)
+    return max(1, (number.bit_length() + 6) // 7)
+
+
+def _value_for_batch_of(size: int) -> bytes:
+    """A value whose batch, alone and without key and headers, has `size` bytes."""
+    for length in range(size - 61, 0, -1):
+        body = 1 + 1 + 1 + _varint_size(-1) + _varint_size(length) + length + 1
+        if 61 + _varint_size(body) + body == size:
+            return b"x" * length
+    raise ValueError(size)
+
+
+@scenario("produce: values of 1 byte up to max.message.bytes")
+def produce_sizes(bench: Bench) -> None:
+    topic = bench.topic(max_message_bytes=str(LIMIT))
+    sent = [b"x", b"x" * 1_000, b"x" * 100_000, _value_for_batch_of(LIMIT)]
+    for value in sent:
+        bench.client.produce(topic, [Record(value, partition=0)])
+    assert values(bench.other.consume(topic, len(sent))) == sent
+    assert max(batch.size for batch in stored_batches(bench.server.segment(topic))) == LIMIT
+
+
+@scenario("produce: one byte above max.message.bytes is MESSAGE_TOO_LARGE")
+def produce_too_large(bench: Bench) -> None:
+    topic = bench.topic(max_message_bytes=str(LIMIT))
+    try:
+        bench.client.produce(topic, [Record(_value_for_batch_of(LIMIT + 1), partition=0)])
+    except Refused as refused:
+        assert str(refused) in ("MESSAGE_TOO_LARGE", "MSG_SIZE_TOO_LARGE"), refused  # librdkafka's name is the second
+    else:
+        raise AssertionError("a batch above max.message.bytes was taken")
+    bench.client.produce(topic, [Record(b"still works", partition=0)])
+    assert values(bench.other.consume(topic, 1)) == [b"still works"]
+
+
+@scenario("produce: idempotent")
+def produce_idempotent(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.client.produce(topic, numbered(50), idempotent=True)
+    assert values(bench.other.consume(topic, 50)) == values(numbered(50))
+    batches = list(stored_batches(bench.server.segment(topic)))
+    assert all(batch.producer_id >= 0 for batch in batches)
+    assert [b.base_sequence for b in batches] == [0, *itertools.accumulate(b.count for b in batches[:-1])]
+
+
+# --- consume ----------------------------------------------------------------------------------------------------------
+
+
+@scenario("consume: from the beginning")
+def consume_beginning(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.other.produce(topic, numbered(20))
+    got = bench.client.consume(topic, 20, BEGINNING)
+    assert values(got) == values(numbered(20))
+    assert [r.offset for r in got] in (list(range(20)), [None] * 20)
+
+
+@scenario("consume: keys, headers, null values, timestamps")
+def consume_fields(bench: Bench) -> None:
+    topic = bench.topic()
+    stamp = int(time.time() * 1000) - 60_000
+    sent = [
+        Record(b"v", b"k", (("h1", b"1"), ("h2", b"2")), 0, stamp, 0),
+        Record(None, b"tombstone", (), 0, stamp + 1, 1),
+        Record(b"no key", None, (), 0, stamp + 2, 2),
+    ]
+    bench.other.produce(topic, sent)
+    assert bench.client.consume(topic, 3) == sent
+
+
+@scenario("consume: every codec")
+def consume_codecs(bench: Bench) -> None:
+    topic = bench.topic()
+    sent = []
+    for number, codec in enumerate(CODECS):
+        records = [Record(b"compressible " * 20 + b"%d" % i, partition=0) for i in range(10 * number, 10 * number + 10)]
+        bench.other.produce(topic, records, codec=codec)
+        sent += values(records)
+    assert values(bench.client.consume(topic, len(sent))) == sent
+
+
+@scenario("consume: only what is new")
+def consume_latest(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.other.produce(topic, numbered(20))
+    member = bench.join(bench.name(), topic, latest=True)
+    until(lambda: member.failure or member.assigned, "a partition is assigned")
+    written = 20
+    # The place is looked up some time after the assignment, so records are written until one arrives.
+    end = time.monotonic() + 20
+    while not member.records and not member.failure:
+        assert time.monotonic() < end, "nothing new arrived"
+        bench.other.produce(topic, numbered(1, written))
+        written += 1
+        with contextlib.suppress(AssertionError):
+            until(lambda: member.records, "a record", 0.2)
+    first = int((member.records[0].value or b"").split()[1])
+    assert first >= 20, "old records were read"
+    bench.other.produce(topic, numbered(10, written))
+    wait_for_records(member, written + 10 - first)
+    assert member.values() == values(numbered(written + 10 - first, first))
+
+
+@scenario("consume: from an offset")
+def consume_offset(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.other.produce(topic, numbered(20))  # one batch, so that the offset lies inside
+    assert values(bench.client.consume(topic, 7, At("offset", 13))) == values(numbered(7, 13))
+
+
+@scenario("consume: from a timestamp")
+def consume_timestamp(bench: Bench) -> None:
+    topic = bench.topic()
+    stamp = int(time.time() * 1000) - 3_600_000
+    records = [Record(b"record %d" % i, partition=0, timestamp=stamp + 1000 * i) for i in range(20)]
+    for start in (0, 5, 10, 15):
+        bench.other.produce(topic, records[start : start + 5])
+    got = bench.client.consume(topic, 8, At("timestamp", stamp + 11_500))
+    assert values(got) == values(records[12:])
+
+
+@scenario("consume: 2 MB in batches of 200 kB")
+def consume_large(bench: Bench) -> None:
+    topic = bench.topic()
+    for number in range(10):
+        bench.other.produce(topic, [Record(b"%d" % number * LIMIT, partition=0)])
+    assert [v and v[:1] for v in values(bench.client.consume(topic, 10))] == [b"%d" % n for n in range(10)]
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def shares(members: list[Member]) -> list[int]:
+    """How many partitions each one has, the largest first."""
+    return sorted((len(member.assigned) for member in members), reverse=True)
+
+
+def wait_for_shares(members: list[Member], expected: list[int]) -> None:
+    """Return when the members share all partitions like that, each in one hand."""
+
+    def settled() -> bool:
+        for member in members:
+            if member.failure:
+                raise member.failure
+        together = [p for member in members for p in member.assigned]
+        return shares(members) == expected and len(set(together)) == sum(expected) == len(together)
+
+    until(settled, f"shares {expected}, last {[sorted(m.assigned) for m in members]}")
+
+
+@scenario("group: 1, 2, 3 and 5 members share 4 partitions evenly")
+def group_shares(bench: Bench) -> None:
+    topic, group = bench.topic(4), bench.name()
+    members: list[Member] = []
+    for size, expected in ((1, [4]), (2, [2, 2]), (3, [2, 1, 1]), (5, [1, 1, 1, 1, 0])):
+        while len(members) < size:
+            members.append(bench.join(group, topic))
+        wait_for_shares(members, expected)
+    for partition in range(4):
+        bench.other.produce(topic, numbered(5, 10 * partition, partition))
+    until(lambda: sum(len(m.records) for m in members) >= 20, "all records arrive")
+    got = sorted(values([record for member in members for record in member.records]), key=str)
+    assert got == sorted([v for p in range(4) for v in values(numbered(5, 10 * p))], key=str)
+
+
+@scenario("group: members join and leave while records flow; none is lost")
+def group_join_leave(bench: Bench) -> None:
+    topic, group = bench.topic(4), bench.name()
+    stop, written = threading.Event(), itertools.count()
+    last = 0
+
+    def write() -> None:
+        nonlocal last
+        while not stop.wait(0.05):
+            batch = [Record(b"record %d" % n, partition=n % 4) for n in itertools.islice(written, 20)]
+            bench.other.produce(topic, batch)
+            last += 20
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        members = [bench.join(group, topic)]
+        wait_for_shares(members, [4])
+        wait_for_records(members[0], 10)
+        members.append(bench.join(group, topic))
+        wait_for_shares(members, [2, 2])
+        members.append(bench.join(group, topic))
+        wait_for_shares(members, [2, 1, 1])
+        members[0].close()
+        wait_for_shares(members[1:], [2, 2])
+    finally:
+        stop.set()
+        writer.join()
+    expected = set(values(numbered(last)))
+    until(lambda: {v for m in members for v in m.values()} >= expected, f"all {last} records arrive")
+
+
+@scenario("group: another member goes on behind the commit")
+def group_resume(bench: Bench) -> None:
+    topic, group = bench.topic(), bench.name()
+    bench.other.produce(topic, numbered(7))
+    assert values(bench.client.consume_in_group(group, topic, 3)) == values(numbered(3))
+    assert bench.other.committed(group, topic) == {0: 3}
+    assert values(bench.client.consume_in_group(group, topic, 4)) == values(numbered(4, 3))
+    assert bench.other.committed(group, topic) == {0: 7}
+
+
+@scenario("group: two groups do not share progress")
+def group_two(bench: Bench) -> None:
+    topic, first, second = bench.topic(), bench.name(), bench.name()
+    bench.other.produce(topic, numbered(6))
+    assert values(bench.client.consume_in_group(first, topic, 4)) == values(numbered(4))
+    assert values(bench.client.consume_in_group(second, topic, 2)) == values(numbered(2))
+    assert values(bench.client.consume_in_group(first, topic, 2)) == values(numbered(2, 4))
+    assert values(bench.client.consume_in_group(second, topic, 4)) == values(numbered(4, 2))
+
+
+@scenario("group: a commit survives kill -9 of the broker")
+def group_kill(bench: Bench) -> None:
+    topic, group = bench.topic(), bench.name()
+    bench.other.produce(topic, numbered(8))
+    assert values(bench.client.consume_in_group(group, topic, 3)) == values(numbered(3))
+    bench.server.kill()
+    bench.server.start()
+    assert bench.other.committed(group, topic) == {0: 3}
+    assert values(bench.client.consume_in_group(group, topic, 5)) == values(numbered(5, 3))
+
+
+@scenario("group: a static member comes back to its partitions without a rebalance")
+def group_static(bench: Bench) -> None:
+    topic, group = bench.topic(4), bench.name()
+    first = bench.join(group, topic, instance="instance-a")
+    second = bench.join(group, topic, instance="instance-b")
+    wait_for_shares([first, second], [2, 2])
+    before, seen = first.assigned, len(second.assignments)
+    first.close()
+    again = bench.join(group, topic, instance="instance-a")
+    until(lambda: again.failure or again.assigned == before, f"partitions {sorted(before)} again")
+    for partition in range(4):
+        bench.other.produce(topic, numbered(5, 10 * partition, partition))
+    until(lambda: len(again.records) >= 10 and len(second.records) >= 10, "both read")
+    assert len(second.assignments) == seen, "the other member was rebalanced"
+
+
+@scenario("group: cooperative rebalance moves only what must move")
+def group_cooperative(bench: Bench) -> None:
+    topic, group = bench.topic(4), bench.name()
+    first = bench.join(group, topic, strategy="cooperative")
+    wait_for_shares([first], [4])
+    second = bench.join(group, topic, strategy="cooperative")
+    wait_for_shares([first, second], [2, 2])
+    assert frozenset().union(*first.revocations) == second.assigned
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+@scenario("topics: created by the first record")
+def auto_create_on(bench: Bench) -> None:
+    topic = bench.name()
+    bench.client.produce(topic, numbered(3, partition=None))
+    assert values(bench.other.consume(topic, 3, partition=None)) == values(numbered(3))
+
+
+@scenario("topics: not created with auto.create.topics.enable=false")
+def auto_create_off(bench: Bench) -> None:
+    server = bench.new_server({"auto.create.topics.enable": "false"})
+    client, topic = type(bench.client)(server.address), bench.name()
+    bench.stack.callback(client.close)
+    try:
+        client.produce(topic, numbered(1, partition=None))
+    except Refused:
+        pass
+    else:
+        raise AssertionError("a topic came into being")
+    other = type(bench.other)(server.address)
+    assert topic not in other.topics()
+    other.create_topic(topic)
+    client.produce(topic, numbered(1))
+    assert values(other.consume(topic, 1)) == values(numbered(1))
+
+
+@scenario("topics: 1,000 partitions")
+def many_partitions(bench: Bench) -> None:
+    topic = bench.topic(1000)
+    chosen = (0, 1, 499, 500, 998, 999)
+    for partition in chosen:
+        bench.other.produce(topic, numbered(1, partition, partition))
+    for partition in (0, 999):
+        assert values(bench.client.consume(topic, 1, partition=partition)) == values(numbered(1, partition))
+    bench.client.produce(topic, [Record(b"%d" % i, b"key %d" % i) for i in range(1000)])
+    got = bench.other.consume(topic, 1000 + len(chosen), partition=None)
+    assert len({record.partition for record in got}) > 500
+    member = bench.join(bench.name(), topic)
+    wait_for_records(member, 1000 + len(chosen))
+    assert len(member.assigned) == 1000
+
+
+@scenario("topics: create, delete, create again")
+def topic_recreate(bench: Bench) -> None:
+    topic = bench.name()
+    bench.client.create_topic(topic, 2)
+    assert bench.other.topics()[topic] == 2
+    bench.other.produce(topic, numbered(5))
+    try:
+        bench.client.create_topic(topic, 2)
+    except Refused as refused:
+        assert str(refused) == "TOPIC_ALREADY_EXISTS"
+    else:
+        raise AssertionError("a topic was created twice")
+    bench.client.delete_topic(topic)
+    until(lambda: topic not in bench.other.topics(), "the topic is gone")
+    bench.client.create_topic(topic, 3)
+    assert bench.other.topics()[topic] == 3
+    bench.client.produce(topic, numbered(2, 100))
+    assert values(bench.client.consume(topic, 2)) == values(numbered(2, 100))
+
+
+# --- administration ---------------------------------------------------------------------------------------------------
+
+
+@scenario("admin: list topics")
+def admin_list(bench: Bench) -> None:
+    one, four = bench.topic(1), bench.topic(4)
+    listed = bench.client.topics()
+    assert (listed[one], listed[four]) == (1, 4)
+
+
+@scenario("admin: create a topic with settings, read and change them")
+def admin_configs(bench: Bench) -> None:
+    topic = bench.name()
+    bench.client.create_topic(topic, 1, {"retention.ms": "3600000"})
+    shown = bench.client.topic_config(topic)
+    assert shown["retention.ms"] == "3600000"
+    assert shown["cleanup.policy"] == "delete"
+    bench.client.set_topic_config(topic, "max.message.bytes", "12345")
+    until(lambda: bench.client.topic_config(topic)["max.message.bytes"] == "12345", "the change is seen")
+
+
+@scenario("admin: list groups and their offsets")
+def admin_groups(bench: Bench) -> None:
+    topic, group = bench.topic(), bench.name()
+    bench.other.produce(topic, numbered(5))
+    bench.other.consume_in_group(group, topic, 5)
+    assert group in bench.client.groups()
+    assert bench.client.committed(group, topic) == {0: 5}

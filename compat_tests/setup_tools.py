@@ -1,0 +1,168 @@
+"""`make .tools`: put the clients that are not Python packages in place, under .tools/.
+
+Every step is done once (a stamp holds a digest of what it was made from) and stands alone: one that fails prints one
+line, and the tests that need its tool skip. System packages are installed only as root and only when they are missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+from compat_tests.tools import KAFKA_JARS, KAFKAJS, TOOLS, kafka_python_source
+
+HERE = Path(__file__).resolve().parent
+POM = HERE / "java" / "pom.xml"
+OLDEST_JAVA = 17
+
+
+class StepFailed(Exception):
+    """A tool cannot be had; the message is one line."""
+
+
+def main() -> int:
+    """Run all steps; missing tools are no error."""
+    TOOLS.mkdir(exist_ok=True)
+    for name, step in STEPS.items():
+        try:
+            step()
+        except (StepFailed, OSError, subprocess.TimeoutExpired) as error:
+            print(f".tools: {name} is not available: {str(error).splitlines()[0]}", flush=True)
+    return 0
+
+
+def kcat() -> None:
+    """The Debian package."""
+    if not shutil.which("kcat"):
+        apt_install("kcat")
+
+
+def java() -> None:
+    """A Java runtime, and Apache Kafka's jars through Maven."""
+    if java_version() < OLDEST_JAVA:
+        apt_install("openjdk-17-jre-headless")
+        if java_version() < OLDEST_JAVA:
+            raise StepFailed(f"java {OLDEST_JAVA} or newer is not the default java")
+    digest = digest_of(POM)
+    if stamp("kafka") == digest and any(KAFKA_JARS.glob("kafka-tools-*.jar")):
+        return
+    if not shutil.which("mvn"):
+        apt_install("maven")
+    say("Apache Kafka's jars")
+    fresh = TOOLS / "kafka.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    run([
+        "mvn", "-B", "-q", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime",
+        f"-DoutputDirectory={fresh}",
+    ], TOOLS)  # fmt: skip
+    shutil.rmtree(KAFKA_JARS, ignore_errors=True)
+    shutil.rmtree(TOOLS / "cds", ignore_errors=True)
+    fresh.rename(KAFKA_JARS)
+    set_stamp("kafka", digest)
+
+
+def kafkajs() -> None:
+    """kafkajs and its codecs through npm, exactly as locked."""
+    if not shutil.which("npm"):
+        apt_install("nodejs", "npm")
+    sources = [HERE / "kafkajs" / "package.json", HERE / "kafkajs" / "package-lock.json"]
+    digest = digest_of(*sources)
+    if stamp("kafkajs") == digest and (KAFKAJS / "node_modules" / "kafkajs").is_dir():
+        return
+    say("kafkajs")
+    KAFKAJS.mkdir(exist_ok=True)
+    for source in sources:
+        shutil.copy(source, KAFKAJS)
+    run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], KAFKAJS)
+    set_stamp("kafkajs", digest)
+
+
+def kafka_python() -> None:
+    """kafka-python's source distribution, for the tests in it."""
+    source = kafka_python_source()
+    if (source / "test").is_dir():
+        return
+    version = importlib.metadata.version("kafka-python")
+    say(f"kafka-python {version}, source")
+    run([
+        sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps",
+        "--no-binary", "kafka-python", f"kafka-python=={version}", "-d", str(TOOLS),
+    ], TOOLS)  # fmt: skip
+    with tarfile.open(TOOLS / f"{source.name}.tar.gz") as archive:
+        archive.extractall(TOOLS, filter="data")
+    (TOOLS / f"{source.name}.tar.gz").unlink()
+
+
+STEPS: dict[str, Callable[[], None]] = {
+    "kcat": kcat,
+    "Apache Kafka's tools": java,
+    "kafkajs": kafkajs,
+    "kafka-python's test suite": kafka_python,
+}
+
+
+def apt_install(*packages: str) -> None:
+    """Install Debian packages, when we may. Raises StepFailed."""
+    if not shutil.which("apt-get"):
+        raise StepFailed(f"please install {' '.join(packages)}")
+    if os.geteuid() != 0:
+        raise StepFailed(f"please install it: apt-get install {' '.join(packages)}")
+    say(" ".join(packages))
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
+    if subprocess.run(install, env=environment, capture_output=True, timeout=600).returncode != 0:
+        run(["apt-get", "update", "-qq"], TOOLS, environment)
+        run(install, TOOLS, environment)
+
+
+def java_version() -> int:
+    """The major version of the java on the path; 0 if there is none."""
+    if not shutil.which("java"):
+        return 0
+    told = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60).stderr
+    found = re.search(r'version "(\d+)', told)
+    return int(found[1]) if found else 0
+
+
+def run(command: list[str], where: Path, environment: dict[str, str] | None = None) -> None:
+    """Run a command, quietly if it succeeds. Raises StepFailed with the last line that it printed."""
+    done = subprocess.run(
+        command, cwd=where, env=environment, capture_output=True, text=True, errors="replace", timeout=900
+    )
+    if done.returncode != 0:
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        errors = [line for line in lines if "error" in line.lower()] or lines
+        raise StepFailed(f"{Path(command[0]).name} failed: {errors[0] if errors else f'exit {done.returncode}'}")
+
+
+def say(what: str) -> None:
+    """Progress: a step that is not done yet may take a minute."""
+    print(f".tools: getting {what} ...", flush=True)
+
+
+def digest_of(*files: Path) -> str:
+    """What a step was made from."""
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def stamp(name: str) -> str | None:
+    """The digest that a step was last done for."""
+    file = TOOLS / f".{name}.done"
+    return file.read_text() if file.exists() else None
+
+
+def set_stamp(name: str, digest: str) -> None:
+    """A step is done."""
+    (TOOLS / f".{name}.done").write_text(digest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Where the foreign clients are, and why one is not there.
+
+`setup_tools` puts them in place; the tests ask here and skip with the reason, so that a machine without Java or npm
+still runs all that it can.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ROOT / ".tools"
+KAFKA_JARS = TOOLS / "kafka"
+KAFKAJS = TOOLS / "kafkajs"
+
+
+def kafka_python_source() -> Path:
+    """The folder of kafka-python's unpacked source distribution, of the version that is installed."""
+    return TOOLS / f"kafka_python-{importlib.metadata.version('kafka-python')}"
+
+
+def missing(tool: str) -> str | None:
+    """Why `tool` cannot be used, or None if it can."""
+    if tool == "kcat":
+        return None if shutil.which("kcat") else "kcat is not installed"
+    if tool == "java":
+        if not shutil.which("java"):
+            return "java is not installed"
+        return None if any(KAFKA_JARS.glob("kafka-tools-*.jar")) else "Kafka's jars are not in .tools (make .tools)"
+    if tool == "kafkajs":
+        if not shutil.which("node"):
+            return "node is not installed"
+        return None if (KAFKAJS / "node_modules" / "kafkajs").is_dir() else "kafkajs is not in .tools (make .tools)"
+    if tool == "kafka-python-source":
+        source = kafka_python_source()
+        return None if (source / "test").is_dir() else "kafka-python's source is not in .tools (make .tools)"
+    return None

@@ -1,0 +1,27 @@
+"""Waiting without sleeping: whoever changes what a test looks at says `changed()`, and `until` looks again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+DEADLINE = 30.0
+
+_condition = threading.Condition()
+
+
+def changed() -> None:
+    """Something that a test may wait for has changed."""
+    with _condition:
+        _condition.notify_all()
+
+
+def until(true: Callable[[], object], what: str, deadline: float = DEADLINE) -> None:
+    """Return when `true()` holds. Raises AssertionError, naming `what`, when it does not in time."""
+    end = time.monotonic() + deadline
+    with _condition:
+        while not true():
+            left = end - time.monotonic()
+            assert left > 0, f"not in {deadline:g} s: {what}"
+            _condition.wait(min(left, 0.5))
