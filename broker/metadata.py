@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from storage.errors import StorageError
 from storage.vnode import Origin, Vnode
 from wire.batch import Record, build_batch, iter_batches, iter_records
 from wire.codegen import codec, uvarint
+from wire.errors import KafkaError
 from wire.records.cluster_metadata import (
     ConfigRecord,
     PartitionRecord,
@@ -92,8 +94,14 @@ class Metadata:
         self._vnode: Vnode | None = None
 
     def load(self, vnode: Vnode) -> None:
-        """Replay the log from its start."""
+        """Replay the log from its start. Raises StorageError if it cannot be read or understood."""
         self._vnode = vnode
+        try:
+            self._replay(vnode)
+        except (KafkaError, ProtocolError, KeyError) as error:
+            raise StorageError(f"the metadata log in {vnode.directory} is damaged: {error}") from error
+
+    def _replay(self, vnode: Vnode) -> None:
         offset = vnode.log_start_offset
         while offset < vnode.log_end_offset:
             data = vnode.read(offset, 1 << 20, max_offset=vnode.log_end_offset).slice

@@ -22,11 +22,19 @@ from wire.types import ZERO_UUID, Message
 if TYPE_CHECKING:
     from storage.data_dir import DataDir
     from storage.flusher import Flusher
+    from storage.vnode import Vnode
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_NAME = 249
 MAX_PARTITIONS = 100_000
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def _is_empty(vnode: Vnode) -> bool:
+    try:
+        return vnode.log_end_offset == 0
+    except KafkaError:
+        return False
 
 
 def new_topic_id() -> bytes:
@@ -105,9 +113,23 @@ class Topics:
                 topic_id = new_topic_id()
                 await self.commit(self.metadata.topic_records(name, topic_id, count, values))
                 topic = self.metadata.by_id[topic_id]
-                await self._make_vnodes(topic, range(count))
+                try:
+                    await self._make_vnodes(topic, range(count))
+                except KafkaError:
+                    await self._take_back(topic)
+                    raise
         self.log.info("topic.created", topic=name, partitions=count, id=uuid.UUID(bytes=topic_id))
         return topic
+
+    async def _take_back(self, topic: Topic) -> None:
+        """A topic whose partitions could not all be made (a full disk) goes again, as far as the disk lets it."""
+        from wire.records.cluster_metadata import RemoveTopicRecord
+
+        try:
+            await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
+            await self._drop_vnodes(topic, list(topic.partitions))
+        except KafkaError as error:
+            self.log.error("topic.half_made", topic=topic.name, error=error)
 
     async def auto_create(self, name: str) -> Topic:
         """Make a topic with the broker's defaults, unless it is there. Raises KafkaError."""
@@ -161,18 +183,29 @@ class Topics:
                 topic = self.find(name, topic_id)
                 indexes = list(topic.partitions)
                 await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
-                for index in indexes:
-                    self.data_dir.delete_vnode(topic.name, index)
+                await self._drop_vnodes(topic, indexes)
                 for told in self.on_deleted:
                     told(topic)
         self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
         return topic
+
+    async def _drop_vnodes(self, topic: Topic, indexes: list[int]) -> None:
+        """Take the partitions of a removed topic away. What resists is deleted at the next start."""
+        for index in indexes:
+            if (topic.name, index) in self.data_dir.vnodes:
+                try:
+                    self.data_dir.delete_vnode(topic.name, index)
+                except KafkaError as error:
+                    self.log.error("partition.not_deleted", topic=topic.name, partition=index, error=error)
+                    self.data_dir.vnodes.pop((topic.name, index), None)
+            await trio.lowlevel.checkpoint()
 
     async def _make_vnodes(self, topic: Topic, indexes: range) -> None:
         config = self.config.log_config(topic.configs)
         for index in indexes:
             if (topic.name, index) not in self.data_dir.vnodes:
                 self.data_dir.create_vnode(topic.name, index, topic.topic_id, config)
+                await trio.lowlevel.checkpoint()  # a large topic must not hold up everybody else
 
     def apply_configs(self) -> None:
         """Give every vnode the settings that its topic has now."""
@@ -190,6 +223,8 @@ class Topics:
             if name == METADATA_TOPIC:
                 continue
             topic = metadata.by_id.get(vnode.topic_id)
+            if vnode.topic_id == ZERO_UUID and name in metadata.topics and not _is_empty(vnode):
+                topic = metadata.topics[name]  # taken over without an id at an earlier start
             if topic is not None and topic.name == name and index in topic.partitions:
                 continue
             if vnode.topic_id in metadata.removed_ids or topic is not None or name in metadata.topics:
@@ -200,7 +235,10 @@ class Topics:
             if name != METADATA_TOPIC and name not in metadata.topics:
                 adopted.setdefault(name, []).append(index)
         for name, indexes in adopted.items():
+            # A folder from before topic ids has none: the topic gets one here, which only the metadata log knows.
             topic_id = self.data_dir.vnodes[name, indexes[0]].topic_id
+            if topic_id == ZERO_UUID:
+                topic_id = new_topic_id()
             await self.commit(metadata.topic_records(name, topic_id, max(indexes) + 1, {}))
             self.log.info("topic.adopted", topic=name, partitions=max(indexes) + 1)
         for topic in metadata.topics.values():
