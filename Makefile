@@ -34,5 +34,9 @@ types: $(VENV)/.test
 test: $(VENV)/.test
 	$(BIN)/pytest -m "not slow"
 
+# barnabas beside Apache Kafka, in one run; ROUNDS=1 for a quick look.
+bench: .tools
+	$(BIN)/python -m bench.run --rounds $(or $(ROUNDS),3) --json build/bench.json
+
 clean:
 	rm -rf $(VENV) .tools build *.egg-info

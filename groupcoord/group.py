@@ -705,6 +705,7 @@ class ClassicGroup:
     def _refuse_sync(self, member: Member, error: ErrorCode) -> None:
         reply, member.waiting_sync = member.waiting_sync, None
         if reply is not None:
+            self._renew(member)  # while it waited its session may have run out without effect
             self._around.outbox.put(reply, SyncGroupResponse(error_code=error))
 
     # --- the books ----------------------------------------------------------------------------------------------------

@@ -100,9 +100,9 @@ class LogStore:
         durable = 0 if failed else vnode.high_watermark
         while waiting and (failed or waiting[0][0] < durable):
             waiting.popleft()[1](ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NONE)
-        if not waiting:
+        if not waiting and self._waiting.get(vnode) is waiting:  # one that was called may have come here before us
             vnode.on_high_watermark.unsubscribe(self._on_high_watermark)
-            self._waiting.pop(vnode, None)
+            del self._waiting[vnode]
 
 
 class Replay:

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 DEFAULT_SERVER = "localhost:9092"
+
+
+def _lazy(module: str, function: str) -> Callable[[argparse.Namespace], int]:
+    """A sub-command whose module is imported when it runs."""
+
+    def run(args: argparse.Namespace) -> int:
+        status: int = getattr(importlib.import_module(module), function)(args)
+        return status
+
+    return run
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -30,7 +42,24 @@ def parser() -> argparse.ArgumentParser:
         epilog="Start a broker with 'barnabas serve'; it listens on 127.0.0.1:9092 and keeps its data in ./data.",
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    server = argparse.ArgumentParser(add_help=False)
+    server.add_argument("-b", "--server", metavar="HOST:PORT", default=DEFAULT_SERVER,
+                        help=f"a broker to ask (default: {DEFAULT_SERVER})")  # fmt: skip
+    _add_serve(commands)
+    _add_topics(commands, server)
+    _add_produce(commands, server)
+    _add_consume(commands, server)
+    _add_groups(commands, server)
+    _add_log(commands)
+    version = commands.add_parser("version", help="print the version")
+    version.set_defaults(run=_version)
+    return top
 
+
+Commands = argparse._SubParsersAction  # argparse gives this type no public name
+
+
+def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
     serve = commands.add_parser(
         "serve", help="run a broker", description="Run a broker until SIGTERM or SIGINT.",
         epilog="Example: barnabas serve --listen 127.0.0.1:9093 --data-dir /var/lib/barnabas "
@@ -46,20 +75,118 @@ def parser() -> argparse.ArgumentParser:
                        help="lowest level of log lines on standard error (default: info)")  # fmt: skip
     serve.set_defaults(run=_serve)
 
-    version = commands.add_parser("version", help="print the version")
-    version.set_defaults(run=_version)
-    return top
+
+def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+    topics = commands.add_parser("topics", help="create, list, describe, delete and alter topics")
+    verbs = topics.add_subparsers(dest="verb", metavar="VERB", required=True)
+
+    create = verbs.add_parser("create", parents=[server], help="create a topic")
+    create.add_argument("topic")
+    create.add_argument("--partitions", type=int, default=-1, help="partitions (default: the broker's num.partitions)")
+    create.add_argument("--replication-factor", type=int, default=-1, help="replicas (default: the broker's)")
+    create.add_argument("--config", metavar="KEY=VALUE", action="append", default=[],
+                        help="a topic configuration key; may be repeated")  # fmt: skip
+    create.set_defaults(run=_lazy("scripts.topics", "create"))
+
+    listing = verbs.add_parser("list", parents=[server], help="print the topics' names")
+    listing.add_argument("--internal", action="store_true", help="also the broker's own topics")
+    listing.set_defaults(run=_lazy("scripts.topics", "list_topics"))
+
+    describe = verbs.add_parser("describe", parents=[server], help="print partitions, offsets and configuration")
+    describe.add_argument("topic", nargs="?", help="one topic (default: all)")
+    describe.add_argument("--internal", action="store_true", help="also the broker's own topics")
+    describe.set_defaults(run=_lazy("scripts.topics", "describe"))
+
+    delete = verbs.add_parser("delete", parents=[server], help="delete topics with all their records")
+    delete.add_argument("topic", nargs="+")
+    delete.set_defaults(run=_lazy("scripts.topics", "delete"))
+
+    alter = verbs.add_parser("alter", parents=[server], help="add partitions, change configuration")
+    alter.add_argument("topic")
+    alter.add_argument("--partitions", type=int, help="the new, larger number of partitions")
+    alter.add_argument("--config", metavar="KEY=VALUE", action="append", default=[], help="set a key; may be repeated")
+    alter.add_argument("--delete-config", metavar="KEY", action="append", default=[],
+                       help="let a key fall back to its default; may be repeated")  # fmt: skip
+    alter.set_defaults(run=_lazy("scripts.topics", "alter"))
+
+
+def _add_produce(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+    produce = commands.add_parser(
+        "produce", parents=[server], help="send lines of standard input",
+        description="Send each line of standard input as a record; every batch is answered with acks=all.",
+        epilog="Example: printf 'k1:v1\\n' | barnabas produce orders --key-separator :",
+    )  # fmt: skip
+    produce.add_argument("topic")
+    produce.add_argument("--partition", type=int, help="send all records to this partition")
+    produce.add_argument("--key-separator", metavar="TEXT", help="what stands between key and value of a line")
+    produce.add_argument("--header", metavar="NAME=VALUE", action="append", default=[],
+                         help="a header for every record; may be repeated")  # fmt: skip
+    produce.add_argument("--null-value", metavar="TEXT", help="a value that stands for null (a delete marker)")
+    produce.add_argument("--strip-cr", action="store_true", help="drop carriage returns at the ends of lines")
+    produce.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none")
+    produce.set_defaults(run=_lazy("scripts.produce", "run"))
+
+
+def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+    consume = commands.add_parser(
+        "consume", parents=[server], help="print a topic's records",
+        description="Print the records of a topic, new ones as they come, until interrupted.",
+        epilog="Example: barnabas consume orders --from-beginning --exit --format '%p %o %k=%s\\n'",
+    )  # fmt: skip
+    consume.add_argument("topic")
+    start = consume.add_mutually_exclusive_group()
+    start.add_argument("--from-beginning", action="store_true", help="start with the oldest record (default: new ones)")
+    start.add_argument("--offset", type=int, help="start at this offset; a negative one counts from the end")
+    consume.add_argument("--partition", type=int, help="only this partition")
+    consume.add_argument("--group", metavar="ID", help="read as a member of this group, and commit")
+    consume.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after so many records")
+    consume.add_argument("-e", "--exit", action="store_true", help="stop at the end of the topic")
+    consume.add_argument("--format", default="%s\\n",
+                         help="what is printed: %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, "
+                         "%%s value, %%h headers (default: %%s\\n)")  # fmt: skip
+    consume.set_defaults(run=_lazy("scripts.consume", "run"))
+
+
+def _add_groups(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+    groups = commands.add_parser("groups", help="list and describe consumer groups")
+    verbs = groups.add_subparsers(dest="verb", metavar="VERB", required=True)
+    listing = verbs.add_parser("list", parents=[server], help="print all groups with their state")
+    listing.set_defaults(run=_lazy("scripts.groups", "list_groups"))
+    describe = verbs.add_parser("describe", parents=[server], help="print a group's positions, lag and members")
+    describe.add_argument("group")
+    describe.set_defaults(run=_lazy("scripts.groups", "describe"))
+
+
+def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
+    log = commands.add_parser("log", help="look into log files")
+    verbs = log.add_subparsers(dest="verb", metavar="VERB", required=True)
+    dump = verbs.add_parser(
+        "dump", help="print batches and records of segments, checking CRC and offsets",
+        description="Print the batches and records of segment files. The status is 1 if one is damaged. The broker "
+        "may be running: then the last batch of an active segment may be reported as cut off.",
+    )  # fmt: skip
+    dump.add_argument("path", nargs="+", help="a segment (*.log), or a folder with segments")
+    dump.add_argument("--batches-only", action="store_true", help="leave the records out")
+    dump.set_defaults(run=_lazy("scripts.log_dump", "run"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a sub-command; gives the exit status."""
     args = parser().parse_args(argv)
+    if args.command == "serve":
+        return _serve(args)
+    from scripts.client import ClientError
+
     try:
         status: int = args.run(args)
+        sys.stdout.flush()
+    except ClientError as error:
+        print(f"barnabas: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output has gone
-        sys.stderr.close()
+    except BrokenPipeError:  # who read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return status
 

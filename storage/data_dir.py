@@ -180,7 +180,7 @@ class DataDir:
             while vnodes:
                 vnode = vnodes.pop()
                 try:
-                    await trio.to_thread.run_sync(
+                    vnode.recovery_point = await trio.to_thread.run_sync(
                         recover_partition, self.io, vnode.directory, vnode.recovery_point, vnode.config,
                         limiter=self._limiter,
                     )  # fmt: skip

@@ -60,19 +60,17 @@ def needs_repair(io: Io, directory: str) -> bool:
 
 
 def recover_partition(io: Io, directory: str, recovery_point: int, config: LogConfig) -> int:
-    """Mend one partition folder; the number of bytes cut off its log."""
-    _remove_leftovers(io, directory)
+    """Mend one partition folder; its log end offset. A folder in order is read, not written."""
+    changed = _remove_leftovers(io, directory)
     segments = list_segments(io, directory)
     epochs = LeaderEpochs(directory, io)
     epochs.load()
-    cut = 0
     end_offset = segments[0].base_offset if segments else 0
     damaged_at: int | None = None
     epochs_before = epochs.entries
     for number, segment in enumerate(segments):
         if damaged_at is not None:
             # Offsets after a cut would leave a hole that no reader could tell from data lost.
-            cut += segment.size
             _remove(io, segment)
             continue
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
@@ -83,24 +81,27 @@ def recover_partition(io: Io, directory: str, recovery_point: int, config: LogCo
         before = segment.size
         if segment.base_offset < end_offset:
             raise CorruptLogError(f"{segment.path()} begins inside the segment before it")
-        end_offset = _recover_segment(io, segment, recovery_point, config, epochs)
+        end_offset, rewritten = _recover_segment(io, segment, recovery_point, config, epochs)
+        changed |= rewritten
         if segment.size != before:
-            cut += before - segment.size
             damaged_at = end_offset
     epochs.truncate_end(end_offset if end_offset else 1)
     if epochs.entries != epochs_before:
         epochs.write()
+        changed = True
     for offset in snapshot_offsets(io.listdir(directory)):
         if offset > end_offset:
             io.unlink(snapshot_path(directory, offset))
     if segments:
         producers = ProducerState()
         covered = producers.load(io, directory, end_offset)
-        if covered != end_offset or not end_offset:
+        if covered != end_offset:
             replay_producers(io, list_segments(io, directory), producers, covered)
             sync_path(io, producers.save(io, directory, end_offset))
-    sync_path(io, directory)
-    return cut
+            changed = True
+    if changed:
+        sync_path(io, directory)
+    return end_offset
 
 
 def replay_producers(io: Io, segments: list[Segment], producers: ProducerState, from_offset: int) -> None:
@@ -122,13 +123,16 @@ def replay_producers(io: Io, segments: list[Segment], producers: ProducerState, 
                 producers.record(header, header.base_offset, header.max_timestamp)
 
 
-def _remove_leftovers(io: Io, directory: str) -> None:
+def _remove_leftovers(io: Io, directory: str) -> bool:
+    removed = False
     names = io.listdir(directory)
     logs = {name[: -len(LOG_SUFFIX)] for name in names if name.endswith(LOG_SUFFIX)}
     for name in names:
         orphan = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and name.partition(".")[0] not in logs
         if orphan or name.endswith(_LEFTOVERS):
             io.unlink(os.path.join(directory, name))
+            removed = True
+    return removed
 
 
 def _remove(io: Io, segment: Segment) -> None:
@@ -150,8 +154,13 @@ def _mend_indexes(io: Io, segment: Segment, config: LogConfig) -> None:
     segment.index = segment.times = None
 
 
-def _recover_segment(io: Io, segment: Segment, recovery_point: int, config: LogConfig, epochs: LeaderEpochs) -> int:
-    """Check and index the segment from the recovery point on, cut it after its last whole batch; its end offset."""
+def _recover_segment(
+    io: Io, segment: Segment, recovery_point: int, config: LogConfig, epochs: LeaderEpochs
+) -> tuple[int, bool]:
+    """Check and index the segment from the recovery point on, and cut it after its last whole batch.
+
+    Its end offset, and whether any file had to be written or synced.
+    """
     file = OpenFile(io, segment.path(), os.O_RDWR)
     file_size = segment.size
     interval = config.index_interval_bytes
@@ -183,13 +192,19 @@ def _recover_segment(io: Io, segment: Segment, recovery_point: int, config: LogC
             epochs.assign(header.partition_leader_epoch, header.base_offset)
         position += size
         expected = last + 1
+    changed = False
     if position < file_size:
         io.ftruncate(file.fd, position)
-    io.fdatasync(file.fd)
+        changed = True
+    if changed or expected > recovery_point:
+        io.fdatasync(file.fd)
+        changed = True
     segment.finish_times()
-    segment.replace_indexes(io)
+    if not segment.indexes_are_on_disk(io):
+        segment.replace_indexes(io)
+        changed = True
     segment.index = segment.times = None
-    return expected
+    return expected, changed
 
 
 def _trusted_start(io: Io, segment: Segment, file: OpenFile, recovery_point: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import struct
 from array import array
+from collections import deque
 from collections.abc import Iterator
 
 from storage import index
@@ -188,6 +189,18 @@ class Segment:
             write_all(io, fd, (data,), position)
         finally:
             io.close(fd)
+
+    def indexes_are_on_disk(self, io: Io) -> bool:
+        """Whether the index files hold exactly what memory does."""
+        assert self.index is not None
+        assert self.times is not None
+        try:
+            return (
+                read_file(io, self.path(INDEX_SUFFIX)) == index.encode_offsets(self.index)
+                and read_file(io, self.path(TIME_INDEX_SUFFIX)) == self.times
+            )
+        except FileNotFoundError:
+            return False
 
     def replace_indexes(self, io: Io, *, sync: bool = True) -> None:
         """Write both index files anew, as recovery does."""
@@ -423,11 +436,14 @@ class FileCache:
         segment.file = None
 
     def _evict(self, keep: Segment) -> None:
-        for segment in list(self._open):
+        queue = deque(self._open)
+        for _ in range(2 * len(queue)):  # once round to withdraw the second chances, once to use that
             if len(self._open) <= self.limit:
                 return
+            segment = queue.popleft()
             if segment is keep or segment.dirty or segment.used:
                 segment.used = False
+                queue.append(segment)
                 del self._open[segment]
                 self._open[segment] = None
             else:

@@ -835,7 +835,12 @@ class Vnode:
             if segment.size:
                 if segment.index is None:
                     self._load_indexes(segment)
-                found = segment.find(self._io, file, offset, segment.size)
+                try:
+                    found = segment.find(self._io, file, offset, segment.size)
+                except CorruptLogError:
+                    # The index misled: build it anew. If the log itself is damaged, that raises.
+                    self._rebuild_indexes(segment)
+                    found = segment.find(self._io, file, offset, segment.size)
                 if found is not None:
                     return segment, file, found[0]
             number += 1
@@ -847,8 +852,11 @@ class Vnode:
         try:
             segment.load_indexes(self._io)
         except CorruptLogError:
-            segment.rebuild_indexes(self._io, self._cache.get(segment), self._config.index_interval_bytes)
-            segment.replace_indexes(self._io, sync=False)
+            self._rebuild_indexes(segment)
+
+    def _rebuild_indexes(self, segment: Segment) -> None:
+        segment.rebuild_indexes(self._io, self._cache.get(segment), self._config.index_interval_bytes)
+        segment.replace_indexes(self._io, sync=False)
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(

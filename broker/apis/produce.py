@@ -80,10 +80,9 @@ def _append(
     if part.records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     result = vnode.append(part.records, now_ms=now_ms, origin=Origin.CLIENT)  # type: ignore[arg-type]
-    if vnode.high_watermark <= result.last_offset:
-        if acks == ALL:
-            waits.append((vnode, result.last_offset + 1))
-        node.flusher.request(vnode)
+    if acks == ALL and vnode.high_watermark <= result.last_offset:
+        waits.append((vnode, result.last_offset + 1))
+    node.flusher.request(vnode)
     return PartitionProduceResponse(
         index=part.index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
         log_start_offset=result.log_start_offset,
@@ -92,19 +91,21 @@ def _append(
 
 async def _when_durable(context: Context, response: ProduceResponse, waits: list[tuple[Vnode, int]]) -> ProduceResponse:
     """The response once every batch is on disk; a partition whose fsync failed gets the error instead."""
-    failed: dict[tuple[str, int], KafkaError] = {}
+    failed: dict[tuple[str, int], ErrorCode] = {}
     for vnode, end in waits:
         try:
             await context.node.flusher.flushed(vnode, end)
         except KafkaError as error:
-            failed[vnode.topic, vnode.partition] = error
+            key = vnode.topic, vnode.partition
+            deleted = context.node.vnodes.get(key) is not vnode
+            failed[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if deleted else error.code
     if not failed:
         return response
     topics = []
     for topic in response.responses:
         name = topic.name or context.node.topic_name(topic.topic_id) or ""
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[
-            PartitionProduceResponse(index=p.index, error_code=failed[name, p.index].code, base_offset=-1)
+            PartitionProduceResponse(index=p.index, error_code=failed[name, p.index], base_offset=-1)
             if (name, p.index) in failed else p
             for p in topic.partition_responses
         ]))  # fmt: skip

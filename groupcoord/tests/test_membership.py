@@ -252,6 +252,21 @@ def test_a_member_that_joins_while_the_assignment_is_written() -> None:
     assert world.join(first).get().generation_id == second.get().generation_id == 2
 
 
+def test_a_static_member_that_waited_long_for_its_sync_still_expires() -> None:
+    world = World()
+    leader = world.join(instance="one").get().member_id
+    second = world.join(instance="two")
+    world.join(leader, instance="one")
+    waiting = world.sync(second.get().member_id, 2, instance="two")
+    for _ in range(4):  # the leader lives but is slow to assign; the session of the other runs out without effect
+        world.pass_time(5)
+        world.heartbeat(leader, 2, instance="one")
+    world.join(version=3)
+    assert waiting.get().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    world.pass_time(11)
+    assert [member.group_instance_id for member in world.describe().members] == [None]
+
+
 def test_many_leave_in_one_rebalance() -> None:
     world = World()
     leader, one, two = world.stable(3)

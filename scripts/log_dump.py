@@ -1,0 +1,113 @@
+"""`barnabas log dump`: the batches and records of segment files, with CRC and offsets checked."""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from scripts.client import ClientError
+from wire.batch import BatchHeader, Record, check, iter_records
+from wire.compression import Codec
+from wire.errors import KafkaError
+
+SHOWN_BYTES = 200
+
+
+def run(args: argparse.Namespace) -> int:
+    """Dump every segment named, or of every folder named. Status 1 if one is damaged."""
+    damaged = 0
+    for path in _segments(args.path):
+        damaged += not dump(path, records=not args.batches_only)
+    return 1 if damaged else 0
+
+
+def _segments(paths: list[str]) -> list[Path]:
+    found: list[Path] = []
+    for text in paths:
+        path = Path(text)
+        if path.is_dir():
+            inside = sorted(path.rglob("*.log"))
+            if not inside:
+                raise ClientError(f"{path}: no segment (*.log) in this folder")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise ClientError(f"{path}: no such file or folder")
+    return found
+
+
+def dump(path: Path, *, records: bool) -> bool:
+    """Print a segment; gives whether it is sound. What is wrong is said with its position."""
+    print(f"Segment: {path}  Size: {path.stat().st_size}")
+    if path.stat().st_size == 0:
+        return True
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        memoryview(data) as view,
+    ):
+        position, following = 0, int(path.stem) if path.stem.isdigit() else 0
+        try:
+            while position < len(view):
+                with view[position:] as rest:
+                    header = check(rest)
+                    if header.base_offset < following:
+                        raise ClientError(f"offset {header.base_offset} where at least {following} is due")
+                    print(_batch(position, header))
+                    if records and header.records_count:
+                        with rest[: header.size_in_bytes] as whole:
+                            for record in iter_records(whole):
+                                print(_record(record))
+                following = header.last_offset + 1
+                position += header.size_in_bytes
+        except (KafkaError, ClientError) as error:
+            sys.stdout.flush()
+            print(f"{path}: damaged at position {position}: {error}", file=sys.stderr)
+            return False
+    return True
+
+
+def _time(milliseconds: int) -> str:
+    if milliseconds < 0:
+        return "-"
+    try:
+        return (
+            datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        )
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+
+
+def _batch(position: int, header: BatchHeader) -> str:
+    marks = [
+        Codec(header.compression).name.lower() if header.compression in set(Codec) else f"codec {header.compression}"
+    ]
+    if header.is_transactional:
+        marks.append("transactional")
+    if header.is_control:
+        marks.append("control")
+    producer = f"  producer {header.producer_id}/{header.producer_epoch} sequence {header.base_sequence}"
+    return (
+        f"batch {header.base_offset}..{header.last_offset}  position {position}  bytes {header.size_in_bytes}"
+        f"  records {header.records_count}  epoch {header.partition_leader_epoch}  {' '.join(marks)}"
+        f"  max time {_time(header.max_timestamp)}{producer if header.producer_id >= 0 else ''}  crc ok"
+    )
+
+
+def _shown(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    text = data[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    return repr(text) + (f" ... {len(data)} bytes" if len(data) > SHOWN_BYTES else "")
+
+
+def _record(record: Record) -> str:
+    headers = "".join(f" {name}={_shown(value)}" for name, value in record.headers)
+    return (
+        f"  {record.offset}  {_time(record.timestamp)}  key {_shown(record.key)}  value {_shown(record.value)}"
+        f"{'  headers' + headers if headers else ''}"
+    )

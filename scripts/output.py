@@ -1,0 +1,21 @@
+"""Tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns as wide as their widest cell; numbers to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(cell) for cell in column) for column in zip(header, *cells, strict=True)]
+    numeric = [bool(cells) and all(row[i].lstrip("-").isdigit() for row in cells) for i in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ]
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(header), *(line(row) for row in cells)])

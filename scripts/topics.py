@@ -1,0 +1,140 @@
+"""`barnabas topics`: create, list, describe, delete and alter topics."""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+
+from scripts.client import ClientError, Cluster, check
+from scripts.output import table
+from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
+from wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+TOPIC, SET, DELETE = 2, 0, 1
+SOURCE_TOPIC = 1
+LATEST, EARLIEST = -1, -2
+
+
+def pairs(texts: list[str]) -> dict[str, str]:
+    """KEY=VALUE arguments. Raises ClientError."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ClientError(f"--config {text}: expected KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def create(args: argparse.Namespace) -> int:
+    """Create a topic."""
+    configs = [CreatableTopicConfig(key, value) for key, value in pairs(args.config).items()]
+    topic = CreatableTopic(
+        name=args.topic, num_partitions=args.partitions, replication_factor=args.replication_factor, configs=configs
+    )
+    with Cluster(args.server) as cluster:
+        answer = cluster.controller(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse).topics[0]
+    check(answer.error_code, f"Topic {args.topic}", answer.error_message)
+    print(f"Created topic {args.topic} with {answer.num_partitions} partition(s).")
+    return 0
+
+
+def list_topics(args: argparse.Namespace) -> int:
+    """Print the names of the topics, one a line."""
+    with Cluster(args.server) as cluster:
+        for topic in sorted(cluster.metadata(None), key=lambda t: t.name or ""):
+            if args.internal or not topic.is_internal:
+                print(topic.name)
+    return 0
+
+
+def offsets(cluster: Cluster, topic: str, leaders: dict[int, int], timestamp: int) -> dict[int, int]:
+    """The offset of a timestamp or special value in every partition."""
+    found: dict[int, int] = {}
+    for leader in set(leaders.values()):
+        partitions = [ListOffsetsPartition(p, timestamp=timestamp) for p, node in leaders.items() if node == leader]
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(topic, partitions)])
+        for part in cluster.broker(leader).ask(request, ListOffsetsResponse).topics[0].partitions:
+            check(part.error_code, f"Offsets of {topic}-{part.partition_index}")
+            found[part.partition_index] = part.offset
+    return found
+
+
+def describe(args: argparse.Namespace) -> int:
+    """Print a topic's partitions with their offsets, and the configuration that it sets itself."""
+    with Cluster(args.server) as cluster:
+        known = sorted(t.name or "" for t in cluster.metadata(None) if args.internal or not t.is_internal)
+        for i, name in enumerate([args.topic] if args.topic else known):
+            (topic,) = cluster.metadata([name])
+            check(topic.error_code, f"Topic {name}")
+            leaders = {p.partition_index: p.leader_id for p in topic.partitions}
+            first, end = (offsets(cluster, name, leaders, special) for special in (EARLIEST, LATEST))
+            asked = DescribeConfigsRequest(resources=[DescribeConfigsResource(TOPIC, name, None)])
+            configs = cluster.any(asked, DescribeConfigsResponse).results[0].configs
+            own = [f"{c.name}={c.value}" for c in configs if c.config_source == SOURCE_TOPIC]
+            if i:
+                print()
+            print(f"Topic: {name}  Id: {uuid.UUID(bytes=topic.topic_id)}  Partitions: {len(topic.partitions)}")
+            print(f"Configs: {', '.join(own) or 'the defaults'}")
+            rows = [
+                (p.partition_index, p.leader_id, p.leader_epoch, first[p.partition_index], end[p.partition_index],
+                 end[p.partition_index] - first[p.partition_index])
+                for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+            ]  # fmt: skip
+            print(table(("PARTITION", "LEADER", "EPOCH", "START", "END", "RECORDS"), rows))
+    return 0
+
+
+def delete(args: argparse.Namespace) -> int:
+    """Delete topics."""
+    with Cluster(args.server) as cluster:
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name) for name in args.topic], topic_names=args.topic, timeout_ms=30000
+        )
+        cluster.metadata([])
+        wire = cluster.broker(cluster.controller_id)
+        if wire.version_of(DeleteTopicsRequest) < 6:
+            request = DeleteTopicsRequest(topic_names=args.topic, timeout_ms=30000)
+        for answer in wire.ask(request, DeleteTopicsResponse).responses:
+            check(answer.error_code, f"Topic {answer.name}", answer.error_message)
+            print(f"Deleted topic {answer.name}.")
+    return 0
+
+
+def alter(args: argparse.Namespace) -> int:
+    """Change a topic's partition count or configuration."""
+    changes = [AlterableConfig(key, SET, value) for key, value in pairs(args.config).items()]
+    changes += [AlterableConfig(key, DELETE, None) for key in args.delete_config]
+    if args.partitions is None and not changes:
+        raise ClientError("Nothing to change: give --partitions, --config or --delete-config")
+    with Cluster(args.server) as cluster:
+        if changes:
+            request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(TOPIC, args.topic, changes)])
+            altered = cluster.controller(request, IncrementalAlterConfigsResponse).responses[0]
+            check(altered.error_code, f"Topic {args.topic}", altered.error_message)
+        if args.partitions is not None:
+            grown = CreatePartitionsTopic(name=args.topic, count=args.partitions, assignments=None)
+            more = CreatePartitionsRequest(topics=[grown], timeout_ms=30000)
+            result = cluster.controller(more, CreatePartitionsResponse).results[0]
+            check(result.error_code, f"Topic {args.topic}", result.error_message)
+    print(f"Altered topic {args.topic}.")
+    return 0

@@ -1,0 +1,168 @@
+"""The data directory: identity, lock, restart, deletion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage.config import LogConfig
+from storage.data_dir import DataDir, parse_partition_name
+from storage.errors import StorageError
+from storage.io import Io
+from storage.tests.support import NOW, TOPIC_ID, FaultyIo, one, produced, values_of
+from wire.errors import ErrorCode, KafkaError
+
+CONFIG = LogConfig(segment_bytes=400)
+
+
+async def opened(path: Path) -> DataDir:
+    data_dir = DataDir.open(path, node_id=1)
+    await data_dir.load(config_of=lambda topic: CONFIG)
+    return data_dir
+
+
+async def test_partitions_come_back_after_a_clean_stop_without_being_opened(tmp_path: Path) -> None:
+    async with await opened(tmp_path) as data_dir:
+        vnode = data_dir.create_vnode("t-x", 3, TOPIC_ID, CONFIG)
+        data_dir.create_vnode("empty", 0, TOPIC_ID, CONFIG)
+        for i in range(20):
+            vnode.append(one(b"%d" % i), now_ms=NOW)
+        cluster = data_dir.cluster_id
+    heard: list[str] = []
+    again = DataDir.open(tmp_path, node_id=1, cluster_id=cluster)
+    await again.load(lambda done, total, name: heard.append(name))
+    async with again:
+        assert again.was_clean
+        assert heard == []
+        assert sorted(again.vnodes) == [("empty", 0), ("t-x", 3)]
+        assert not any(vnode.loaded for vnode in again.vnodes.values())
+        vnode = again.vnodes[("t-x", 3)]
+        assert vnode.topic_id == TOPIC_ID
+        assert values_of(vnode) == [b"%d" % i for i in range(20)]
+
+
+async def test_after_a_crash_every_partition_is_recovered_with_progress(tmp_path: Path) -> None:
+    data_dir = await opened(tmp_path)
+    for number in range(5):
+        vnode = data_dir.create_vnode("t", number, TOPIC_ID, CONFIG)
+        for i in range(10):
+            vnode.append(produced(i), now_ms=NOW)
+        vnode.flush()
+        with open(vnode.segments[-1].path(), "ab") as log:
+            log.write(b"torn")
+    await data_dir.checkpoint()
+    os.close(data_dir._lock_fd)  # as the end of the process does
+    heard: list[tuple[int, int]] = []
+    again = DataDir.open(tmp_path, node_id=1)
+    await again.load(lambda done, total, name: heard.append((done, total)))
+    async with again:
+        assert not again.was_clean
+        assert heard == [(i, 5) for i in range(1, 6)]
+        for vnode in again.vnodes.values():
+            assert values_of(vnode) == [b"%d" % i for i in range(10)]
+            assert vnode.append(produced(9), now_ms=NOW).duplicate
+
+
+async def test_the_log_start_survives_a_crash_once_checkpointed(tmp_path: Path) -> None:
+    data_dir = await opened(tmp_path)
+    vnode = data_dir.create_vnode("t", 0, TOPIC_ID, LogConfig())
+    for i in range(10):
+        vnode.append(one(b"%d" % i), now_ms=NOW)
+    vnode.flush()
+    vnode.truncate_prefix(4)
+    await data_dir.checkpoint()
+    os.close(data_dir._lock_fd)
+    async with await opened(tmp_path) as again:
+        assert again.vnodes[("t", 0)].log_start_offset == 4
+    async with await opened(tmp_path) as again:
+        assert again.was_clean
+        assert again.vnodes[("t", 0)].log_start_offset == 4
+
+
+async def test_another_process_a_cluster_or_a_node_is_told_so_in_one_line(tmp_path: Path) -> None:
+    async with await opened(tmp_path):
+        code = f"from storage.data_dir import DataDir; DataDir.open({str(tmp_path)!r}, node_id=1)"
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert "is in use by another process" in ran.stderr
+    with pytest.raises(StorageError, match=r"belongs to cluster .* not other: .*use another directory"):
+        DataDir.open(tmp_path, node_id=1, cluster_id="other")
+    with pytest.raises(StorageError, match=r"belongs to node 1, not 2: set node\.id=1"):
+        DataDir.open(tmp_path, node_id=2)
+    async with await opened(tmp_path):
+        pass  # the refusals gave the lock back
+
+
+async def test_deleting_takes_the_partition_away_at_once_and_its_files_soon(tmp_path: Path) -> None:
+    async with await opened(tmp_path) as data_dir:
+        name = "x" * 249
+        vnode = data_dir.create_vnode(name, 0, TOPIC_ID, LogConfig(flush_messages=99))
+        vnode.append(one(b"v"), now_ms=NOW)
+        held = vnode.read(0, 100).slice
+        assert held is not None
+        data_dir.delete_vnode(name, 0)
+        with pytest.raises(StorageError, match="deleted"):
+            vnode.read(0, 100)
+        assert data_dir.vnodes == {}
+        data_dir.create_vnode(name, 0, TOPIC_ID, CONFIG)
+        assert any(n.endswith("-delete") for n in os.listdir(tmp_path))
+        await data_dir.delete_discarded()
+        assert not any(n.endswith("-delete") for n in os.listdir(tmp_path))
+        assert len(held.read()) == len(held)
+        with pytest.raises(KafkaError) as caught:
+            data_dir.create_vnode(name, 0, TOPIC_ID, CONFIG)
+        assert caught.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_a_deletion_cut_short_is_finished_at_the_next_start(tmp_path: Path) -> None:
+    (tmp_path / "t-0.0123-delete").mkdir()
+    (tmp_path / "t-0.0123-delete" / "00000000000000000000.log").write_bytes(b"")
+    async with await opened(tmp_path) as data_dir:
+        assert data_dir.vnodes == {}
+    assert not (tmp_path / "t-0.0123-delete").exists()
+
+
+async def test_a_creation_that_fails_anywhere_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    for kind in ("enospc", "short"):
+        for at in range(1, 10):
+            path = tmp_path / f"{kind}{at}"
+            data_dir = await opened(path)
+            data_dir.io = FaultyIo(at, kind)
+
+            def create_three(data_dir: DataDir = data_dir) -> None:
+                for partition in range(3):
+                    data_dir.create_vnode("t", partition, TOPIC_ID, CONFIG)
+
+            with pytest.raises(StorageError):
+                create_three()
+            data_dir.io = Io()
+            data_dir.vnodes.clear()
+            created = {n for n in os.listdir(path) if n.startswith("t-")}
+            assert len(created) < 3
+            vnode = data_dir.create_vnode("t", 2, TOPIC_ID, CONFIG)
+            assert vnode.append(one(b"v"), now_ms=NOW).base_offset == 0
+            await data_dir.close()
+
+
+async def test_one_bad_partition_does_not_stop_the_others(tmp_path: Path) -> None:
+    data_dir = await opened(tmp_path)
+    for number in range(2):
+        data_dir.create_vnode("t", number, TOPIC_ID, CONFIG).append(one(b"v"), now_ms=NOW)
+    data_dir.vnodes[("t", 0)].fail("append", OSError("the disk is gone"))
+    data_dir.vnodes[("t", 1)].flush()
+    assert values_of(data_dir.vnodes[("t", 1)]) == [b"v"]
+    await data_dir.close()
+    async with await opened(tmp_path) as again:
+        assert not again.was_clean  # the offline one was not closed cleanly
+        assert values_of(again.vnodes[("t", 0)]) == [b"v"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("t-0", ("t", 0)), ("a-b-12", ("a-b", 12)), ("t", None), ("-1", None), ("t-x", None), ("t-0.abc-delete", None)],
+)
+def test_partition_folder_names(name: str, expected: tuple[str, int] | None) -> None:
+    assert parse_partition_name(name) == expected

@@ -1,0 +1,162 @@
+"""Group fsync: who waits, who is woken, and what an error does."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from storage.config import LogConfig
+from storage.errors import StorageError
+from storage.flusher import Flusher
+from storage.io import Io
+from storage.tests.support import NOW, created, one, values_of
+
+
+class HeldIo(Io):
+    """fdatasync waits until it is let go, and can be made to fail."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Semaphore(0)
+        self.count = 0
+        self.fails = False
+
+    def fdatasync(self, fd: int) -> None:
+        self.count += 1
+        self.entered.release()
+        self.gate.acquire()
+        if self.fails:
+            raise OSError(errno.EIO, "Input/output error")
+
+    async def wait_entered(self) -> None:
+        await trio.to_thread.run_sync(self.entered.acquire)
+
+
+async def test_one_fsync_serves_all_who_came_before_it(tmp_path: Path) -> None:
+    io = HeldIo()
+    vnode = created(tmp_path / "t-0", LogConfig(), io=io)
+    flusher = Flusher(io)
+    done: list[int] = []
+
+    async def producer(number: int) -> None:
+        result = vnode.append(one(b"%d" % number), now_ms=NOW)
+        await flusher.flushed(vnode, result.last_offset + 1)
+        assert vnode.high_watermark > result.last_offset
+        done.append(number)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        nursery.start_soon(producer, 0)
+        await io.wait_entered()
+        for number in range(1, 11):
+            nursery.start_soon(producer, number)
+        await trio.testing.wait_all_tasks_blocked()
+        assert done == []
+        assert vnode.high_watermark == 0
+        io.gate.release()
+        await io.wait_entered()
+        await trio.testing.wait_all_tasks_blocked()
+        assert done == [0]
+        assert vnode.high_watermark == 1
+        io.gate.release()
+        while len(done) < 11:
+            await trio.lowlevel.checkpoint()
+        assert io.count == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_request_moves_the_high_watermark_without_anyone_waiting(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", LogConfig())
+    flusher = Flusher()
+    moved = trio.Event()
+    vnode.on_high_watermark.subscribe(lambda _: moved.set())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        vnode.append(one(b"a"), now_ms=NOW)
+        flusher.request(vnode)
+        await moved.wait()
+        assert values_of(vnode) == [b"a"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_failed_fsync_refuses_all_who_wait_and_leaves_other_vnodes_alone(tmp_path: Path) -> None:
+    io = HeldIo()
+    vnode = created(tmp_path / "t-0", LogConfig(), io=io)
+    other = created(tmp_path / "o-0", LogConfig())
+    flusher = Flusher(io)
+    refused: list[int] = []
+
+    async def producer(number: int) -> None:
+        result = vnode.append(one(b"v"), now_ms=NOW)
+        with pytest.raises(StorageError, match="Input/output error"):
+            await flusher.flushed(vnode, result.last_offset + 1)
+        refused.append(number)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        async with trio.open_nursery() as producers:
+            producers.start_soon(producer, 0)
+            await io.wait_entered()
+            producers.start_soon(producer, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            io.fails = True
+            io.gate.release()
+        assert sorted(refused) == [0, 1]
+        assert io.count == 1
+        io.fails = False
+        io.gate.release()
+        result = other.append(one(b"v"), now_ms=NOW)
+        await flusher.flushed(other, result.last_offset + 1)
+        assert other.high_watermark == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_page_cache_policy_flushes_by_count(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", LogConfig(flush_messages=3))
+    flusher = Flusher()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        for _ in range(2):
+            result = vnode.append(one(b"v"), now_ms=NOW)
+            await flusher.flushed(vnode, result.last_offset + 1)
+        assert (vnode.high_watermark, vnode.recovery_point, vnode.unflushed_messages) == (2, 0, 2)
+        vnode.append(one(b"v"), now_ms=NOW)
+        flusher.request(vnode)
+        while vnode.recovery_point < 3:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_page_cache_policy_flushes_by_time(tmp_path: Path, mock_clock: trio.testing.MockClock) -> None:
+    vnode = created(tmp_path / "t-0", LogConfig(flush_messages=10**9, flush_ms=5000))
+    flusher = Flusher()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        vnode.append(one(b"v"), now_ms=NOW)
+        flusher.request(vnode)
+        mock_clock.jump(4.9)
+        await trio.testing.wait_all_tasks_blocked()
+        assert vnode.unflushed_messages == 1
+        mock_clock.jump(0.2)
+        while vnode.recovery_point < 1:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+
+
+async def test_cancelling_waits_for_the_flush_that_runs(tmp_path: Path) -> None:
+    io = HeldIo()
+    vnode = created(tmp_path / "t-0", LogConfig(), io=io)
+    flusher = Flusher(io)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        vnode.append(one(b"v"), now_ms=NOW)
+        flusher.request(vnode)
+        await io.wait_entered()
+        nursery.cancel_scope.cancel()
+        io.gate.release()
+    assert vnode.high_watermark == 1
