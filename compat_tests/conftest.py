@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -116,7 +117,8 @@ def play(
     results = request.config.stash[report.RESULTS]
 
     def run(scenario: Scenario) -> None:
-        bench = Bench(client, other, server, new_server, label=f"{scenario.name}-{client.name}".replace("_", "-"))
+        label = re.sub(r"\W|_", "-", f"{scenario.name}-{client.name}")
+        bench = Bench(client, other, server, new_server, label)
         results.set(client, scenario, "fail")
         try:
             with bench.stack:

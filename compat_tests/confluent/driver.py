@@ -100,7 +100,10 @@ class ConfluentDriver(Driver):
 
     def consume(self, topic: str, count: int, at: At = BEGINNING, partition: int | None = 0) -> list[Record]:
         consumer = Consumer(
-            self._settings(group_id="unused", enable_auto_commit=False, auto_offset_reset="error")
+            self._settings(
+                group_id="unused", enable_auto_commit=False, auto_offset_reset="error",
+                fetch_wait_max_ms=50,  # close() waits for the fetch that is under way
+            )
         )  # fmt: skip
         try:
             partitions = [partition]
