@@ -81,16 +81,18 @@ class Node:
         told = self.config.advertised_for(listener, bound)
         return told.host, told.port
 
-    def configs_changed(self) -> None:
-        """Put changed configuration of topics or of the broker into force."""
-        merged = dict(self.metadata.broker_configs.get("", {}))
-        merged.update(self.metadata.broker_configs.get(str(self.node_id), {}))
-        self.config.set_dynamic(merged)
-        self.topics.apply_configs()
-        default = self.config["min.insync.replicas"]
-        self.topics_without_enough_replicas = {
-            t.name for t in self.metadata.topics.values() if int(t.configs.get("min.insync.replicas", default)) > 1
-        }
+    def configs_changed(self, topic: str | None = None) -> None:
+        """Put changed configuration into force: one topic's, or the broker's and so every topic's."""
+        if topic is None:
+            merged = dict(self.metadata.broker_configs.get("", {}))
+            merged.update(self.metadata.broker_configs.get(str(self.node_id), {}))
+            self.config.set_dynamic(merged)
+        for changed in self.metadata.topics.values() if topic is None else [self.metadata.topics[topic]]:
+            self.topics.apply_configs(changed)
+            if int(changed.configs.get("min.insync.replicas", self.config["min.insync.replicas"])) > 1:
+                self.topics_without_enough_replicas.add(changed.name)
+            else:
+                self.topics_without_enough_replicas.discard(changed.name)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -149,6 +151,7 @@ class Node:
         await self.topics.reconcile()
         self.producer_ids = ProducerIds(self.topics)
         self.groups = Groups(self)
+        self.topics.on_created.append(lambda topic: self.configs_changed(topic.name))
         self.topics.on_deleted.append(self.groups.topic_deleted)
         await self.groups.start(nursery)
         nursery.start_soon(self._retention)
