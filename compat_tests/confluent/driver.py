@@ -93,9 +93,7 @@ class ConfluentDriver(Driver):
                 more["partition"] = record.partition
             if record.timestamp is not None:
                 more["timestamp"] = record.timestamp
-            producer.produce(
-                topic, record.value, record.key, headers=list(record.headers), on_delivery=told, **more
-            )
+            producer.produce(topic, record.value, record.key, headers=list(record.headers), on_delivery=told, **more)
         assert producer.flush(DEADLINE) == 0, "records are left in the queue"
         if errors:
             raise _refused(errors[0])

@@ -12,25 +12,28 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from compat_tests.broker_process import Server
+from compat_tests.apache_kafka import free_ports
+from compat_tests.conftest import NewServer
 from compat_tests.tools import kafka_python_source, missing
 
 HERE = Path(__file__).resolve().parent
 PASSING = HERE / "passing.txt"
 KAFKA_VERSION = "4.2.0"
 DEADLINE = 280
+# What the suite's own fixtures would set on the broker that they start.
+SETTINGS = {"num.partitions": "4", "node.id": "0", "group.min.session.timeout.ms": "1000"}
 
 
 @pytest.mark.timeout(DEADLINE + 20)
-def test_own_suite(new_server: Callable[[dict[str, str]], Server], tmp_path: Path) -> None:
+def test_own_suite(new_server: NewServer, tmp_path: Path) -> None:
     if reason := missing("kafka-python-source"):
         pytest.skip(reason)
-    server = new_server({"num.partitions": "4"})
+    (port,) = free_ports(1)
+    server = new_server({**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}, port)
     source = kafka_python_source()
     shutil.copy(HERE / "service.py", source / "test" / "service.py")
     (source / "test" / "__init__.py").touch()  # else the standard library's package of that name is found

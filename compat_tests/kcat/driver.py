@@ -107,7 +107,7 @@ class KcatDriver(Driver):
         done = subprocess.run(command, input=b"\n".join(lines) + b"\n", capture_output=True, timeout=DEADLINE)
         failed = _FAILED.search(done.stderr.decode(errors="replace"))
         if failed or done.returncode:
-            why = (failed and (failed["why"] or failed["error"]) or done.stderr.decode(errors="replace")).strip()
+            why = ((failed and (failed["why"] or failed["error"])) or done.stderr.decode(errors="replace")).strip()
             raise Refused(_NAMES.get(why, why))
 
     def consume(self, topic: str, count: int, at: At = BEGINNING, partition: int | None = 0) -> list[Record]:
