@@ -223,7 +223,7 @@ def produce_sizes(bench: Bench) -> None:
 @scenario("produce: one byte above max.message.bytes is MESSAGE_TOO_LARGE")
 def produce_too_large(bench: Bench) -> None:
     topic = bench.topic(max_message_bytes=str(LIMIT))
-    with pytest.raises(Refused, match="M(ESSAGE|SG_SIZE)_TOO_LARGE"):  # librdkafka's name is the second
+    with pytest.raises(Refused, match=r"M(ESSAGE|SG_SIZE)_TOO_LARGE"):  # librdkafka's name is the second
         bench.client.produce(topic, [Record(_value_for_batch_of(LIMIT + 1), partition=0)])
     bench.client.produce(topic, [Record(b"still works", partition=0)])
     assert values(bench.other.consume(topic, 1)) == [b"still works"]
