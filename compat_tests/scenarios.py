@@ -501,8 +501,8 @@ def topic_recreate(bench: Bench) -> None:
         bench.client.create_topic(topic, 2)
     bench.client.delete_topic(topic)
     until(lambda: topic not in bench.other.topics(), "the topic is gone")
-    bench.client.create_topic(topic, 3)
-    bench.wait_for_topic(topic, 3)
+    bench.client.create_topic(topic, 1)
+    bench.wait_for_topic(topic, 1)
     bench.client.produce(topic, numbered(2, 100))
     assert values(bench.client.consume(topic, 2)) == values(numbered(2, 100))
 
