@@ -71,14 +71,26 @@ def produce(
     return {"seconds": wall, "bytes": count * size, "records": count}
 
 
+KCAT = ["kcat", "-q", "-X", "batch.size=1000000", "-X", "batch.num.messages=100000"]
+
+
 def produce_kcat(server: str, topic: str = "bench", file: str = "", bytes_: int = 0) -> dict[str, Any]:
     """The lines of a file through kcat, which is C throughout."""
+    options = ["acks=all", "linger.ms=5", "queue.buffering.max.messages=1000000", "queue.buffering.max.kbytes=262144"]
+    words = [word for option in options for word in ("-X", option)]
+    began = time.perf_counter()
+    subprocess.run([*KCAT, "-P", "-b", server, "-t", topic, "-l", file, *words], check=True)
+    return {"seconds": time.perf_counter() - began, "bytes": bytes_}
+
+
+def consume_kcat(server: str, topic: str = "bench", bytes_: int = 0) -> dict[str, Any]:
+    """All that is in a topic, through kcat; nothing is printed."""
+    options = ["fetch.message.max.bytes=8388608", "queued.max.messages.kbytes=262144", "check.crcs=false"]
+    words = [word for option in options for word in ("-X", option)]
     began = time.perf_counter()
     subprocess.run(
-        ["kcat", "-P", "-b", server, "-t", topic, "-l", file, "-X", "acks=all", "-X", "linger.ms=5",
-         "-X", "batch.size=1000000", "-X", "batch.num.messages=100000",
-         "-X", "queue.buffering.max.messages=1000000"],
-        check=True,
+        [*KCAT, "-C", "-e", "-o", "beginning", "-f", "", "-b", server, "-t", topic, *words], check=True,
+        stdout=subprocess.DEVNULL,
     )  # fmt: skip
     return {"seconds": time.perf_counter() - began, "bytes": bytes_}
 
@@ -226,9 +238,15 @@ def _answer_size(wire: Any, frame: bytes) -> int:
 
 
 WORK: dict[str, Callable[..., dict[str, Any]]] = {
-    "create": create, "produce": produce, "produce-kcat": produce_kcat, "consume": consume, "single": single,
-    "sync": sync, "end-to-end": end_to_end,
-}  # fmt: skip
+    "create": create,
+    "produce": produce,
+    "produce-kcat": produce_kcat,
+    "consume": consume,
+    "consume-kcat": consume_kcat,
+    "single": single,
+    "sync": sync,
+    "end-to-end": end_to_end,
+}
 
 
 def main() -> None:

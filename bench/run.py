@@ -27,6 +27,7 @@ from compat_tests.tools import missing
 from scripts.output import table
 
 Row = dict[str, float]
+COUNT_1K = 500_000
 
 
 def load(work: str, server: Server, **options: Any) -> dict[str, Any]:
@@ -52,39 +53,38 @@ def row_start(server: Server, meter: Meter, scratch: Path) -> Row:
     return {"idle MiB": meter.rss()}
 
 
-def row_produce(size: int, megabytes: int) -> Callable[[Server, Meter, Path], Row]:
-    """Throughput of records of one size."""
+def lines(scratch: Path, size: int, count: int) -> Path:
+    """A file of lines for kcat."""
+    file = scratch.parent / f"barnabas-bench-{size}x{count}"
+    if not file.exists() or file.stat().st_size != (size + 1) * count:
+        with file.open("wb") as out:
+            piece = (b"x" * size + b"\n") * 1000
+            for _ in range(count // 1000):
+                out.write(piece)
+    return file
+
+
+def row_produce(size: int, count: int) -> Callable[[Server, Meter, Path], Row]:
+    """Throughput of records of one size, acks=all, linger 5 ms, batches up to 1 MB."""
 
     def measure(server: Server, meter: Meter, scratch: Path) -> Row:
         topic = f"produce-{size}"
+        load("create", server, topic=f"warm-{size}")
         load("create", server, topic=topic)
-        load("produce", server, topic=topic, size=size, megabytes=32)  # warm
+        load("produce-kcat", server, topic=f"warm-{size}", file=lines(scratch, size, count // 10))
+        file = lines(scratch, size, count)
         with Clock(meter) as clock:
-            found = load("produce", server, topic=topic, size=size, megabytes=megabytes)
+            found = load("produce-kcat", server, topic=topic, file=file, bytes_=size * count)
         return throughput(clock, found)
 
     return measure
 
 
-def row_produce_small(server: Server, meter: Meter, scratch: Path) -> Row:
-    """100-byte records through kcat."""
-    if reason := missing("kcat"):
-        print(f"  left out: {reason}", file=sys.stderr)
-        return {}
-    file = scratch / "lines"
-    if not file.exists():
-        file.write_bytes((b"x" * 100 + b"\n") * 2_000_000)
-    load("create", server, topic="small")
-    with Clock(meter) as clock:
-        found = load("produce-kcat", server, topic="small", file=file, bytes_=200_000_000)
-    return throughput(clock, found)
-
-
 def row_consume(server: Server, meter: Meter, scratch: Path) -> Row:
-    """Reads what `produce-1024` wrote, from the page cache."""
-    load("consume", server, topic="produce-1024")  # warm
+    """Reads what `produce-1k` wrote, from the page cache."""
+    load("consume-kcat", server, topic="produce-1024")  # warm
     with Clock(meter) as clock:
-        found = load("consume", server, topic="produce-1024")
+        found = load("consume-kcat", server, topic="produce-1024", bytes_=1024 * COUNT_1K)
     return throughput(clock, found)
 
 
@@ -116,9 +116,9 @@ def row_memory(server: Server, meter: Meter, scratch: Path) -> Row:
 
 ROWS: dict[str, Callable[[Server, Meter, Path], Row]] = {
     "start": row_start,
-    "produce-1k": row_produce(1024, 512),
+    "produce-1k": row_produce(1024, COUNT_1K),
     "consume": row_consume,
-    "produce-100": row_produce_small,
+    "produce-100": row_produce(100, 3_000_000),
     "single": row_single,
     "sync": row_latency("sync"),
     "end-to-end": row_latency("end-to-end"),
@@ -169,6 +169,8 @@ def main() -> None:
     options.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS))
     options.add_argument("--json", metavar="FILE")
     args = options.parse_args()
+    if reason := missing("kcat"):
+        raise SystemExit(f"the benchmark needs kcat: {reason}")
     servers = list(args.servers)
     if "kafka" in servers and (reason := missing("java")):
         print(f"Apache Kafka is left out: {reason}", file=sys.stderr)

@@ -6,6 +6,7 @@ An unknown key warns, as in Kafka; a value that cannot be served refuses to star
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -74,7 +75,10 @@ class Key:
                 raise ValueError
             return value
         if self.type == "double":
-            return float(text)
+            number = float(text)
+            if not math.isfinite(number):
+                raise ValueError
+            return number
         if self.type == "list":
             return tuple(part.strip() for part in text.split(",") if part.strip())
         return text
@@ -258,7 +262,7 @@ def read_properties(path: Path) -> dict[str, str]:
         raise ConfigError(f"Cannot read config file {path}: it is not UTF-8 text") from None
     found: dict[str, str] = {}
     logical = ""
-    for raw in text.splitlines():
+    for raw in [*text.splitlines(), ""]:  # the last line may end in a continuation
         line = raw.lstrip()
         if not logical and (not line or line[0] in "#!"):
             continue
@@ -273,7 +277,12 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t", "r": "\r"}.get(m[1], m[1]), text)
+    def plain(found: re.Match[str]) -> str:
+        if found[1]:
+            return chr(int(found[1], 16))
+        return {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}.get(found[2], found[2])
+
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", plain, text)
 
 
 class BrokerConfig:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from broker.config import (
     BROKER,
     SOURCE_DEFAULT,
@@ -21,6 +23,7 @@ from broker.config import (
 )
 from broker.metadata import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP, RESOURCE_TOPIC
 from wire.errors import ErrorCode, KafkaError
+from wire.types import Message
 
 if TYPE_CHECKING:
     from broker.node import Node
@@ -113,6 +116,18 @@ async def alter(
 
     Raises KafkaError; then nothing has changed.
     """
+    with trio.CancelScope(shield=True):
+        async with node.topics.changes:
+            records = _records(node, kind, name, changes, whole)
+            if records and not validate_only:
+                await node.topics.commit(records)
+                node.configs_changed(name if kind == RESOURCE_TOPIC else None)
+
+
+def _records(
+    node: Node, kind: int, name: str, changes: list[tuple[str, int, str | None]], whole: bool
+) -> list[Message]:
+    """The metadata records that make the change, after all checks."""
     if kind == RESOURCE_TOPIC:
         current = dict(node.topics.find(name).configs)
         keys: Mapping[str, Key] = TOPIC
@@ -135,14 +150,11 @@ async def alter(
                 BROKER[key].parse(value)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    if validate_only:
-        return
     record = node.metadata.config_record
-    records = [record(kind, name, key, value) for key, value in target.items() if current.get(key) != value]
-    records += [record(kind, name, key, None) for key in current if key not in target]
-    if records:
-        await node.topics.commit(list(records))
-        node.configs_changed()
+    records: list[Message] = [
+        record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
+    ]
+    return records + [record(kind, name, key, None) for key in current if key not in target]
 
 
 def _change(

@@ -29,11 +29,20 @@ if TYPE_CHECKING:
     from broker.node import Node
 
 RECEIVE_BYTES = 256 << 10
+# An unfinished frame up to this size stays with its connection; a larger one asks the budget of all connections.
+PARTIAL_BYTES = 64 << 10
+# Only Produce carries data. Of anything else this is far more than a client has to say.
+MAX_PLAIN_REQUEST = 16 << 20
+MAX_ELEMENTS = 200_000
 # How far a connection may run ahead of its answers: requests that wait, and bytes that the client has not read.
 MAX_WAITING = 100
 MAX_BACKLOG_BYTES = 1 << 20
 # How often a connection that always has more to read may go on before the others have their turn.
 TURNS = 8
+# How long a frame may take: so many seconds, and more as its bytes come in at so many a second. The second pair holds
+# while other connections wait for the budget that the frame has.
+PACE = (30.0, 32 << 10)
+PACE_WAITED_FOR = (5.0, 1 << 20)
 # sendmsg takes at most this many pieces (IOV_MAX).
 MAX_PIECES = 1024
 
@@ -58,6 +67,14 @@ class Waiting:
         self.answer, self.api, self.version, self.correlation_id = answer, api, version, correlation_id
 
 
+def encoded(api: Api, answer: Message, version: int, correlation_id: int) -> list[SizedChunk]:
+    """A response ready to send. An answer of ours that does not fit its message is our fault, not the client's."""
+    try:
+        return framed(api.encode(answer, version, correlation_id))
+    except ProtocolError as error:
+        raise RuntimeError(f"the answer of {api.name} version {version} cannot be encoded: {error}") from error
+
+
 def framed(chunks: list[SizedChunk]) -> list[SizedChunk]:
     """The chunks of a response behind their total length."""
     total = 0
@@ -77,6 +94,7 @@ class Connection:
         self.client_software: tuple[str, str] | None = None
         self.last_active = trio.current_time()
         self.closed = False
+        self._closed_because: str | None = None
         self.waiting: deque[Waiting | list[SizedChunk]] = deque()
         self._wake = trio.Event()
         self._drained = trio.Event()
@@ -87,6 +105,9 @@ class Connection:
         self._frame: memoryview | None = None  # a larger frame, received into a buffer of its own
         self._filled = 0
         self._granted = 0
+        self._frame_since: float | None = None  # when the unfinished frame began, None if there is none
+        self._out_bytes = 0  # of the answers that the turn has made
+        self._more = False  # whole frames are left from the last turn
 
     async def run(self) -> None:
         """Serve the client until it leaves, breaks the protocol, or the broker stops. Raises nothing of its own."""
@@ -112,12 +133,23 @@ class Connection:
                 if isinstance(item, Waiting) and hasattr(item.answer, "close"):
                     item.answer.close()  # a coroutine that never got its turn
             self.waiting.clear()
+            reason = reason or self._closed_because
             if reason:
                 self._log.info("connection.closed", client=f"{self.host}:{self.port}", reason=reason)
 
-    def close(self) -> None:
-        """End the connection from outside."""
+    def close(self, reason: str | None = None) -> None:
+        """End the connection from outside; `reason` is for the log."""
+        self._closed_because = reason
         self._cancel.cancel()
+
+    def is_too_slow(self, now: float) -> bool:
+        """Whether the frame that is coming in takes longer than it may."""
+        if self._frame_since is None:
+            return False
+        received = self._filled if self._frame is not None else len(self._partial)
+        waited_for = self._granted > 0 and self.node.request_bytes.is_waited_for
+        seconds, rate = PACE_WAITED_FOR if waited_for else PACE
+        return now - self._frame_since > seconds + received / rate
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -135,14 +167,14 @@ class Connection:
                     _shared[:size] = self._partial
                 target = _shared_view[size:]
             try:
-                got = sock.recv_into(target)
+                got = 0 if self._more else sock.recv_into(target)
             except (BlockingIOError, InterruptedError):
                 await wait_readable(sock)
                 turns = 0
                 continue
             except OSError as error:
                 raise Disconnected(error.strerror) from None
-            if got == 0:
+            if got == 0 and not self._more:
                 unfinished = self._frame is not None or self._partial
                 raise Disconnected("closed by the client inside a request" if unfinished else None)
             self.last_active = trio.current_time()
@@ -152,16 +184,21 @@ class Connection:
                 if self._filled < len(self._frame):
                     continue
                 frame, self._frame = self._frame, None
+                self._frame_since = None
                 self._dispatch(frame, out)
                 self.node.request_bytes.release(self._granted)
                 self._granted = 0
+                del frame
             else:
                 await self._split(len(self._partial) + got, out)
             if out:
                 self._send_now(out)
             if len(self.waiting) > MAX_WAITING or self._backlog() > MAX_BACKLOG_BYTES:
                 self._drained = trio.Event()
+                since, self._frame_since = self._frame_since, None  # it is we who keep the frame from coming in
                 await self._drained.wait()
+                if since is not None:
+                    self._frame_since = trio.current_time()
                 turns = 0
             elif turns == TURNS:
                 await trio.lowlevel.checkpoint()
@@ -170,47 +207,68 @@ class Connection:
     async def _split(self, size: int, out: list[SizedChunk]) -> None:
         """Handle the whole frames in the shared buffer and keep what is left for the next turn."""
         limit = self.node.config["socket.request.max.bytes"]
-        pos = 0
-        while size - pos >= 4:
-            length = int.from_bytes(_shared[pos : pos + 4], "big", signed=True)
-            if length < 0 or length > limit:
-                raise Disconnected(f"request of {length} bytes (socket.request.max.bytes is {limit})")
-            end = pos + 4 + length
-            if end > size:
-                break
-            # Small frames are copied: what is decoded from them may outlive this turn.
-            self._dispatch(bytes(_shared_view[pos + 4 : end]) if length < 65536 else _shared_view[pos + 4 : end], out)
-            pos = end
-        rest = size - pos
-        if rest >= 4 and length + 4 > RECEIVE_BYTES:
-            beginning = bytes(_shared_view[pos + 4 : size])
-            self._partial = bytearray()
-            if out:  # nothing may wait behind the grant
+        pos = length = 0
+        self._more = False
+        self._out_bytes = 0
+        try:
+            while size - pos >= 4:
+                length = int.from_bytes(_shared[pos : pos + 4], "big", signed=True)
+                if length < 0 or length > limit:
+                    raise Disconnected(f"request of {length} bytes (socket.request.max.bytes is {limit})")
+                end = pos + 4 + length
+                if end > size:
+                    break
+                if self._out_bytes > MAX_BACKLOG_BYTES or len(self.waiting) > MAX_WAITING:
+                    self._more = True  # small requests can have large answers: those must go first
+                    break
+                # Small frames are copied: what is decoded from them may outlive this turn.
+                frame = _shared_view[pos + 4 : end]
+                self._dispatch(bytes(frame) if length < 65536 else frame, out)
+                pos = end
+        except BaseException:
+            if out:  # what was asked before the request that failed has its answer
                 self._send_now(out)
-                out.clear()
-            await self.node.request_bytes.acquire(length)
-            self._granted = length
-            self._frame = memoryview(bytearray(length))
-            self._frame[: len(beginning)] = beginning
-            self._filled = len(beginning)
-        else:
+            raise
+        rest = size - pos
+        if rest == 0:
+            self._partial = bytearray()
+            self._frame_since = None
+            return
+        if pos or self._frame_since is None:
+            self._frame_since = None if self._more else self.last_active
+        if rest < 4 or length + 4 <= PARTIAL_BYTES or self._more:
             self._partial = _shared[pos:size]
+            return
+        beginning = bytes(_shared_view[pos + 4 : size])
+        self._partial = bytearray()
+        if out:  # nothing may wait behind the grant
+            self._send_now(out)
+            out.clear()
+        self._frame_since = None
+        await self.node.request_bytes.acquire(length)
+        self._frame_since = trio.current_time()
+        self._granted = length
+        self._frame = memoryview(bytearray(length))
+        self._frame[: len(beginning)] = beginning
+        self._filled = len(beginning)
 
     # --- handling -----------------------------------------------------------------------------------------------------
 
     def _dispatch(self, frame: bytes | memoryview, out: list[SizedChunk]) -> None:
         """Handle one request. A ready answer joins `out` if nothing waits before it, else it queues."""
         key, version, correlation_id, client_id, pos = read_request_header(frame)
-        if key == 18 and version > 4:  # KIP-511: answer in version 0, so that the client can step down
+        if key == 18 and not 0 <= version <= 4:  # KIP-511: answer in version 0, so that the client can step down
             from broker.apis.api_versions import unsupported
 
             answer: Any = unsupported()
             self._finish(_api_versions(), 0, correlation_id, answer, out)
             return
         found = find(key, version)
+        if len(frame) > MAX_PLAIN_REQUEST and key != 0:
+            raise Disconnected(f"{found.name} request of {len(frame)} bytes; only Produce may be so large")
         if version >= found.flexible_from:
             pos = skip_header_tags(frame, pos)
-        request, _ = found.request_codec(version).decode(frame, pos)
+        request, _ = found.request_codec(version).decode(frame, pos, MAX_ELEMENTS)
         answer = found.handle(Context(self.node, self, version, client_id), request)
         if answer is None:
             return
@@ -220,7 +278,8 @@ class Connection:
             self._enqueue(Waiting(answer, found, version, correlation_id), out)
 
     def _finish(self, api: Api, version: int, correlation_id: int, answer: Message, out: list[SizedChunk]) -> None:
-        chunks = framed(api.encode(answer, version, correlation_id))
+        chunks = encoded(api, answer, version, correlation_id)
+        self._out_bytes += sum(map(len, chunks))
         if self.waiting:
             self._enqueue(chunks, out)
         else:
@@ -265,7 +324,7 @@ class Connection:
                 item = waiting[0]
                 if isinstance(item, Waiting):
                     message = await item.answer
-                    chunks = framed(item.api.encode(message, item.version, item.correlation_id))
+                    chunks = encoded(item.api, message, item.version, item.correlation_id)
                 else:
                     chunks = item
                 while chunks:
@@ -275,7 +334,11 @@ class Connection:
                         await trio.lowlevel.wait_writable(self.sock)
                         self.last_active = trio.current_time()
                 waiting.popleft()
-                if not self._drained.is_set() and len(waiting) <= MAX_WAITING // 2:
+                if (
+                    not self._drained.is_set()
+                    and len(waiting) <= MAX_WAITING // 2
+                    and self._backlog() <= MAX_BACKLOG_BYTES // 2
+                ):
                     self._drained.set()
             self._drained.set()
             self._wake = trio.Event()
@@ -327,6 +390,10 @@ class ByteBudget:
         self.free = self.total = total
         self._queue: deque[tuple[int, trio.Event]] = deque()
 
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._queue)
+
     async def acquire(self, size: int) -> None:
         """Wait until `size` bytes are free. A request larger than the whole budget gets the whole budget."""
         size = min(size, self.total)
@@ -343,6 +410,7 @@ class ByteBudget:
                 self.release(size)
             else:
                 self._queue.remove(entry)
+                self.release(0)  # those behind may ask for less
             raise
 
     def release(self, size: int) -> None:

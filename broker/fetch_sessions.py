@@ -16,6 +16,8 @@ from wire.messages.fetch import FetchPartition, FetchRequest
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 EVICTION_SECONDS = 120.0
+# Partitions in all sessions together: what is beyond is served without a session.
+MAX_PARTITIONS = 500_000
 
 
 class Asked(NamedTuple):
@@ -62,9 +64,9 @@ class Plan(NamedTuple):
     incremental: bool
 
 
-def asked_for(request: FetchRequest) -> list[tuple[Asked, FetchPartition]]:
-    """The partitions that a request names."""
-    return [(Asked(t.topic, t.topic_id, p.partition), p) for t in request.topics for p in t.partitions]
+def asked_for(request: FetchRequest) -> dict[Asked, FetchPartition]:
+    """The partitions that a request names; of one that it names twice, the last."""
+    return {Asked(t.topic, t.topic_id, p.partition): p for t in request.topics for p in t.partitions}
 
 
 class FetchSessions:
@@ -72,6 +74,7 @@ class FetchSessions:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
+        self._partitions = 0  # of all sessions
         self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
@@ -81,10 +84,10 @@ class FetchSessions:
         """Apply a request to its session. Raises KafkaError for an unknown session or an epoch out of turn."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id:
-                self._sessions.pop(request.session_id, None)
+                self._close(request.session_id)
             asked = asked_for(request)
             session = self._open(asked, now) if request.session_epoch == INITIAL_EPOCH else None
-            return Plan(asked, session, False)
+            return Plan(list(asked.items()), session, False)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
@@ -95,30 +98,41 @@ class FetchSessions:
         session.epoch = next_epoch(session.epoch)
         session.last_used = now
         self._sessions.move_to_end(session.id)
+        before = len(session.partitions)
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
                 session.partitions.pop(Asked(topic.topic, topic.topic_id, index), None)
-        for key, wanted in asked_for(request):
+        for key, wanted in asked_for(request).items():
             known = session.partitions.get(key)
             if known is None:
                 session.partitions[key] = Cached(wanted)
             else:
                 known.wanted = wanted
+        self._partitions += len(session.partitions) - before
+        if self._partitions > MAX_PARTITIONS:
+            self._close(session.id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "no room for more partitions in fetch sessions")
         return Plan([(key, cached.wanted) for key, cached in session.partitions.items()], session, True)
 
-    def _open(self, asked: list[tuple[Asked, FetchPartition]], now: float) -> Session | None:
+    def _close(self, session_id: int) -> None:
+        gone = self._sessions.pop(session_id, None)
+        if gone is not None:
+            self._partitions -= len(gone.partitions)
+
+    def _open(self, asked: dict[Asked, FetchPartition], now: float) -> Session | None:
         """A new session, or None where there is no room or nothing to keep."""
-        if not asked or self.slots == 0:
+        if not asked or self.slots == 0 or self._partitions + len(asked) > MAX_PARTITIONS:
             return None
         if len(self._sessions) >= self.slots:
             oldest = next(iter(self._sessions.values()))
             if now - oldest.last_used < EVICTION_SECONDS:
                 return None
-            del self._sessions[oldest.id]
+            self._close(oldest.id)
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = random.randrange(1, 2**31)
         session = self._sessions[session_id] = Session(session_id, now)
-        for key, wanted in asked:
+        for key, wanted in asked.items():
             session.partitions[key] = Cached(wanted)
+        self._partitions += len(asked)
         return session

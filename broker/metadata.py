@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from storage.errors import StorageError
 from storage.vnode import Origin, Vnode
 from wire.batch import Record, build_batch, iter_batches, iter_records
 from wire.codegen import codec, uvarint
+from wire.errors import KafkaError
 from wire.records.cluster_metadata import (
     ConfigRecord,
     PartitionRecord,
@@ -79,7 +81,7 @@ class Topic:
 
 
 class Metadata:
-    """The image. Changes go through `append`, which takes the records that the log then has."""
+    """The image. Changes are written first, and applied when they are durable."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -92,8 +94,14 @@ class Metadata:
         self._vnode: Vnode | None = None
 
     def load(self, vnode: Vnode) -> None:
-        """Replay the log from its start."""
+        """Replay the log from its start. Raises StorageError if it cannot be read or understood."""
         self._vnode = vnode
+        try:
+            self._replay(vnode)
+        except (KafkaError, ProtocolError, KeyError) as error:
+            raise StorageError(f"the metadata log in {vnode.directory} is damaged: {error}") from error
+
+    def _replay(self, vnode: Vnode) -> None:
         offset = vnode.log_start_offset
         while offset < vnode.log_end_offset:
             data = vnode.read(offset, 1 << 20, max_offset=vnode.log_end_offset).slice
@@ -107,8 +115,8 @@ class Metadata:
                             self.apply(change)
                 offset = header.last_offset + 1
 
-    def append(self, records: Sequence[Message]) -> int:
-        """Write a change as one batch and apply it; gives the offset that must be durable before it is told to anyone.
+    def write(self, records: Sequence[Message]) -> int:
+        """Write a change as one batch; gives the offset that must be durable before it is applied.
 
         Raises KafkaError if the log cannot be written; then nothing has changed.
         """
@@ -116,8 +124,6 @@ class Metadata:
         now = time.time_ns() // 1_000_000
         batch = build_batch([Record(None, frame(record), now) for record in records])
         result = self._vnode.append(batch, now_ms=now, origin=Origin.COORDINATOR, leader_epoch=0)
-        for record in records:
-            self.apply(record)
         return result.last_offset + 1
 
     def apply(self, record: Message) -> None:

@@ -8,9 +8,11 @@ stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdow
 from __future__ import annotations
 
 import errno
+import resource
 import socket
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import trio
@@ -25,17 +27,23 @@ from broker.metadata import METADATA_TOPIC, Metadata
 from broker.producer_ids import ProducerIds
 from broker.topics import Topics, new_topic_id
 from storage.data_dir import DataDir
+from storage.errors import StorageError
 from storage.flusher import Flusher
+from storage.io import Io
 from storage.vnode import Vnode
 
+# Descriptors that connections never get: the log files' share comes on top (FileCache.limit).
+RESERVED_DESCRIPTORS = 128
+# How often frames that come in too slowly are looked for.
+PACE_CHECK_SECONDS = 1.0
 LOOPBACK = ("127.0.0.1", "::1")
 
 
 class Node:
     """One broker. `await run()` serves until it is cancelled; `stop()` ends it cleanly from inside."""
 
-    def __init__(self, config: BrokerConfig, log: Log | None = None) -> None:
-        self.config, self.log = config, log or Log()
+    def __init__(self, config: BrokerConfig, log: Log | None = None, *, io: Io | None = None) -> None:
+        self.config, self.log, self.io = config, log or Log(), io or Io()
         self.node_id = config.node_id
         self.cluster_id = ""
         self.metadata = Metadata(self.node_id)
@@ -47,6 +55,8 @@ class Node:
         self.stopped = trio.Event()
         self._stop = trio.Event()
         self._progress_told = 0.0
+        self._told: dict[str, float] = {}
+        self._descriptors = 0
         self._per_address: Counter[str] = Counter()
 
     # --- what handlers use --------------------------------------------------------------------------------------------
@@ -54,6 +64,11 @@ class Node:
     @property
     def vnodes(self) -> dict[tuple[str, int], Vnode]:
         return self.data_dir.vnodes
+
+    def partition(self, topic: str | None, index: int) -> Vnode | None:
+        """The vnode of a partition that clients may know of: of a topic that exists, not of the metadata log."""
+        known = self.metadata.topics.get(topic)  # type: ignore[arg-type]
+        return None if known is None or index not in known.partitions else self.vnodes.get((known.name, index))
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of a topic id, None if there is no such topic."""
@@ -66,16 +81,18 @@ class Node:
         told = self.config.advertised_for(listener, bound)
         return told.host, told.port
 
-    def configs_changed(self) -> None:
-        """Put changed configuration of topics or of the broker into force."""
-        merged = dict(self.metadata.broker_configs.get("", {}))
-        merged.update(self.metadata.broker_configs.get(str(self.node_id), {}))
-        self.config.set_dynamic(merged)
-        self.topics.apply_configs()
-        default = self.config["min.insync.replicas"]
-        self.topics_without_enough_replicas = {
-            t.name for t in self.metadata.topics.values() if int(t.configs.get("min.insync.replicas", default)) > 1
-        }
+    def configs_changed(self, topic: str | None = None) -> None:
+        """Put changed configuration into force: one topic's, or the broker's and so every topic's."""
+        if topic is None:
+            merged = dict(self.metadata.broker_configs.get("", {}))
+            merged.update(self.metadata.broker_configs.get(str(self.node_id), {}))
+            self.config.set_dynamic(merged)
+        for changed in self.metadata.topics.values() if topic is None else [self.metadata.topics[topic]]:
+            self.topics.apply_configs(changed)
+            if int(changed.configs.get("min.insync.replicas", self.config["min.insync.replicas"])) > 1:
+                self.topics_without_enough_replicas.add(changed.name)
+            else:
+                self.topics_without_enough_replicas.discard(changed.name)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -95,8 +112,9 @@ class Node:
         """
         sockets = self._bind()
         try:
+            self._descriptors = _raise_descriptor_limit()
             self.data_dir = DataDir.open(
-                self.config.data_dir, node_id=self.node_id, cluster_id=self.config["cluster.id"]
+                self.config.data_dir, node_id=self.node_id, cluster_id=self.config["cluster.id"], io=self.io
             )
             self.cluster_id = self.data_dir.cluster_id
             try:
@@ -119,13 +137,13 @@ class Node:
             self.stopped.set()
 
     async def _start(self, nursery: trio.Nursery) -> None:
-        self.flusher = Flusher()
+        self.flusher = Flusher(self.io)
         nursery.start_soon(self.flusher.run)
         self.topics = Topics(self.config, self.metadata, self.data_dir, self.flusher, self.log)
         await self.data_dir.load(self._loading_progress, config_of=lambda topic: self.config.log_config({}))
         for (topic, partition), reason in self.data_dir.damaged.items():
             self.log.error("partition.offline", topic=topic, partition=partition, reason=reason)
-        nursery.start_soon(self.data_dir.run)
+        nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         if (METADATA_TOPIC, 0) not in self.vnodes:
             self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), self.config.log_config({}))
         self.metadata.load(self.vnodes[METADATA_TOPIC, 0])
@@ -133,10 +151,12 @@ class Node:
         await self.topics.reconcile()
         self.producer_ids = ProducerIds(self.topics)
         self.groups = Groups(self)
+        self.topics.on_created.append(lambda topic: self.configs_changed(topic.name))
         self.topics.on_deleted.append(self.groups.topic_deleted)
         await self.groups.start(nursery)
         nursery.start_soon(self._retention)
         nursery.start_soon(self._close_idle)
+        nursery.start_soon(self._close_slow)
 
     def _loading_progress(self, done: int, total: int, what: str) -> None:
         """Say how recovery goes, every few seconds."""
@@ -193,20 +213,33 @@ class Node:
                 continue
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self.log.error("accept.failed", listener=name, error=error.strerror)
+                    self._tell_seldom("accept.failed", listener=name, error=error.strerror)
                     await trio.sleep(0.1)  # no event tells when a descriptor is free again
                 continue
+            count = len(self.connections)
             if (
-                len(self.connections) >= self.config["max.connections"]
+                count >= min(self.config["max.connections"], self._connection_limit())
                 or self._per_address[address[0]] >= self.config["max.connections.per.ip"]
             ):
-                self.log.warning("connection.refused", client=address[0], connections=len(self.connections))
+                self._tell_seldom("connection.refused", client=address[0], connections=count)
                 sock.close()
+                await trio.lowlevel.checkpoint()
                 continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             nursery.start_soon(self._serve, Connection(self, sock, address, name))
+
+    def _connection_limit(self) -> int:
+        """How many connections the process's descriptors allow: log files must never go short of them."""
+        return max(16, self._descriptors - self.data_dir.cache.limit - RESERVED_DESCRIPTORS)
+
+    def _tell_seldom(self, event: str, **fields: Any) -> None:
+        """A warning that a client could make happen any number of times: one every few seconds is enough."""
+        now = trio.current_time()
+        if now - self._told.get(event, -10.0) >= 5:
+            self._told[event] = now
+            self.log.warning(event, **fields)
 
     async def _serve(self, connection: Connection) -> None:
         self.connections.add(connection)
@@ -233,15 +266,42 @@ class Node:
                 if connection.last_active < oldest:
                     connection.close()
 
+    async def _close_slow(self) -> None:
+        """Close connections whose request takes too long to come in."""
+        while True:
+            await trio.sleep(PACE_CHECK_SECONDS)
+            now = trio.current_time()
+            for connection in list(self.connections):
+                if connection.is_too_slow(now):
+                    connection.close("the request came in too slowly")
+
+    def _storage_failed(self, error: StorageError) -> None:
+        self.log.error("storage.failed", error=error)
+
     async def _retention(self) -> None:
         """Drop segments that are past their topic's retention."""
         while True:
             await trio.sleep(self.config["log.retention.check.interval.ms"] / 1000)
             now_ms = time.time_ns() // 1_000_000
             for vnode in list(self.vnodes.values()):
-                if vnode.topic != METADATA_TOPIC:
-                    vnode.apply_retention(now_ms)
+                if vnode.topic != METADATA_TOPIC and vnode.error is None:
+                    try:
+                        vnode.apply_retention(now_ms)
+                    except StorageError as error:  # this partition is offline now; the others go on
+                        self._storage_failed(error)
                     await trio.lowlevel.checkpoint()
+
+
+def _raise_descriptor_limit() -> int:
+    """Use all descriptors that the operator allows; gives their number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard and hard != resource.RLIM_INFINITY:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):
+            pass
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
 
 
 def _addresses(listener: Listener) -> list[tuple[socket.AddressFamily, str]]:
@@ -252,7 +312,7 @@ def _addresses(listener: Listener) -> list[tuple[socket.AddressFamily, str]]:
         return [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
     try:
         found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise ConfigError(f"Listener {listener}: host {listener.host} is not known ({error})") from None
     return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
 

@@ -1,4 +1,4 @@
-"""Topics: create, delete, grow. First the metadata log, durably, then the directories, then the answer.
+"""Topics: create, delete, grow. First the metadata log, durably, then the directories, then everybody sees it.
 
 A crash in between leaves the log ahead of the disk; `reconcile` at the next start finishes what the log says. A folder
 that the log has never heard of was copied in from elsewhere: its topic is taken over under the id that the folder has.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,16 +17,25 @@ from broker.config import BrokerConfig, ConfigError, check_topic_configs
 from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata, Topic
 from wire.errors import ErrorCode, KafkaError
+from wire.records.cluster_metadata import RemoveTopicRecord
 from wire.types import ZERO_UUID, Message
 
 if TYPE_CHECKING:
     from storage.data_dir import DataDir
     from storage.flusher import Flusher
+    from storage.vnode import Vnode
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_NAME = 249
 MAX_PARTITIONS = 100_000
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def _is_empty(vnode: Vnode) -> bool:
+    try:
+        return vnode.log_end_offset == 0
+    except KafkaError:
+        return False
 
 
 def new_topic_id() -> bytes:
@@ -42,8 +51,9 @@ class Topics:
 
     def __init__(self, config: BrokerConfig, metadata: Metadata, data_dir: DataDir, flusher: Flusher, log: Log) -> None:
         self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
+        self.on_created: list[Callable[[Topic], None]] = []
         self.on_deleted: list[Callable[[Topic], None]] = []
-        self._changes = trio.Lock()
+        self.changes = trio.Lock()
 
     # --- checks -------------------------------------------------------------------------------------------------------
 
@@ -91,23 +101,46 @@ class Topics:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    async def commit(self, records: list[Message]) -> None:
-        """Make a metadata change durable. Raises KafkaError if the log cannot be written."""
-        end = self.metadata.append(records)
+    async def commit(self, records: list[Message], make: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Write a metadata change, wait until it is on disk, and let everybody see it. The caller holds `changes`.
+
+        `make` does in between what must be there when the change is seen. Raises KafkaError if the log cannot be
+        written, and what `make` raises; then nobody has seen anything.
+        """
+        assert self.changes.locked()
+        end = self.metadata.write(records)
         await self.flusher.flushed(self.data_dir.vnodes[METADATA_TOPIC, 0], end)
+        if make is not None:
+            await make()
+        for record in records:
+            self.metadata.apply(record)
 
     async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> Topic:
-        """Make a topic. It is complete when this returns. Raises KafkaError."""
+        """Make a topic. It is complete when it is first seen. Raises KafkaError."""
         with trio.CancelScope(shield=True):  # a client that leaves must not leave half a topic
-            async with self._changes:
+            async with self.changes:
                 self.check_new(name, count, configs or {})
                 values = {key: value for key, value in (configs or {}).items() if value is not None}
-                topic_id = new_topic_id()
-                await self.commit(self.metadata.topic_records(name, topic_id, count, values))
-                topic = self.metadata.by_id[topic_id]
-                await self._make_vnodes(topic, range(count))
-        self.log.info("topic.created", topic=name, partitions=count, id=uuid.UUID(bytes=topic_id))
+                topic = Topic(name, new_topic_id(), configs=values)
+                records = self.metadata.topic_records(name, topic.topic_id, count, values)
+                try:
+                    await self.commit(records, lambda: self._make_vnodes(topic, range(count)))
+                except KafkaError:
+                    await self._take_back(topic, count)
+                    raise
+                topic = self.metadata.by_id[topic.topic_id]
+                for told in self.on_created:
+                    told(topic)
+        self.log.info("topic.created", topic=name, partitions=count, id=uuid.UUID(bytes=topic.topic_id))
         return topic
+
+    async def _take_back(self, topic: Topic, count: int) -> None:
+        """A topic whose partitions could not all be made (a full disk) goes again, as far as the disk lets it."""
+        try:
+            await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
+            await self._drop_vnodes(topic, list(range(count)))
+        except KafkaError as error:
+            self.log.error("topic.half_made", topic=topic.name, error=error)
 
     async def auto_create(self, name: str) -> Topic:
         """Make a topic with the broker's defaults, unless it is there. Raises KafkaError."""
@@ -137,7 +170,7 @@ class Topics:
     async def grow(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """Raise a topic's partition count. Raises KafkaError."""
         with trio.CancelScope(shield=True):
-            async with self._changes:
+            async with self.changes:
                 topic = self.find(name)
                 have = len(topic.partitions)
                 self._check_count(count)
@@ -149,39 +182,47 @@ class Topics:
                 if validate_only:
                     return
                 added = range(have, count)
-                await self.commit(list(self.metadata.partition_records(topic.topic_id, added)))
-                await self._make_vnodes(topic, added)
+                records = list(self.metadata.partition_records(topic.topic_id, added))
+                await self.commit(records, lambda: self._make_vnodes(topic, added))
 
     async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> Topic:
         """Delete a topic; what readers have open stays readable to them. Raises KafkaError."""
-        from wire.records.cluster_metadata import RemoveTopicRecord
-
         with trio.CancelScope(shield=True):
-            async with self._changes:
+            async with self.changes:
                 topic = self.find(name, topic_id)
                 indexes = list(topic.partitions)
                 await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
-                for index in indexes:
-                    self.data_dir.delete_vnode(topic.name, index)
+                await self._drop_vnodes(topic, indexes)
                 for told in self.on_deleted:
                     told(topic)
         self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
         return topic
+
+    async def _drop_vnodes(self, topic: Topic, indexes: list[int]) -> None:
+        """Take the partitions of a removed topic away. What resists is deleted at the next start."""
+        for index in indexes:
+            if (topic.name, index) in self.data_dir.vnodes:
+                try:
+                    self.data_dir.delete_vnode(topic.name, index)
+                except KafkaError as error:
+                    self.log.error("partition.not_deleted", topic=topic.name, partition=index, error=error)
+                    self.data_dir.vnodes.pop((topic.name, index), None)
+            await trio.lowlevel.checkpoint()
 
     async def _make_vnodes(self, topic: Topic, indexes: range) -> None:
         config = self.config.log_config(topic.configs)
         for index in indexes:
             if (topic.name, index) not in self.data_dir.vnodes:
                 self.data_dir.create_vnode(topic.name, index, topic.topic_id, config)
+                await trio.lowlevel.checkpoint()  # a large topic must not hold up everybody else
 
-    def apply_configs(self) -> None:
-        """Give every vnode the settings that its topic has now."""
-        for topic in self.metadata.topics.values():
-            config = self.config.log_config(topic.configs)
-            for index in topic.partitions:
-                vnode = self.data_dir.vnodes.get((topic.name, index))
-                if vnode is not None:
-                    vnode.config = config
+    def apply_configs(self, topic: Topic) -> None:
+        """Give a topic's vnodes the settings that it has now."""
+        config = self.config.log_config(topic.configs)
+        for index in topic.partitions:
+            vnode = self.data_dir.vnodes.get((topic.name, index))
+            if vnode is not None:
+                vnode.config = config
 
     async def reconcile(self) -> None:
         """After a start: make the directories what the metadata log says, and take over folders from elsewhere."""
@@ -190,6 +231,8 @@ class Topics:
             if name == METADATA_TOPIC:
                 continue
             topic = metadata.by_id.get(vnode.topic_id)
+            if vnode.topic_id == ZERO_UUID and name in metadata.topics and not _is_empty(vnode):
+                topic = metadata.topics[name]  # taken over without an id at an earlier start
             if topic is not None and topic.name == name and index in topic.partitions:
                 continue
             if vnode.topic_id in metadata.removed_ids or topic is not None or name in metadata.topics:
@@ -200,9 +243,12 @@ class Topics:
             if name != METADATA_TOPIC and name not in metadata.topics:
                 adopted.setdefault(name, []).append(index)
         for name, indexes in adopted.items():
+            # A folder from before topic ids has none: the topic gets one here, which only the metadata log knows.
             topic_id = self.data_dir.vnodes[name, indexes[0]].topic_id
-            await self.commit(metadata.topic_records(name, topic_id, max(indexes) + 1, {}))
+            if topic_id == ZERO_UUID:
+                topic_id = new_topic_id()
+            async with self.changes:
+                await self.commit(metadata.topic_records(name, topic_id, max(indexes) + 1, {}))
             self.log.info("topic.adopted", topic=name, partitions=max(indexes) + 1)
         for topic in metadata.topics.values():
             await self._make_vnodes(topic, range(len(topic.partitions)))
-        self.apply_configs()

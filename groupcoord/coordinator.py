@@ -277,7 +277,8 @@ class GroupCoordinator:
     def fetch_offsets(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
         """OffsetFetch, in the form of one group (up to version 7) or of many (from version 8)."""
         if version >= 8:
-            groups = [self._fetch_group(group, version, request.require_stable) for group in request.groups]
+            asked_once = {group.group_id: group for group in request.groups}.values()
+            groups = [self._fetch_group(group, version, request.require_stable) for group in asked_once]
             return OffsetFetchResponse(groups=groups)
         wanted = None
         if request.topics is not None:
@@ -401,7 +402,8 @@ class GroupCoordinator:
 
     def describe(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
         """DescribeGroups. Authorized operations are left at their default, for who knows them to fill in."""
-        return DescribeGroupsResponse(groups=[self._describe_group(group_id, version) for group_id in request.groups])
+        group_ids = dict.fromkeys(request.groups)  # each once: an answer can be large
+        return DescribeGroupsResponse(groups=[self._describe_group(group_id, version) for group_id in group_ids])
 
     def delete_groups(self, request: DeleteGroupsRequest, *, reply: Callable[[DeleteGroupsResponse], None]) -> None:
         """DeleteGroups: groups without members, with their offsets. The reply is called when all are durably gone."""

@@ -251,9 +251,16 @@ class DataDir:
         self._doomed_added.set()
 
     async def run(
-        self, *, checkpoint_interval: float = 60, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        *,
+        checkpoint_interval: float = 60,
+        on_error: Callable[[StorageError], None] = lambda error: None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Delete what is discarded, and write checkpoints now and then, until cancelled."""
+        """Delete what is discarded, and write checkpoints now and then, until cancelled.
+
+        A checkpoint that cannot be written is told to `on_error`: it costs a longer recovery, and is tried again.
+        """
         task_status.started()
         next_checkpoint = trio.current_time() + checkpoint_interval
         while True:
@@ -261,7 +268,10 @@ class DataDir:
                 await self._doomed_added.wait()
             await self.delete_discarded()
             if trio.current_time() >= next_checkpoint:
-                await self.checkpoint()
+                try:
+                    await self.checkpoint()
+                except StorageError as error:
+                    on_error(error)
                 next_checkpoint = trio.current_time() + checkpoint_interval
 
     async def delete_discarded(self) -> None:

@@ -8,6 +8,7 @@ The threads are the flusher's own, fed by a queue and answering through trio's r
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import queue
 import threading
@@ -47,6 +48,7 @@ class Flusher:
         self._due_changed = trio.Event()
         self._idle = trio.Event()
         self._jobs = 0
+        self._ended = False
         self.flushes = 0
 
     async def flushed(self, vnode: Vnode, offset: int) -> None:
@@ -80,7 +82,10 @@ class Flusher:
             self._due_changed.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; then wait for the flushes that run."""
+        """Serve until cancelled; then wait for the flushes that run.
+
+        Who still waits after that, as a change that must not be left half done, is served on the spot.
+        """
         self._token = trio.lowlevel.current_trio_token()
         threads = [
             threading.Thread(target=self._work, name=f"flush-{number}", daemon=True)
@@ -104,8 +109,11 @@ class Flusher:
                     self._idle = trio.Event()
                     await self._idle.wait()
             self._token = None
+            self._ended = True
             for _ in threads:
                 self._queue.put(None)
+            for vnode, pending in list(self._pending.items()):
+                self._start(vnode, pending)
 
     async def _wait_for_due(self) -> None:
         self._due_changed = trio.Event()
@@ -123,6 +131,11 @@ class Flusher:
         if pending.running:
             pending.again = True
             return
+        if self._ended:
+            with contextlib.suppress(StorageError):
+                vnode.flush()
+            self._release(vnode, pending)
+            return
         if self._token is None:
             return
         try:
@@ -131,14 +144,17 @@ class Flusher:
             job = None
         if job is None:
             # Nothing is owed: whoever waits looks again at the high watermark, or meets the vnode's error.
-            del self._pending[vnode]
-            for _, event in pending.waiters:
-                event.set()
+            self._release(vnode, pending)
             return
         pending.running = True
         pending.again = False
         self._jobs += 1
         self._queue.put((vnode, job))
+
+    def _release(self, vnode: Vnode, pending: _Pending) -> None:
+        self._pending.pop(vnode, None)
+        for _, event in pending.waiters:
+            event.set()
 
     def _work(self) -> None:
         token = self._token
@@ -159,11 +175,10 @@ class Flusher:
         self._jobs -= 1
         self.flushes += 1
         pending = self._pending[vnode]
+        vnode.end_flush(job, error)  # calls back: what is appended there only asks for another flush
         pending.running = False
-        vnode.end_flush(job, error)
         waiters = pending.waiters
         if error is not None or vnode.error is not None:
-            pending.again = False
             while waiters:
                 waiters.popleft()[1].set()
         else:

@@ -1,6 +1,8 @@
 """What a vnode remembers of idempotent producers (KIP-98, KIP-360): the last five batches of each producer id.
 
-The state is a function of the log. A `.snapshot` file, in Kafka's format, saves it as of the offset in its name.
+The state is a function of the log. A `.snapshot` file, in Kafka's format, saves it as of the offset in its name. Kafka
+saves a producer's last batch only; here a producer has an entry for each batch that is remembered, oldest first, so
+that after a restart, too, a producer may repeat all that it had in flight. Who reads as Kafka does keeps the last.
 """
 
 from __future__ import annotations
@@ -124,19 +126,22 @@ class ProducerState:
             del self.producers[producer_id]
 
     def encode(self) -> bytes:
-        body = bytearray(_COUNT.pack(len(self.producers)))
+        count = 0
+        body = bytearray(_COUNT.size)
         for producer_id, producer in self.producers.items():
-            last = producer.batches[-1] if producer.batches else KnownBatch(-1, -1, -1, -1, -1)
-            body += _ENTRY.pack(
-                producer_id,
-                producer.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.last_offset - last.base_offset,
-                producer.timestamp,
-                producer.coordinator_epoch,
-                producer.first_open_offset,
-            )
+            for known in producer.batches or (KnownBatch(-1, -1, -1, -1, -1),):
+                count += 1
+                body += _ENTRY.pack(
+                    producer_id,
+                    producer.epoch,
+                    known.last_sequence,
+                    known.last_offset,
+                    known.last_offset - known.base_offset,
+                    producer.timestamp,
+                    producer.coordinator_epoch,
+                    producer.first_open_offset,
+                )
+        _COUNT.pack_into(body, 0, count)
         return _HEAD.pack(_VERSION, crc32c(bytes(body))) + body
 
     def decode(self, data: bytes) -> None:
@@ -152,7 +157,9 @@ class ProducerState:
         self.producers.clear()
         for fields in _ENTRY.iter_unpack(data[start:]):
             producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator_epoch, first_open = fields
-            producer = self.producers[producer_id] = Producer(epoch)
+            producer = self.producers.get(producer_id)
+            if producer is None or producer.epoch != epoch:
+                producer = self.producers[producer_id] = Producer(epoch)
             producer.timestamp = timestamp
             producer.coordinator_epoch = coordinator_epoch
             producer.first_open_offset = first_open

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
@@ -51,6 +52,8 @@ from wire.errors import ErrorCode, KafkaError
 METADATA_FILE = "partition.metadata"
 ZERO_ID = bytes(16)
 _KEPT_HINTS = 8
+MIN_DECOMPRESSED = 16 << 20
+MAX_RATIO = 8
 _PREFIX_SIZE = batch.PREFIX_SIZE
 _pack_prefix = batch.PREFIX.pack
 
@@ -434,7 +437,9 @@ class Vnode:
             if known is not None:
                 return self._repeated(known)
         if self._codec is not None and self._codec != header.attributes & 0x07:
-            data = batch.recompress(header, data, self._codec, config.compression_level)
+            data = batch.recompress(
+                header, data, self._codec, config.compression_level, max_decompressed=self._decompressed_limit()
+            )
             header = batch.parse_header(data)
             size = len(data)
             if size > config.max_message_bytes:
@@ -560,9 +565,13 @@ class Vnode:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {oldest} is too far before {now_ms}")
 
     def _check_keys(self, data: Bytes) -> None:
-        for outline in batch.iter_outlines(data):
+        for outline in batch.iter_outlines(data, max_decompressed=self._decompressed_limit()):
             if outline.key_size < 0:
                 raise _invalid("a record of a compacted topic needs a key")
+
+    def _decompressed_limit(self) -> int:
+        """What a producer's batch may decompress to: generous for text, and little work for a bomb."""
+        return max(MIN_DECOMPRESSED, MAX_RATIO * self._config.max_message_bytes)
 
     def _repeated(self, known: KnownBatch) -> AppendResult:
         append_time = known.timestamp if self._stamps else -1
@@ -784,9 +793,15 @@ class Vnode:
                 self._find_slice(offset, max_bytes, min_one_batch, limit), high, self._log_start_offset, high
             )
         except OSError as error:
-            raise self._fail("read", error) from error
+            raise self._read_failed(error) from error
         except CorruptLogError as error:
             raise self._fail("read", error) from error
+
+    def _read_failed(self, error: OSError) -> StorageError:
+        """A read that found no descriptor or memory may be tried again: nothing on disk is in doubt."""
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            return StorageError(f"{self.topic}-{self.partition} cannot be read now: {error}")
+        return self._fail("read", error)
 
     def _find_slice(self, offset: int, max_bytes: int, min_one_batch: bool, limit: int) -> FileSlice | None:
         io = self._io
@@ -879,7 +894,7 @@ class Vnode:
                 if found is not None:
                     return found
         except OSError as error:
-            raise self._fail("read", error) from error
+            raise self._read_failed(error) from error
         except CorruptLogError as error:
             raise self._fail("read", error) from error
         return None
@@ -914,7 +929,7 @@ class Vnode:
                 if at >= self._log_start_offset:
                     newest = max(newest, timestamp)
         except OSError as error:
-            raise self._fail("read", error) from error
+            raise self._read_failed(error) from error
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:

@@ -3,7 +3,8 @@
 Runs of fixed-size values, together with the length prefix or tag count that follows them, become one `unpack_from` or
 `pack`; arrays of fixed-size structures one `iter_unpack`. Strings are decoded from the frame, record data is handed on
 as a view of it. `decode(buf, pos, end)` reads past `end` at most by failing: a slice that comes out short moves `pos`
-beyond `end`, and either the next read raises or the last check does.
+beyond `end`, and either the next read raises or the last check does. `room` bounds the elements of all arrays of a
+message together: a byte or two of a frame can stand for a structure that takes hundreds in memory.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ __all__ = ["Codec", "Compiled", "codec"]
 
 M = TypeVar("M", bound=Message)
 Buffer = bytes | bytearray | memoryview
+UNBOUNDED = 2**62
 _UNFIT = (struct.error, IndexError, ValueError, OverflowError, TypeError, AttributeError)
 
 
@@ -91,6 +93,10 @@ def bad_count(count: int) -> None:
     raise ProtocolError(f"{count} elements in too few bytes")
 
 
+def too_many() -> None:
+    raise ProtocolError("more array elements than a message may have")
+
+
 def bad_tag(name: str) -> None:
     raise ProtocolError(f"tagged field {name} is shorter than its size")
 
@@ -107,7 +113,7 @@ def run_of(code: str, count: int) -> struct.Struct:
 
 _RUNTIME = {
     "more": more, "uvarint": uvarint, "skip_tags": skip_tags, "read_tag": read_tag, "bad_length": bad_length,
-    "bad_count": bad_count, "bad_tag": bad_tag, "absent": absent, "run_of": run_of, "bool": bool,
+    "bad_count": bad_count, "bad_tag": bad_tag, "too_many": too_many, "absent": absent, "run_of": run_of, "bool": bool,
 }  # fmt: skip
 
 
@@ -255,6 +261,8 @@ class _Decoder(_Source):
             self.add("else:")
             self.depth += 1
         self.add(f"if {n} > end - pos: bad_count({n})")
+        self.add(f"room -= {n}")
+        self.add("if room < 0: too_many()")
         element = _plain(con.subcon)
         code = _code(element)
         if code is not None and len(code) == 1:
@@ -501,12 +509,12 @@ class _Encoder(_Source):
 # --- the door ---------------------------------------------------------------------------------------------------------
 
 
-def _decoder(entity: Entity) -> Callable[[Buffer, int, int], tuple[Any, int]]:
+def _decoder(entity: Entity) -> Callable[[Buffer, int, int, int], tuple[Any, int]]:
     source = _Decoder()
     value = source.entity(entity)
     source.add("if pos > end: bad_length(pos - end)")
     source.add(f"return {value}, pos")
-    return source.function("def decode(buf, pos, end):")
+    return source.function("def decode(buf, pos, end, room):")
 
 
 def _encoder(entity: Entity) -> Callable[[Any, Callable[[SizedChunk], None]], None]:
@@ -528,13 +536,14 @@ class Codec(Generic[M]):
         self._decode = _decoder(entity)
         self._encode = _encoder(entity)
 
-    def decode(self, buf: Buffer, pos: int = 0) -> tuple[M, int]:
+    def decode(self, buf: Buffer, pos: int = 0, max_elements: int = UNBOUNDED) -> tuple[M, int]:
         """Parse the message that begins at `pos`: (message, position behind it).
 
-        Record data comes as views into `buf`. Raises ProtocolError for whatever does not fit.
+        Record data comes as views into `buf`. Raises ProtocolError for whatever does not fit, and for more than
+        `max_elements` in all arrays together.
         """
         try:
-            return self._decode(buf, pos, len(buf))
+            return self._decode(buf, pos, len(buf), max_elements)
         except ProtocolError:
             raise
         except _UNFIT as error:

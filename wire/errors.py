@@ -191,13 +191,17 @@ _RETRIABLE = frozenset(
 )
 
 
+MAX_MESSAGE = 1000
+
+
 class KafkaError(Exception):
     """A refusal with an error code and a sentence for whoever reads the log or the error message field."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
-        super().__init__(message or code.name)
+        # Messages quote what a client sent; the older string format ends at 32 KiB, and a log line earlier.
+        self.message = message[:MAX_MESSAGE] or code.name
+        super().__init__(self.message)
         self.code = code
-        self.message = message or code.name
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.code.name}, {self.message!r})"

@@ -28,13 +28,26 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
             except KafkaError as error:
                 results.append(DeleteRecordsPartitionResult(part.partition_index, -1, error.code))
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    with trio.CancelScope(shield=True):
-        await context.node.data_dir.checkpoint()  # a restart must not bring back what is said to be gone
+    try:
+        with trio.CancelScope(shield=True):
+            await context.node.data_dir.checkpoint()  # a restart must not bring back what is said to be gone
+    except KafkaError as error:
+        return _failed(request, error)
     return DeleteRecordsResponse(topics=topics)
 
 
+def _failed(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(topics=[
+        DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=[DeleteRecordsPartitionResult(p.partition_index, -1, error.code) for p in topic.partitions],
+        )
+        for topic in request.topics
+    ])  # fmt: skip
+
+
 def _delete(context: Context, topic: str, partition: int, offset: int) -> int:
-    vnode = context.node.vnodes.get((topic, partition))
+    vnode = context.node.partition(topic, partition)
     if vnode is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
     if not vnode.config.deletes:

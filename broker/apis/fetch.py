@@ -34,7 +34,7 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable
         if context.version >= 7:
             plan = context.node.fetch_sessions.plan(request, trio.current_time())
         else:
-            plan = Plan(asked_for(request), None, False)
+            plan = Plan(list(asked_for(request).items()), None, False)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     reading = Reading(context, request, plan)
@@ -134,7 +134,7 @@ class Reading:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
         else:
             name = asked.topic
-        vnode = node.vnodes.get((name, asked.partition))
+        vnode = node.partition(name, asked.partition)
         if vnode is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
         return vnode

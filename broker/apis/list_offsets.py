@@ -24,14 +24,14 @@ SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING
 @api(ListOffsetsRequest, ListOffsetsResponse)
 def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     topics = []
+    seen: set[tuple[str, int]] = set()
     for topic in request.topics:
         answers = []
-        seen: set[int] = set()
         for part in topic.partitions:
             try:
-                if part.partition_index in seen:
+                if (topic.name, part.partition_index) in seen:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
-                seen.add(part.partition_index)
+                seen.add((topic.name, part.partition_index))
                 answers.append(_find(context, request, topic.name, part))
             except KafkaError as error:
                 answers.append(
@@ -44,7 +44,7 @@ def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse
 def _find(
     context: Context, request: ListOffsetsRequest, topic: str, part: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
-    vnode = context.node.vnodes.get((topic, part.partition_index))
+    vnode = context.node.partition(topic, part.partition_index)
     if vnode is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
     check_leader_epoch(context.node, vnode, part.current_leader_epoch)

@@ -28,7 +28,7 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
     if everything:
         return _answer(context, [_known(topics, name) for name in sorted(topics.metadata.topics)])
     create = request.allow_auto_topic_creation and context.node.config["auto.create.topics.enable"]
-    wanted = [(asked.name, asked.topic_id) for asked in request.topics or ()]
+    wanted = list(dict.fromkeys((asked.name, asked.topic_id) for asked in request.topics or ()))
     if create and any(i == ZERO_UUID and name and name not in topics.metadata.topics for name, i in wanted):
         return _create_and_answer(context, wanted)
     return _answer(context, [_find(topics, name, topic_id) for name, topic_id in wanted])

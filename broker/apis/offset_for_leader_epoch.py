@@ -19,7 +19,7 @@ def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForL
     for topic in request.topics:
         answers = []
         for part in topic.partitions:
-            vnode = context.node.vnodes.get((topic.topic, part.partition))
+            vnode = context.node.partition(topic.topic, part.partition)
             try:
                 if vnode is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from broker.connection import Disconnected
 from broker.registry import Context, api
 from storage.vnode import Origin, Vnode
+from wire.compression import Codec
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.produce import (
     PartitionProduceData,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from broker.node import Node
 
 ALL = -1
+INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 @api(ProduceRequest, ProduceResponse, advertised=v[0:13])
@@ -49,12 +51,12 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
         answers = []
         for part in topic.partition_data:
             code, message = refused, None
-            vnode = node.vnodes.get((name, part.index)) if name is not None else None
+            vnode = node.partition(name, part.index)
             if not code and vnode is None:
                 code = missing
             elif not code and vnode is not None:
                 try:
-                    answers.append(_append(node, vnode, part, acks, now_ms, waits))
+                    answers.append(_append(node, vnode, part, acks, now_ms, context.version, waits))
                     continue
                 except KafkaError as error:
                     code, message = error.code, str(error)
@@ -73,12 +75,27 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
 
 
 def _append(
-    node: Node, vnode: Vnode, part: PartitionProduceData, acks: int, now_ms: int, waits: list[tuple[Vnode, int]]
+    node: Node,
+    vnode: Vnode,
+    part: PartitionProduceData,
+    acks: int,
+    now_ms: int,
+    version: int,
+    waits: list[tuple[Vnode, int]],
 ) -> PartitionProduceResponse:
     if acks == ALL and vnode.topic in node.topics_without_enough_replicas:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is")
     if part.records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
+    if vnode.topic in INTERNAL:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "only the broker writes to an internal topic")
+    attributes = bytes(part.records[21:23])  # type: ignore[index]
+    if len(attributes) == 2 and attributes[1] & 0x10:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
+        )
+    if version < 7 and len(attributes) == 2 and attributes[1] & 0x07 == Codec.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
     result = vnode.append(part.records, now_ms=now_ms, origin=Origin.CLIENT)  # type: ignore[arg-type]
     if acks == ALL and vnode.high_watermark <= result.last_offset:
         waits.append((vnode, result.last_offset + 1))
