@@ -1,5 +1,5 @@
 # Two commands do everything: `make run` and `make test`. Each sets up what is missing first.
-.PHONY: run test test-slow lint types fuzz bench setup setup-test clean
+.PHONY: run test test-slow lint types fuzz bench setup setup-test .tools clean
 SHELL := /bin/bash
 PY ?= python3
 VENV := .venv
@@ -22,7 +22,11 @@ $(VENV)/.test: lock/test.txt $(VENV)/.base
 	@touch $@
 
 setup: $(VENV)/.base
-setup-test: $(VENV)/.test
+setup-# The clients that are not Python packages: kcat, kafkajs, Apache Kafka's jars. What cannot be had is skipped by the tests.
+.tools: $(VENV)/.test
+	@$(BIN)/python -m compat_tests.setup_tools
+
+test: $(VENV)/.test .tools
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -31,7 +35,11 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy
 
-test: $(VENV)/.test
+# The clients that are not Python packages: kcat, kafkajs, Apache Kafka's jars. What cannot be had is skipped by the tests.
+.tools: $(VENV)/.test
+	@$(BIN)/python -m compat_tests.setup_tools
+
+test: $(VENV)/.test .tools
 	$(BIN)/pytest -m "not slow"
 
 # barnabas beside Apache Kafka, in one run; ROUNDS=1 for a quick look.

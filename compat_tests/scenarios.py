@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from compat_tests.broker_process import Server
 from compat_tests.driver import BEGINNING, CODECS, At, Driver, Member, Record, Refused, wait_for_records
 from compat_tests.waiting import until
@@ -221,12 +223,8 @@ def produce_sizes(bench: Bench) -> None:
 @scenario("produce: one byte above max.message.bytes is MESSAGE_TOO_LARGE")
 def produce_too_large(bench: Bench) -> None:
     topic = bench.topic(max_message_bytes=str(LIMIT))
-    try:
+    with pytest.raises(Refused, match=r"M(ESSAGE|SG_SIZE)_TOO_LARGE"):  # librdkafka's name is the second
         bench.client.produce(topic, [Record(_value_for_batch_of(LIMIT + 1), partition=0)])
-    except Refused as refused:
-        assert str(refused) in ("MESSAGE_TOO_LARGE", "MSG_SIZE_TOO_LARGE"), refused  # librdkafka's name is the second
-    else:
-        raise AssertionError("a batch above max.message.bytes was taken")
     bench.client.produce(topic, [Record(b"still works", partition=0)])
     assert values(bench.other.consume(topic, 1)) == [b"still works"]
 
@@ -468,12 +466,8 @@ def auto_create_off(bench: Bench) -> None:
     server = bench.new_server({"auto.create.topics.enable": "false"})
     client, topic = type(bench.client)(server.address), bench.name()
     bench.stack.callback(client.close)
-    try:
+    with pytest.raises(Refused):  # each client says it in its own way, some only that there was no such topic in time
         client.produce(topic, numbered(1, partition=None))
-    except Refused:
-        pass
-    else:
-        raise AssertionError("a topic came into being")
     other = type(bench.other)(server.address)
     assert topic not in other.topics()
     other.create_topic(topic)
@@ -503,16 +497,12 @@ def topic_recreate(bench: Bench) -> None:
     bench.client.create_topic(topic, 2)
     bench.wait_for_topic(topic, 2)
     bench.other.produce(topic, numbered(5))
-    try:
+    with pytest.raises(Refused, match="TOPIC_ALREADY_EXISTS"):
         bench.client.create_topic(topic, 2)
-    except Refused as refused:
-        assert str(refused) == "TOPIC_ALREADY_EXISTS"
-    else:
-        raise AssertionError("a topic was created twice")
     bench.client.delete_topic(topic)
     until(lambda: topic not in bench.other.topics(), "the topic is gone")
-    bench.client.create_topic(topic, 3)
-    bench.wait_for_topic(topic, 3)
+    bench.client.create_topic(topic, 1)
+    bench.wait_for_topic(topic, 1)
     bench.client.produce(topic, numbered(2, 100))
     assert values(bench.client.consume(topic, 2)) == values(numbered(2, 100))
 
