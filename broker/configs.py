@@ -21,6 +21,7 @@ from broker.config import (
 )
 from broker.metadata import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP, RESOURCE_TOPIC
 from wire.errors import ErrorCode, KafkaError
+from wire.types import Message
 
 if TYPE_CHECKING:
     from broker.node import Node
@@ -113,6 +114,16 @@ async def alter(
 
     Raises KafkaError; then nothing has changed.
     """
+    async with node.topics.changes:
+        records = _change_records(node, kind, name, changes, whole=whole)
+        if records and not validate_only:
+            await node.topics.commit(records)
+            node.configs_changed()
+
+
+def _change_records(
+    node: Node, kind: int, name: str, changes: list[tuple[str, int, str | None]], *, whole: bool
+) -> list[Message]:
     if kind == RESOURCE_TOPIC:
         current = dict(node.topics.find(name).configs)
         keys: Mapping[str, Key] = TOPIC
@@ -135,14 +146,12 @@ async def alter(
                 BROKER[key].parse(value)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    if validate_only:
-        return
     record = node.metadata.config_record
-    records = [record(kind, name, key, value) for key, value in target.items() if current.get(key) != value]
+    records: list[Message] = [
+        record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
+    ]
     records += [record(kind, name, key, None) for key in current if key not in target]
-    if records:
-        await node.topics.commit(list(records))
-        node.configs_changed()
+    return records
 
 
 def _change(

@@ -81,7 +81,7 @@ class Topic:
 
 
 class Metadata:
-    """The image. Changes go through `append`, which takes the records that the log then has."""
+    """The image. A change goes to the log with `append`, and into the image with `apply` when it is durable."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -116,16 +116,14 @@ class Metadata:
                 offset = header.last_offset + 1
 
     def append(self, records: Sequence[Message]) -> int:
-        """Write a change as one batch and apply it; gives the offset that must be durable before it is told to anyone.
+        """Write a change as one batch; gives the offset that must be durable before the change is applied.
 
-        Raises KafkaError if the log cannot be written; then nothing has changed.
+        Raises KafkaError if the log cannot be written.
         """
         assert self._vnode is not None, "the metadata log is not loaded"
         now = time.time_ns() // 1_000_000
         batch = build_batch([Record(None, frame(record), now) for record in records])
         result = self._vnode.append(batch, now_ms=now, origin=Origin.COORDINATOR, leader_epoch=0)
-        for record in records:
-            self.apply(record)
         return result.last_offset + 1
 
     def apply(self, record: Message) -> None:

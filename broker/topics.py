@@ -51,7 +51,7 @@ class Topics:
     def __init__(self, config: BrokerConfig, metadata: Metadata, data_dir: DataDir, flusher: Flusher, log: Log) -> None:
         self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
         self.on_deleted: list[Callable[[Topic], None]] = []
-        self._changes = trio.Lock()
+        self.changes = trio.Lock()
 
     # --- checks -------------------------------------------------------------------------------------------------------
 
@@ -100,24 +100,37 @@ class Topics:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     async def commit(self, records: list[Message]) -> None:
-        """Make a metadata change durable. Raises KafkaError if the log cannot be written."""
+        """Make a metadata change: durable first, then visible. Raises KafkaError if the log cannot be written.
+
+        Changes of topics and their configuration hold `changes` meanwhile, so that the image has the log's order.
+        """
+        with trio.CancelScope(shield=True):  # the image must not lack what the log has
+            await self._write(records)
+        for record in records:
+            self.metadata.apply(record)
+
+    async def _write(self, records: list[Message]) -> None:
         end = self.metadata.append(records)
         await self.flusher.flushed(self.data_dir.vnodes[METADATA_TOPIC, 0], end)
 
     async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> Topic:
         """Make a topic. It is complete when this returns. Raises KafkaError."""
         with trio.CancelScope(shield=True):  # a client that leaves must not leave half a topic
-            async with self._changes:
+            async with self.changes:
                 self.check_new(name, count, configs or {})
                 values = {key: value for key, value in (configs or {}).items() if value is not None}
                 topic_id = new_topic_id()
-                await self.commit(self.metadata.topic_records(name, topic_id, count, values))
-                topic = self.metadata.by_id[topic_id]
+                records = self.metadata.topic_records(name, topic_id, count, values)
+                await self._write(records)
+                topic = Topic(name, topic_id, dict.fromkeys(range(count), 0), values)
                 try:
                     await self._make_vnodes(topic, range(count))
                 except KafkaError:
                     await self._take_back(topic)
                     raise
+                for record in records:  # now it can be seen, and used by whoever sees it
+                    self.metadata.apply(record)
+                topic = self.metadata.by_id[topic_id]
         self.log.info("topic.created", topic=name, partitions=count, id=uuid.UUID(bytes=topic_id))
         return topic
 
@@ -126,7 +139,7 @@ class Topics:
         from wire.records.cluster_metadata import RemoveTopicRecord
 
         try:
-            await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
+            await self._write([RemoveTopicRecord(topic_id=topic.topic_id)])
             await self._drop_vnodes(topic, list(topic.partitions))
         except KafkaError as error:
             self.log.error("topic.half_made", topic=topic.name, error=error)
@@ -159,7 +172,7 @@ class Topics:
     async def grow(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """Raise a topic's partition count. Raises KafkaError."""
         with trio.CancelScope(shield=True):
-            async with self._changes:
+            async with self.changes:
                 topic = self.find(name)
                 have = len(topic.partitions)
                 self._check_count(count)
@@ -171,15 +184,18 @@ class Topics:
                 if validate_only:
                     return
                 added = range(have, count)
-                await self.commit(list(self.metadata.partition_records(topic.topic_id, added)))
+                records: list[Message] = list(self.metadata.partition_records(topic.topic_id, added))
+                await self._write(records)
                 await self._make_vnodes(topic, added)
+                for record in records:
+                    self.metadata.apply(record)
 
     async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> Topic:
         """Delete a topic; what readers have open stays readable to them. Raises KafkaError."""
         from wire.records.cluster_metadata import RemoveTopicRecord
 
         with trio.CancelScope(shield=True):
-            async with self._changes:
+            async with self.changes:
                 topic = self.find(name, topic_id)
                 indexes = list(topic.partitions)
                 await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])

@@ -127,7 +127,7 @@ class AiokafkaWriter(Writer):
                     future = await producer.send(self.topic, self.value(place), partition=place[0])
                     waiting.add(future)
                     future.add_done_callback(lambda done, place=place: self._delivered(place, done))
-                done, waiting = await asyncio.wait(waiting, timeout=0.05, return_when=asyncio.FIRST_COMPLETED)
+                _, waiting = await asyncio.wait(waiting, timeout=0.05, return_when=asyncio.FIRST_COMPLETED)
             if waiting:
                 await asyncio.wait(waiting, timeout=100)
         finally:
