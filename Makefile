@@ -22,11 +22,7 @@ $(VENV)/.test: lock/test.txt $(VENV)/.base
 	@touch $@
 
 setup: $(VENV)/.base
-setup-# The clients that are not Python packages: kcat, kafkajs, Apache Kafka's jars. What cannot be had is skipped by the tests.
-.tools: $(VENV)/.test
-	@$(BIN)/python -m compat_tests.setup_tools
-
-test: $(VENV)/.test .tools
+setup-test: $(VENV)/.test
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
