@@ -17,12 +17,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-
-def percentiles(seconds: list[float]) -> dict[str, float]:
-    """p50, p99 and p99.9 in milliseconds."""
-    ordered = sorted(seconds)
-    at = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
-    return {name: ordered[min(len(ordered) - 1, int(len(ordered) * q))] * 1000 for name, q in at.items()}
+from bench import many
+from bench.percentiles import percentiles
 
 
 def create(server: str, topic: str = "bench", partitions: int = 6) -> dict[str, Any]:
@@ -246,6 +242,10 @@ WORK: dict[str, Callable[..., dict[str, Any]]] = {
     "single": single,
     "sync": sync,
     "end-to-end": end_to_end,
+    "producers": many.producers,
+    "connections": many.connections,
+    "partitions": many.partitions,
+    "groups": many.groups,
 }
 
 

@@ -42,6 +42,24 @@ def load(work: str, server: Server, **options: Any) -> dict[str, Any]:
     return found
 
 
+def load_idle(
+    work: str, server: Server, meter: Meter, seconds: float = 5, **options: Any
+) -> tuple[dict[str, Any], Row]:
+    """Run clients that say `ready` and then stay quiet: what they measured, and what the broker cost meanwhile."""
+    words = [f"{key}={value}" for key, value in {**options, "hold": seconds + 1}.items()]
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.load", work, server.address, *words], stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        if client.stdout.readline() != "ready\n":
+            raise SystemExit(f"{work} against {server.name} failed")
+        with Clock(meter) as clock:
+            time.sleep(seconds)  # the state that is measured is to be idle
+        rss = meter.rss()
+        found: dict[str, Any] = json.loads(client.stdout.read().splitlines()[-1])
+    return found, {"idle CPU %": clock.cpu / clock.wall * 100, "MiB": rss}
+
+
 def throughput(clock: Clock, found: dict[str, Any]) -> Row:
     """MB/s, and CPU seconds of the broker per GB."""
     size = found["bytes"]
@@ -109,6 +127,55 @@ def row_latency(work: str) -> Callable[[Server, Meter, Path], Row]:
     return measure
 
 
+def row_producers(count: int) -> Callable[[Server, Meter, Path], Row]:
+    """Producers that each wait for their acknowledgement: what group commit is for."""
+
+    def measure(server: Server, meter: Meter, scratch: Path) -> Row:
+        load("create", server, topic=f"producers-{count}")
+        with Clock(meter) as clock:
+            found = load("producers", server, topic=f"producers-{count}", count=count)
+        rate = found["requests"] / found["seconds"]
+        return {"req/s": rate, "p50 ms": found["p50"], "p99 ms": found["p99"],
+                "CPU us/req": clock.cpu / found["requests"] * 1e6}  # fmt: skip
+
+    return measure
+
+
+def row_connections(count: int) -> Callable[[Server, Meter, Path], Row]:
+    """Connections that do nothing."""
+
+    def measure(server: Server, meter: Meter, scratch: Path) -> Row:
+        before = meter.rss()
+        found, idle = load_idle("connections", server, meter, count=count)
+        return {"connect s": found["seconds"], "KiB/connection": (idle["MiB"] - before) * 1024 / count,
+                "idle CPU %": idle["idle CPU %"]}  # fmt: skip
+
+    return measure
+
+
+def row_partitions(count: int) -> Callable[[Server, Meter, Path], Row]:
+    """Many partitions: what it costs to make them, to ask for them, to write to all, to fetch in a session, to have."""
+
+    def measure(server: Server, meter: Meter, scratch: Path) -> Row:
+        found = load("partitions", server, count=count)
+        del found["partitions"]
+        with Clock(meter) as clock:
+            time.sleep(5)  # the state that is measured is to be idle
+        return {**found, "idle CPU %": clock.cpu / clock.wall * 100, "MiB": meter.rss()}
+
+    return measure
+
+
+def row_groups(count: int) -> Callable[[Server, Meter, Path], Row]:
+    """Groups of four: join, steady heartbeats, one rebalance."""
+
+    def measure(server: Server, meter: Meter, scratch: Path) -> Row:
+        found, idle = load_idle("groups", server, meter, count=count)
+        return {"join s": found["join s"], "rebalance s": found["rebalance s"], "steady CPU %": idle["idle CPU %"]}
+
+    return measure
+
+
 def row_memory(server: Server, meter: Meter, scratch: Path) -> Row:
     """What the process holds after the rows before."""
     return {"loaded MiB": meter.rss()}
@@ -123,6 +190,13 @@ ROWS: dict[str, Callable[[Server, Meter, Path], Row]] = {
     "sync": row_latency("sync"),
     "end-to-end": row_latency("end-to-end"),
     "memory": row_memory,
+    "producers-1": row_producers(1),
+    "producers-16": row_producers(16),
+    "producers-128": row_producers(128),
+    "connections-2000": row_connections(2000),
+    "partitions-1000": row_partitions(1000),
+    "partitions-10000": row_partitions(10_000),
+    "groups-1000": row_groups(1000),
 }
 
 

@@ -1,0 +1,51 @@
+"""What lies in a data directory, read with nothing but the format: no storage code has a say in it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from compat_tests.tools import KAFKA_JARS
+from wire import batch
+from wire.batch import Record
+
+
+def segment_files(data_dir: Path, topic: str, partition: int) -> list[Path]:
+    """The logs of a partition, oldest first."""
+    return sorted((data_dir / f"{topic}-{partition}").glob("*.log"))
+
+
+def records_of(data_dir: Path, topic: str, partition: int) -> list[Record]:
+    """Every record of a partition. Asserts that each segment is whole batches with good CRCs, offsets without a gap."""
+    found: list[Record] = []
+    following = 0
+    for path in segment_files(data_dir, topic, partition):
+        data = path.read_bytes()
+        assert not data or int(path.stem) == following, f"{path} should begin at {following}"
+        whole = 0
+        for header, view in batch.iter_batches(data):
+            batch.check(view)
+            assert header.base_offset == following, f"{path}: offset {header.base_offset} where {following} is due"
+            found += batch.iter_records(view)
+            following = header.last_offset + 1
+            whole += len(view)
+        assert whole == len(data), f"{path} ends in {len(data) - whole} bytes that are no batch"
+    assert [record.offset for record in found] == list(range(following))
+    return found
+
+
+def dump_with_kafka(files: list[Path]) -> str:
+    """What Kafka's own tool says of segments. Asserts that it finds nothing wrong."""
+    done = subprocess.run(
+        ["java", "-Xmx256m", "-Xlog:disable", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+         "-cp", f"{KAFKA_JARS}/*", "org.apache.kafka.tools.DumpLogSegments",
+         "--deep-iteration", "--files", ",".join(map(str, files))],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    # It begins each file at offset -1, and calls the first batch of all but the first segment non-consecutive.
+    for complaint in ("Exception", "mismatch", "isvalid: false", "invalid bytes", r"\n\s+\d+ is followed by"):
+        assert not re.search(complaint, said), said[-4000:]
+    return done.stdout
