@@ -34,5 +34,11 @@ types: $(VENV)/.test
 test: $(VENV)/.test
 	$(BIN)/pytest -m "not slow"
 
+test-slow: $(VENV)/.test
+	$(BIN)/pytest -m slow
+
+fuzz: $(VENV)/.test
+	$(BIN)/python -m compat_tests.fuzz.run --seconds 600
+
 clean:
 	rm -rf $(VENV) .tools build *.egg-info
