@@ -61,7 +61,7 @@ types: $(VENV)/.test
 	$(BIN)/mypy
 
 fuzz: $(VENV)/.test
-	$(BIN)/python -m compat_tests.fuzz --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m compat_tests.fuzz.run --seconds $(or $(SECONDS),600)
 
 bench: tools
 	$(BIN)/python -m bench.run --rounds $(or $(ROUNDS),3) --json build/bench.json
