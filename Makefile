@@ -1,9 +1,19 @@
 # Two commands do everything: `make run` and `make test`. Each sets up what is missing first.
-.PHONY: run test test-slow lint types fuzz bench setup setup-test clean
+.PHONY: help run test test-slow lint types fuzz bench setup setup-test setup-all tools compat-report clean
+.DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip install -q --disable-pip-version-check
+
+help:
+	@echo "make run         serve on 127.0.0.1:9092"
+	@echo "make test        run the tests; make test-slow the long variants too"
+	@echo "make lint types  ruff, and mypy --strict"
+	@echo "make fuzz        ten minutes of hostile bytes (SECONDS=30 for less)"
+	@echo "make bench       barnabas beside Apache Kafka (ROUNDS=1 for a quick look)"
+	@echo "make setup-all   install all extras: spark, zookeeper, s3, test"
 
 run: $(VENV)/.base
 	$(BIN)/barnabas serve
@@ -13,16 +23,35 @@ $(VENV)/bin/python:
 
 # --require-hashes: exactly the locked files, nothing resolved anew.
 $(VENV)/.base: lock/base.txt pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r lock/base.txt
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps -e .
+	$(PIP) --require-hashes -r lock/base.txt
+	$(PIP) --no-deps -e .
 	@touch $@
 
 $(VENV)/.test: lock/test.txt $(VENV)/.base
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r lock/test.txt
+	$(PIP) --require-hashes -r lock/test.txt
+	@touch $@
+
+$(VENV)/.all: lock/all.txt $(VENV)/.base
+	$(PIP) --require-hashes -r lock/all.txt
 	@touch $@
 
 setup: $(VENV)/.base
 setup-test: $(VENV)/.test
+setup-all: $(VENV)/.all tools
+
+# The clients that are not Python packages: kcat, kafkajs, Kafka's jars. Tests of what cannot be had skip and say why.
+tools: $(VENV)/.test
+	@$(BIN)/python -m compat_tests.setup_tools
+
+test: $(VENV)/.test tools
+	$(BIN)/pytest -m "not slow"
+
+test-slow: $(VENV)/.test tools
+	$(BIN)/pytest
+
+# Run the scenarios of all clients and write their results to docs/compatibility.md.
+compat-report: $(VENV)/.test tools
+	$(BIN)/pytest compat_tests -m "not slow" --compat-report
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -31,8 +60,11 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy
 
-test: $(VENV)/.test
-	$(BIN)/pytest -m "not slow"
+fuzz: $(VENV)/.test
+	$(BIN)/python -m compat_tests.fuzz.run --seconds $(or $(SECONDS),600)
+
+bench: tools
+	$(BIN)/python -m bench.run --rounds $(or $(ROUNDS),3) --json build/bench.json
 
 test-slow: $(VENV)/.test
 	$(BIN)/pytest -m slow

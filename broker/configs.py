@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from broker.config import (
     BROKER,
     SOURCE_DEFAULT,
@@ -114,16 +116,18 @@ async def alter(
 
     Raises KafkaError; then nothing has changed.
     """
-    async with node.topics.changes:
-        records = _change_records(node, kind, name, changes, whole=whole)
-        if records and not validate_only:
-            await node.topics.commit(records)
-            node.configs_changed()
+    with trio.CancelScope(shield=True):
+        async with node.topics.changes:
+            records = _records(node, kind, name, changes, whole)
+            if records and not validate_only:
+                await node.topics.commit(records)
+                node.configs_changed(name if kind == RESOURCE_TOPIC else None)
 
 
-def _change_records(
-    node: Node, kind: int, name: str, changes: list[tuple[str, int, str | None]], *, whole: bool
+def _records(
+    node: Node, kind: int, name: str, changes: list[tuple[str, int, str | None]], whole: bool
 ) -> list[Message]:
+    """The metadata records that make the change, after all checks."""
     if kind == RESOURCE_TOPIC:
         current = dict(node.topics.find(name).configs)
         keys: Mapping[str, Key] = TOPIC
@@ -150,8 +154,7 @@ def _change_records(
     records: list[Message] = [
         record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
     ]
-    records += [record(kind, name, key, None) for key in current if key not in target]
-    return records
+    return records + [record(kind, name, key, None) for key in current if key not in target]
 
 
 def _change(

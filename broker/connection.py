@@ -5,6 +5,8 @@ and answered with one `sendmsg` or `sendfile`. Answers that have to wait (fsync,
 connection's writer task, which keeps the order. A client that does not read its answers is not read from any more once
 its backlog is full, and costs nothing but that backlog.
 
+Log data that is not in the page cache is read by a thread first, so that only who asked waits for the disk.
+
 The receive buffer is shared by all connections of the event loop, as nothing is awaited while it is in use; only the
 unfinished frame at its end is kept, so an idle connection holds no buffer.
 """
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from broker.registry import Api, Context, find
+from storage.segment import FileSlice
 from wire.header import read_request_header, skip_header_tags
 from wire.schema import ProtocolError
 from wire.types import Message, SizedChunk
@@ -48,6 +51,43 @@ MAX_PIECES = 1024
 
 _shared = bytearray(RECEIVE_BYTES)
 _shared_view = memoryview(_shared)
+
+
+class FrameBuffers:
+    """Buffers for large frames, used again: fresh memory costs a page fault for every 4 KiB, as much as receiving.
+
+    A frame may be given back when it has been handled: of its parts only the record data of Produce are views, and
+    those are in the log by then.
+    """
+
+    SIZES = tuple(1 << bits for bits in range(17, 23))  # 128 KiB to 4 MiB
+    KEPT_BYTES = 16 << 20
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[bytearray]] = {size: [] for size in self.SIZES}
+        self._kept = 0
+
+    def take(self, length: int) -> memoryview:
+        """A buffer of this length, with whatever was in it before."""
+        for size in self.SIZES:
+            if length <= size:
+                free = self._free[size]
+                if free:
+                    self._kept -= size
+                return memoryview(free.pop() if free else bytearray(size))[:length]
+        return memoryview(bytearray(length))
+
+    def give_back(self, frame: memoryview) -> None:
+        """Keep the buffer for the next frame, if there is room."""
+        buffer = frame.obj
+        assert isinstance(buffer, bytearray)
+        size = len(buffer)
+        if size in self._free and self._kept + size <= self.KEPT_BYTES:
+            self._kept += size
+            self._free[size].append(buffer)
+
+
+frames = FrameBuffers()
 
 
 class Disconnected(Exception):
@@ -182,10 +222,14 @@ class Connection:
             if self._frame is not None:
                 self._filled += got
                 if self._filled < len(self._frame):
+                    if turns >= TURNS:
+                        await trio.lowlevel.checkpoint()
+                        turns = 0
                     continue
                 frame, self._frame = self._frame, None
                 self._frame_since = None
                 self._dispatch(frame, out)
+                frames.give_back(frame)
                 self.node.request_bytes.release(self._granted)
                 self._granted = 0
                 del frame
@@ -200,7 +244,7 @@ class Connection:
                 if since is not None:
                     self._frame_since = trio.current_time()
                 turns = 0
-            elif turns == TURNS:
+            elif turns >= TURNS:
                 await trio.lowlevel.checkpoint()
                 turns = 0
 
@@ -248,7 +292,7 @@ class Connection:
         await self.node.request_bytes.acquire(length)
         self._frame_since = trio.current_time()
         self._granted = length
-        self._frame = memoryview(bytearray(length))
+        self._frame = frames.take(length)
         self._frame[: len(beginning)] = beginning
         self._filled = len(beginning)
 
@@ -329,10 +373,15 @@ class Connection:
                     chunks = item
                 while chunks:
                     chunks = send_some(self.sock, chunks)
-                    if chunks:
-                        waiting[0] = chunks
+                    if not chunks:
+                        break
+                    waiting[0] = chunks
+                    cold = chunks[0]
+                    if isinstance(cold, FileSlice) and is_cold(cold):
+                        await trio.to_thread.run_sync(cold.warm, limiter=self.node.cold_reads)
+                    else:
                         await trio.lowlevel.wait_writable(self.sock)
-                        self.last_active = trio.current_time()
+                    self.last_active = trio.current_time()
                 waiting.popleft()
                 if (
                     not self._drained.is_set()
@@ -345,12 +394,19 @@ class Connection:
             await self._wake.wait()
 
 
+def is_cold(chunk: SizedChunk) -> bool:
+    """Whether sending this would wait for the disk, and everybody with it."""
+    return isinstance(chunk, FileSlice) and not chunk.cached and not chunk.look_cached()
+
+
 def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]:
     """Send what the socket takes without waiting; give back what is left. File slices go from file to socket."""
     i, count = 0, len(chunks)
     while i < count:
         chunk = chunks[i]
         if not isinstance(chunk, (bytes, bytearray, memoryview)):
+            if is_cold(chunk):
+                return chunks[i:]
             try:
                 sent = os.sendfile(sock.fileno(), chunk.fileno(), chunk.position, len(chunk))  # type: ignore[attr-defined]
             except (BlockingIOError, InterruptedError):

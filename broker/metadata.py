@@ -81,7 +81,7 @@ class Topic:
 
 
 class Metadata:
-    """The image. A change goes to the log with `append`, and into the image with `apply` when it is durable."""
+    """The image. Changes are written first, and applied when they are durable."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -115,10 +115,10 @@ class Metadata:
                             self.apply(change)
                 offset = header.last_offset + 1
 
-    def append(self, records: Sequence[Message]) -> int:
-        """Write a change as one batch; gives the offset that must be durable before the change is applied.
+    def write(self, records: Sequence[Message]) -> int:
+        """Write a change as one batch; gives the offset that must be durable before it is applied.
 
-        Raises KafkaError if the log cannot be written.
+        Raises KafkaError if the log cannot be written; then nothing has changed.
         """
         assert self._vnode is not None, "the metadata log is not loaded"
         now = time.time_ns() // 1_000_000

@@ -36,6 +36,8 @@ from storage.vnode import Vnode
 RESERVED_DESCRIPTORS = 128
 # How often frames that come in too slowly are looked for.
 PACE_CHECK_SECONDS = 1.0
+# Reads from disk that fetches may have under way at one time.
+COLD_READS = 4
 LOOPBACK = ("127.0.0.1", "::1")
 
 
@@ -49,6 +51,7 @@ class Node:
         self.metadata = Metadata(self.node_id)
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.request_bytes = ByteBudget(config["queued.max.request.bytes"])
+        self.cold_reads = trio.CapacityLimiter(COLD_READS)
         self.connections: set[Connection] = set()
         self.topics_without_enough_replicas: set[str] = set()
         self.bound: list[Listener] = []
@@ -81,16 +84,18 @@ class Node:
         told = self.config.advertised_for(listener, bound)
         return told.host, told.port
 
-    def configs_changed(self) -> None:
-        """Put changed configuration of topics or of the broker into force."""
-        merged = dict(self.metadata.broker_configs.get("", {}))
-        merged.update(self.metadata.broker_configs.get(str(self.node_id), {}))
-        self.config.set_dynamic(merged)
-        self.topics.apply_configs()
-        default = self.config["min.insync.replicas"]
-        self.topics_without_enough_replicas = {
-            t.name for t in self.metadata.topics.values() if int(t.configs.get("min.insync.replicas", default)) > 1
-        }
+    def configs_changed(self, topic: str | None = None) -> None:
+        """Put changed configuration into force: one topic's, or the broker's and so every topic's."""
+        if topic is None:
+            merged = dict(self.metadata.broker_configs.get("", {}))
+            merged.update(self.metadata.broker_configs.get(str(self.node_id), {}))
+            self.config.set_dynamic(merged)
+        for changed in self.metadata.topics.values() if topic is None else [self.metadata.topics[topic]]:
+            self.topics.apply_configs(changed)
+            if int(changed.configs.get("min.insync.replicas", self.config["min.insync.replicas"])) > 1:
+                self.topics_without_enough_replicas.add(changed.name)
+            else:
+                self.topics_without_enough_replicas.discard(changed.name)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -149,6 +154,7 @@ class Node:
         await self.topics.reconcile()
         self.producer_ids = ProducerIds(self.topics)
         self.groups = Groups(self)
+        self.topics.on_created.append(lambda topic: self.configs_changed(topic.name))
         self.topics.on_deleted.append(self.groups.topic_deleted)
         await self.groups.start(nursery)
         nursery.start_soon(self._retention)

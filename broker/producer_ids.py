@@ -22,7 +22,8 @@ class ProducerIds:
                 async with self._reserving:
                     if self._next == self._end:
                         first, count, change = self._topics.metadata.producer_id_block()
-                        await self._topics.commit(change)
+                        async with self._topics.changes:
+                            await self._topics.commit(change)
                         self._next, self._end = first, first + count
         given = self._next
         self._next += 1

@@ -1,4 +1,4 @@
-"""Topics: create, delete, grow. First the metadata log, durably, then the directories, then the answer.
+"""Topics: create, delete, grow. First the metadata log, durably, then the directories, then everybody sees it.
 
 A crash in between leaves the log ahead of the disk; `reconcile` at the next start finishes what the log says. A folder
 that the log has never heard of was copied in from elsewhere: its topic is taken over under the id that the folder has.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,6 +17,7 @@ from broker.config import BrokerConfig, ConfigError, check_topic_configs
 from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata, Topic
 from wire.errors import ErrorCode, KafkaError
+from wire.records.cluster_metadata import RemoveTopicRecord
 from wire.types import ZERO_UUID, Message
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Topics:
 
     def __init__(self, config: BrokerConfig, metadata: Metadata, data_dir: DataDir, flusher: Flusher, log: Log) -> None:
         self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
+        self.on_created: list[Callable[[Topic], None]] = []
         self.on_deleted: list[Callable[[Topic], None]] = []
         self.changes = trio.Lock()
 
@@ -99,48 +101,44 @@ class Topics:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    async def commit(self, records: list[Message]) -> None:
-        """Make a metadata change: durable first, then visible. Raises KafkaError if the log cannot be written.
+    async def commit(self, records: list[Message], make: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Write a metadata change, wait until it is on disk, and let everybody see it. The caller holds `changes`.
 
-        Changes of topics and their configuration hold `changes` meanwhile, so that the image has the log's order.
+        `make` does in between what must be there when the change is seen. Raises KafkaError if the log cannot be
+        written, and what `make` raises; then nobody has seen anything.
         """
-        with trio.CancelScope(shield=True):  # the image must not lack what the log has
-            await self._write(records)
+        assert self.changes.locked()
+        end = self.metadata.write(records)
+        await self.flusher.flushed(self.data_dir.vnodes[METADATA_TOPIC, 0], end)
+        if make is not None:
+            await make()
         for record in records:
             self.metadata.apply(record)
 
-    async def _write(self, records: list[Message]) -> None:
-        end = self.metadata.append(records)
-        await self.flusher.flushed(self.data_dir.vnodes[METADATA_TOPIC, 0], end)
-
     async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> Topic:
-        """Make a topic. It is complete when this returns. Raises KafkaError."""
+        """Make a topic. It is complete when it is first seen. Raises KafkaError."""
         with trio.CancelScope(shield=True):  # a client that leaves must not leave half a topic
             async with self.changes:
                 self.check_new(name, count, configs or {})
                 values = {key: value for key, value in (configs or {}).items() if value is not None}
-                topic_id = new_topic_id()
-                records = self.metadata.topic_records(name, topic_id, count, values)
-                await self._write(records)
-                topic = Topic(name, topic_id, dict.fromkeys(range(count), 0), values)
+                topic = Topic(name, new_topic_id(), configs=values)
+                records = self.metadata.topic_records(name, topic.topic_id, count, values)
                 try:
-                    await self._make_vnodes(topic, range(count))
+                    await self.commit(records, lambda: self._make_vnodes(topic, range(count)))
                 except KafkaError:
-                    await self._take_back(topic)
+                    await self._take_back(topic, count)
                     raise
-                for record in records:  # now it can be seen, and used by whoever sees it
-                    self.metadata.apply(record)
-                topic = self.metadata.by_id[topic_id]
-        self.log.info("topic.created", topic=name, partitions=count, id=uuid.UUID(bytes=topic_id))
+                topic = self.metadata.by_id[topic.topic_id]
+                for told in self.on_created:
+                    told(topic)
+        self.log.info("topic.created", topic=name, partitions=count, id=uuid.UUID(bytes=topic.topic_id))
         return topic
 
-    async def _take_back(self, topic: Topic) -> None:
+    async def _take_back(self, topic: Topic, count: int) -> None:
         """A topic whose partitions could not all be made (a full disk) goes again, as far as the disk lets it."""
-        from wire.records.cluster_metadata import RemoveTopicRecord
-
         try:
-            await self._write([RemoveTopicRecord(topic_id=topic.topic_id)])
-            await self._drop_vnodes(topic, list(topic.partitions))
+            await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
+            await self._drop_vnodes(topic, list(range(count)))
         except KafkaError as error:
             self.log.error("topic.half_made", topic=topic.name, error=error)
 
@@ -184,16 +182,11 @@ class Topics:
                 if validate_only:
                     return
                 added = range(have, count)
-                records: list[Message] = list(self.metadata.partition_records(topic.topic_id, added))
-                await self._write(records)
-                await self._make_vnodes(topic, added)
-                for record in records:
-                    self.metadata.apply(record)
+                records = list(self.metadata.partition_records(topic.topic_id, added))
+                await self.commit(records, lambda: self._make_vnodes(topic, added))
 
     async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> Topic:
         """Delete a topic; what readers have open stays readable to them. Raises KafkaError."""
-        from wire.records.cluster_metadata import RemoveTopicRecord
-
         with trio.CancelScope(shield=True):
             async with self.changes:
                 topic = self.find(name, topic_id)
@@ -223,14 +216,13 @@ class Topics:
                 self.data_dir.create_vnode(topic.name, index, topic.topic_id, config)
                 await trio.lowlevel.checkpoint()  # a large topic must not hold up everybody else
 
-    def apply_configs(self) -> None:
-        """Give every vnode the settings that its topic has now."""
-        for topic in self.metadata.topics.values():
-            config = self.config.log_config(topic.configs)
-            for index in topic.partitions:
-                vnode = self.data_dir.vnodes.get((topic.name, index))
-                if vnode is not None:
-                    vnode.config = config
+    def apply_configs(self, topic: Topic) -> None:
+        """Give a topic's vnodes the settings that it has now."""
+        config = self.config.log_config(topic.configs)
+        for index in topic.partitions:
+            vnode = self.data_dir.vnodes.get((topic.name, index))
+            if vnode is not None:
+                vnode.config = config
 
     async def reconcile(self) -> None:
         """After a start: make the directories what the metadata log says, and take over folders from elsewhere."""
@@ -255,8 +247,8 @@ class Topics:
             topic_id = self.data_dir.vnodes[name, indexes[0]].topic_id
             if topic_id == ZERO_UUID:
                 topic_id = new_topic_id()
-            await self.commit(metadata.topic_records(name, topic_id, max(indexes) + 1, {}))
+            async with self.changes:
+                await self.commit(metadata.topic_records(name, topic_id, max(indexes) + 1, {}))
             self.log.info("topic.adopted", topic=name, partitions=max(indexes) + 1)
         for topic in metadata.topics.values():
             await self._make_vnodes(topic, range(len(topic.partitions)))
-        self.apply_configs()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -16,6 +18,13 @@ from compat_tests.scenarios import Bench, Scenario
 from compat_tests.tools import missing
 
 Play = Callable[[Scenario], None]
+
+
+class NewServer(Protocol):
+    """Start a broker with these settings, or give the module's one that has them."""
+
+    def __call__(self, overrides: dict[str, str], port: int = 0) -> Server:
+        """At a port, or at any free one."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,20 +65,19 @@ def _stop(server: Server, failures: list[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def new_server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[dict[str, str]], Server]]:
+def new_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewServer]:
     """Start brokers with other settings; one for each distinct settings, stopped at the module's end."""
     peer = request.config.getoption("--peer")
     if peer and (reason := missing("java")):
         pytest.skip(reason)
     started: dict[tuple[tuple[str, str], ...], Server] = {}
 
-    def start(overrides: dict[str, str]) -> Server:
+    def start(overrides: dict[str, str], port: int = 0) -> Server:
         key = tuple(sorted(overrides.items()))
         if key not in started:
             folder: Path = tmp_path_factory.mktemp("broker")
-            server = (ApacheKafka if peer else Barnabas)(folder, overrides)
+            server: Server = (ApacheKafka if peer else Barnabas)(folder, overrides)
+            server.port = port
             server.start()
             started[key] = server
         return started[key]
@@ -82,7 +90,7 @@ def new_server(
 
 
 @pytest.fixture(scope="module")
-def server(new_server: Callable[[dict[str, str]], Server]) -> Server:
+def server(new_server: NewServer) -> Server:
     """The broker of this module, with default settings."""
     return new_server({})
 
@@ -110,13 +118,14 @@ def play(
     client: Driver,
     other: Driver,
     server: Server,
-    new_server: Callable[[dict[str, str]], Server],
+    new_server: NewServer,
 ) -> Play:
     """Run a scenario and note its result."""
     results = request.config.stash[report.RESULTS]
 
     def run(scenario: Scenario) -> None:
-        bench = Bench(client, other, server, new_server, label=f"{scenario.name}-{client.name}".replace("_", "-"))
+        label = re.sub(r"\W|_", "-", f"{scenario.name}-{client.name}")
+        bench = Bench(client, other, server, new_server, label)
         results.set(client, scenario, "fail")
         try:
             with bench.stack:

@@ -188,6 +188,7 @@ class Driver:
 
     name: ClassVar[str]
     tool: ClassVar[str | None] = None
+    lost_by_close: ClassVar[int] = 0  # records that the client commits but never shows when a member is closed
 
     def __init__(self, address: str) -> None:
         self.address = address

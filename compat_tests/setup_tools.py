@@ -1,4 +1,4 @@
-"""`make .tools`: put the clients that are not Python packages in place, under .tools/.
+"""`make tools`: put the clients that are not Python packages in place, under .tools/.
 
 Every step is done once (a stamp holds a digest of what it was made from) and stands alone: one that fails prints one
 line, and the tests that need its tool skip. System packages are installed only as root and only when they are missing.

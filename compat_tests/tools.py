@@ -28,12 +28,12 @@ def missing(tool: str) -> str | None:
     if tool == "java":
         if not shutil.which("java"):
             return "java is not installed"
-        return None if any(KAFKA_JARS.glob("kafka-tools-*.jar")) else "Kafka's jars are not in .tools (make .tools)"
+        return None if any(KAFKA_JARS.glob("kafka-tools-*.jar")) else "Kafka's jars are not in .tools (make tools)"
     if tool == "kafkajs":
         if not shutil.which("node"):
             return "node is not installed"
-        return None if (KAFKAJS / "node_modules" / "kafkajs").is_dir() else "kafkajs is not in .tools (make .tools)"
+        return None if (KAFKAJS / "node_modules" / "kafkajs").is_dir() else "kafkajs is not in .tools (make tools)"
     if tool == "kafka-python-source":
         source = kafka_python_source()
-        return None if (source / "test").is_dir() else "kafka-python's source is not in .tools (make .tools)"
+        return None if (source / "test").is_dir() else "kafka-python's source is not in .tools (make tools)"
     return None

@@ -43,7 +43,6 @@ async def _create(context: Context, asked: CreatableTopic, validate_only: bool) 
     topic_id = ZERO_UUID
     if not validate_only:
         topic_id = (await topics.create(asked.name, count, configs)).topic_id
-        context.node.configs_changed()
     values = {key: value for key, value in configs.items() if value is not None}
     entries = [
         CreatableTopicConfigs(name=e.name, value=e.value, config_source=e.source)

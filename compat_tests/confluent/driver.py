@@ -93,16 +93,17 @@ class ConfluentDriver(Driver):
                 more["partition"] = record.partition
             if record.timestamp is not None:
                 more["timestamp"] = record.timestamp
-            producer.produce(
-                topic, record.value, record.key, headers=list(record.headers), on_delivery=told, **more
-            )
+            producer.produce(topic, record.value, record.key, headers=list(record.headers), on_delivery=told, **more)
         assert producer.flush(DEADLINE) == 0, "records are left in the queue"
         if errors:
             raise _refused(errors[0])
 
     def consume(self, topic: str, count: int, at: At = BEGINNING, partition: int | None = 0) -> list[Record]:
         consumer = Consumer(
-            self._settings(group_id="unused", enable_auto_commit=False, auto_offset_reset="error")
+            self._settings(
+                group_id="unused", enable_auto_commit=False, auto_offset_reset="error",
+                fetch_wait_max_ms=50,  # close() waits for the fetch that is under way
+            )
         )  # fmt: skip
         try:
             partitions = [partition]

@@ -77,9 +77,7 @@ class KafkaPythonDriver(Driver):
         )  # fmt: skip
         with closing(producer), refusals():
             sent = [
-                producer.send(
-                    topic, record.value, record.key, list(record.headers), record.partition, record.timestamp
-                )
+                producer.send(topic, record.value, record.key, list(record.headers), record.partition, record.timestamp)
                 for record in records
             ]
             producer.flush(DEADLINE)

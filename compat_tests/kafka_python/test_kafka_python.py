@@ -2,8 +2,8 @@
 
 import pytest
 
-from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.conftest import Play
+from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.scenarios import SCENARIOS, Scenario
 
 DRIVER = KafkaPythonDriver

@@ -2,8 +2,8 @@
 
 import pytest
 
-from compat_tests.kafkajs.driver import KafkajsDriver
 from compat_tests.conftest import Play
+from compat_tests.kafkajs.driver import KafkajsDriver
 from compat_tests.scenarios import SCENARIOS, Scenario
 
 DRIVER = KafkajsDriver

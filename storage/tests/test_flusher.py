@@ -169,7 +169,7 @@ async def test_a_callback_that_appends_and_asks_for_a_flush_gets_it(tmp_path: Pa
         flusher = Flusher()
         await nursery.start(flusher.run)
 
-        def append_more(vnode: Vnode) -> None:
+        def append_more(vnode) -> None:
             if vnode.log_end_offset < 5:
                 vnode.append(one(b"more"), now_ms=NOW)
                 flusher.request(vnode)

@@ -1,0 +1,86 @@
+"""The brokers under measurement, as processes: how they are started, and what they cost.
+
+Two policies are compared like with like: `fsync` (every acknowledged batch is on disk: our default, Kafka with
+`flush.messages=1`) and `page-cache` (Kafka's default, ours with `log.flush.interval.messages` at Kafka's value).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.broker_process import Barnabas, Server
+
+NEVER = str(2**63 - 1)
+TICKS = os.sysconf("SC_CLK_TCK")
+SERVERS = ("barnabas", "kafka")
+POLICIES = ("page-cache", "fsync")
+
+
+class BenchKafka(ApacheKafka):
+    """Apache Kafka with the heap and collector of its own start script."""
+
+    def java(self, main: str, *arguments: str) -> list[str]:
+        plain = super().java(main, *arguments)
+        options = ["-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+                   "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]  # fmt: skip
+        kept = [word for word in plain[1:] if not word.startswith(("-Xmx", "-XX:+Use"))]
+        return [plain[0], *options, *kept]
+
+
+def make(server: str, policy: str, folder: Path, partitions: int = 6) -> Server:
+    """A broker that is not started yet, on a fresh data directory."""
+    messages = "1" if policy == "fsync" else NEVER
+    settings = {"num.partitions": str(partitions), "log.flush.interval.messages": messages}
+    if server == "kafka":
+        return BenchKafka(folder, settings)
+    return Barnabas(folder, settings)
+
+
+class Meter:
+    """CPU seconds and memory of a process and its children, from /proc."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def _pids(self) -> list[int]:
+        found, todo = [], [self.pid]
+        while todo:
+            pid = todo.pop()
+            found.append(pid)
+            try:
+                tasks = os.listdir(f"/proc/{pid}/task")
+                for task in tasks:
+                    todo += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+            except OSError:
+                continue
+        return found
+
+    def cpu(self) -> float:
+        """User and system time so far, seconds."""
+        total = 0
+        for pid in self._pids():
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += sum(map(int, fields[11:15]))
+        return total / TICKS
+
+    def rss(self) -> float:
+        """Resident memory now, MiB."""
+        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._pids())
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+class Clock:
+    """Wall and broker CPU time of a block."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def __enter__(self) -> Clock:
+        self._cpu, self._wall = self._meter.cpu(), time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall, self.cpu = time.perf_counter() - self._wall, self._meter.cpu() - self._cpu

@@ -1,0 +1,1 @@
+"""The `barnabas` command against a real broker."""
