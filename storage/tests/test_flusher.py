@@ -15,7 +15,6 @@ from storage.errors import StorageError
 from storage.flusher import Flusher
 from storage.io import Io
 from storage.tests.support import NOW, created, one, values_of
-from storage.vnode import Vnode
 
 
 class HeldIo(Io):
