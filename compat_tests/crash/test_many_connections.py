@@ -54,3 +54,34 @@ def test_idle_connections_are_cheap(tmp_path: Path) -> None:
     assert status == 0
     assert not server.errors()
     assert grown < COUNT * MAX_BYTES_EACH
+
+
+class FewDescriptors(Barnabas):
+    """A broker that may have 300 files and sockets open."""
+
+    def command(self) -> list[str]:
+        return ["sh", "-c", 'ulimit -n 300; exec "$@"', "sh", *super().command()]
+
+
+def test_connections_leave_descriptors_to_the_logs(tmp_path: Path) -> None:
+    server = FewDescriptors(tmp_path, {"log.segment.bytes": "1024"})
+    server.start()
+
+    async def play() -> None:
+        async with await connect(server.port) as client:
+            await client.create_topic("t", 30)
+            crowd = [await connect(server.port) for _ in range(400)]
+            for number in range(90):
+                assert (await client.produce("t", batch_of(b"x" * 600), number % 30)).error_code == 0
+            for partition in range(30):
+                assert (await client.fetch("t", 0, partition)).records
+            for each in crowd:
+                await each.stream.aclose()
+
+    try:
+        trio.run(play)
+    finally:
+        status = server.stop()
+    assert status == 0
+    assert not server.errors()
+    assert "connection.refused" in server.log_file.read_text()
