@@ -26,12 +26,15 @@ from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata
 from broker.producer_ids import ProducerIds
 from broker.topics import Topics, new_topic_id
+from storage.config import LogConfig
 from storage.data_dir import DataDir
 from storage.errors import StorageError
 from storage.flusher import Flusher
 from storage.io import Io
 from storage.vnode import Vnode
 
+# The settings of topics are not those of the metadata log: a large topic is one large batch there.
+METADATA_LOG = LogConfig(segment_bytes=256 << 20, max_message_bytes=64 << 20)
 # Descriptors that connections never get: the log files' share comes on top (FileCache.limit).
 RESERVED_DESCRIPTORS = 128
 # How often frames that come in too slowly are looked for.
@@ -143,12 +146,15 @@ class Node:
         self.flusher = Flusher(self.io)
         nursery.start_soon(self.flusher.run)
         self.topics = Topics(self.config, self.metadata, self.data_dir, self.flusher, self.log)
-        await self.data_dir.load(self._loading_progress, config_of=lambda topic: self.config.log_config({}))
+        await self.data_dir.load(
+            self._loading_progress,
+            config_of=lambda topic: METADATA_LOG if topic == METADATA_TOPIC else self.config.log_config({}),
+        )
         for (topic, partition), reason in self.data_dir.damaged.items():
             self.log.error("partition.offline", topic=topic, partition=partition, reason=reason)
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         if (METADATA_TOPIC, 0) not in self.vnodes:
-            self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), self.config.log_config({}))
+            self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), METADATA_LOG)
         self.metadata.load(self.vnodes[METADATA_TOPIC, 0])
         self.configs_changed()
         await self.topics.reconcile()

@@ -328,3 +328,10 @@ async def test_a_read_without_a_descriptor_may_be_tried_again(start: Start) -> N
         assert (await client.fetch("t")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         disk.full = False
         assert (await client.fetch("t")).records
+
+
+async def test_a_large_topic_fits_the_metadata_log_whatever_the_limits_of_topics(start: Start) -> None:
+    async with start(log_segment_bytes="1024", message_max_bytes="500") as broker, await broker.client() as client:
+        await client.create_topic("t", 100)
+    async with start() as broker:
+        assert len(broker.node.metadata.topics["t"].partitions) == 100
