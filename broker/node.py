@@ -41,6 +41,7 @@ RESERVED_DESCRIPTORS = 128
 PACE_CHECK_SECONDS = 1.0
 # Reads from disk that fetches may have under way at one time.
 COLD_READS = 4
+FREE_PORT_TRIES = 20
 LOOPBACK = ("127.0.0.1", "::1")
 
 
@@ -182,21 +183,36 @@ class Node:
         bound: list[tuple[str, socket.socket]] = []
         try:
             for listener in self.config.listeners:
-                port = listener.port
-                for family, host in _addresses(listener):
-                    optional = bool(bound) and bound[-1][0] == listener.name
-                    sock = _bind_one(listener, family, host, port, optional=optional)
-                    if sock is None:
-                        continue
-                    self._tune_listener(sock)
-                    port = sock.getsockname()[1]
-                    bound.append((listener.name, sock))
-                self.bound.append(Listener(listener.name, listener.host, port))
+                sockets = self._bind_listener(listener)
+                bound += [(listener.name, sock) for sock in sockets]
+                self.bound.append(Listener(listener.name, listener.host, sockets[0].getsockname()[1]))
         except ConfigError:
             for _, sock in bound:
                 sock.close()
             raise
         return bound
+
+    def _bind_listener(self, listener: Listener) -> list[socket.socket]:
+        """All addresses of a listener, on one port. A free port of one family may be taken in the other: then another."""
+        tries = 1 if listener.port else FREE_PORT_TRIES
+        while True:
+            tries -= 1
+            sockets: list[socket.socket] = []
+            port = listener.port
+            try:
+                for family, host in _addresses(listener):
+                    sock = _bind_one(listener, family, host, port, optional=bool(sockets))
+                    if sock is not None:
+                        self._tune_listener(sock)
+                        port = sock.getsockname()[1]
+                        sockets.append(sock)
+            except ConfigError:
+                for sock in sockets:
+                    sock.close()
+                if not tries:
+                    raise
+            else:
+                return sockets
 
     def _tune_listener(self, sock: socket.socket) -> None:
         """Buffer sizes are inherited by the accepted sockets."""
