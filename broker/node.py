@@ -193,7 +193,7 @@ class Node:
         return bound
 
     def _bind_listener(self, listener: Listener) -> list[socket.socket]:
-        """All addresses of a listener, on one port. A free port of one family may be taken in the other: then another."""
+        """All addresses of a listener, on one port. A free port may be taken in the other family: then another one."""
         tries = 1 if listener.port else FREE_PORT_TRIES
         while True:
             tries -= 1
