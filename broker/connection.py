@@ -5,6 +5,8 @@ and answered with one `sendmsg` or `sendfile`. Answers that have to wait (fsync,
 connection's writer task, which keeps the order. A client that does not read its answers is not read from any more once
 its backlog is full, and costs nothing but that backlog.
 
+Log data that is not in the page cache is read by a thread first, so that only who asked waits for the disk.
+
 The receive buffer is shared by all connections of the event loop, as nothing is awaited while it is in use; only the
 unfinished frame at its end is kept, so an idle connection holds no buffer.
 """
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from broker.registry import Api, Context, find
+from storage.segment import FileSlice
 from wire.header import read_request_header, skip_header_tags
 from wire.schema import ProtocolError
 from wire.types import Message, SizedChunk
@@ -370,10 +373,15 @@ class Connection:
                     chunks = item
                 while chunks:
                     chunks = send_some(self.sock, chunks)
-                    if chunks:
-                        waiting[0] = chunks
+                    if not chunks:
+                        break
+                    waiting[0] = chunks
+                    cold = chunks[0]
+                    if isinstance(cold, FileSlice) and is_cold(cold):
+                        await trio.to_thread.run_sync(cold.warm, limiter=self.node.cold_reads)
+                    else:
                         await trio.lowlevel.wait_writable(self.sock)
-                        self.last_active = trio.current_time()
+                    self.last_active = trio.current_time()
                 waiting.popleft()
                 if (
                     not self._drained.is_set()
@@ -386,12 +394,19 @@ class Connection:
             await self._wake.wait()
 
 
+def is_cold(chunk: SizedChunk) -> bool:
+    """Whether sending this would wait for the disk, and everybody with it."""
+    return isinstance(chunk, FileSlice) and not chunk.cached and not chunk.look_cached()
+
+
 def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]:
     """Send what the socket takes without waiting; give back what is left. File slices go from file to socket."""
     i, count = 0, len(chunks)
     while i < count:
         chunk = chunks[i]
         if not isinstance(chunk, (bytes, bytearray, memoryview)):
+            if is_cold(chunk):
+                return chunks[i:]
             try:
                 sent = os.sendfile(sock.fileno(), chunk.fileno(), chunk.position, len(chunk))  # type: ignore[attr-defined]
             except (BlockingIOError, InterruptedError):

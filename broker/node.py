@@ -36,6 +36,8 @@ from storage.vnode import Vnode
 RESERVED_DESCRIPTORS = 128
 # How often frames that come in too slowly are looked for.
 PACE_CHECK_SECONDS = 1.0
+# Reads from disk that fetches may have under way at one time.
+COLD_READS = 4
 LOOPBACK = ("127.0.0.1", "::1")
 
 
@@ -49,6 +51,7 @@ class Node:
         self.metadata = Metadata(self.node_id)
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.request_bytes = ByteBudget(config["queued.max.request.bytes"])
+        self.cold_reads = trio.CapacityLimiter(COLD_READS)
         self.connections: set[Connection] = set()
         self.topics_without_enough_replicas: set[str] = set()
         self.bound: list[Listener] = []

@@ -24,6 +24,15 @@ class Io:
     def pread(self, fd: int, size: int, position: int) -> bytes:
         return os.pread(fd, size, position)
 
+    def is_cached(self, fd: int, position: int) -> bool:
+        """Whether the byte there is in the page cache. Where the file system cannot tell, the answer is yes."""
+        try:
+            return os.preadv(fd, [bytearray(1)], position, os.RWF_NOWAIT) == 1
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def pwritev(self, fd: int, parts: Sequence[Bytes], position: int) -> int:
         return os.pwritev(fd, parts, position)
 

@@ -56,6 +56,7 @@ MIN_DECOMPRESSED = 16 << 20
 MAX_RATIO = 8
 _PREFIX_SIZE = batch.PREFIX_SIZE
 _pack_prefix = batch.PREFIX.pack
+_RECENT_BYTES = 8 * 1024 * 1024
 
 
 class Origin(Enum):
@@ -833,7 +834,9 @@ class Vnode:
             data = io.pread(file.fd, 8, end)
             if len(data) == 8:
                 self._remember(int.from_bytes(data), segment, end)
-        return FileSlice(io, file, start, end - start)
+        # What was written lately is in the page cache.
+        recent = segment is self._high_segment and self._high_position - start < _RECENT_BYTES
+        return FileSlice(io, file, start, end - start, cached=recent)
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         hints = self._hints

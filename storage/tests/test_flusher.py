@@ -160,3 +160,37 @@ async def test_cancelling_waits_for_the_flush_that_runs(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
         io.gate.release()
     assert vnode.high_watermark == 1
+
+
+async def test_a_callback_that_appends_and_asks_for_a_flush_gets_it(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0")
+    async with trio.open_nursery() as nursery:
+        flusher = Flusher()
+        await nursery.start(flusher.run)
+
+        def append_more(vnode) -> None:
+            if vnode.log_end_offset < 5:
+                vnode.append(one(b"more"), now_ms=NOW)
+                flusher.request(vnode)
+
+        vnode.on_high_watermark.subscribe(append_more)
+        vnode.append(one(b"first"), now_ms=NOW)
+        flusher.request(vnode)
+        with trio.fail_after(10):
+            while vnode.high_watermark < 5:
+                await trio.lowlevel.checkpoint()
+            vnode.append(one(b"last"), now_ms=NOW)
+            await flusher.flushed(vnode, 6)
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_waits_when_the_flusher_ends_is_served(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0")
+    flusher = Flusher()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        nursery.cancel_scope.cancel()
+    vnode.append(one(b"a"), now_ms=NOW)
+    with trio.fail_after(10):
+        await flusher.flushed(vnode, 1)
+    assert vnode.high_watermark == 1

@@ -404,3 +404,24 @@ def test_a_vnode_whose_folder_is_gone_is_offline(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(StorageError, match="offline"):
             vnode.read(0, 100)
+
+
+def test_after_a_restart_a_producer_may_repeat_all_that_it_had_in_flight(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0")
+    for sequence in range(7):
+        vnode.append(produced(sequence), now_ms=NOW)
+    vnode.roll(NOW)  # the snapshot is all that the next start reads of these
+    vnode.flush()
+    again = recovered(tmp_path / "t-0")
+    for sequence in range(2, 7):
+        result = again.append(produced(sequence), now_ms=NOW)
+        assert (result.duplicate, result.base_offset) == (True, sequence)
+    assert not again.append(produced(7), now_ms=NOW).duplicate
+
+
+def test_a_batch_that_decompresses_to_too_much_is_refused(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", LogConfig(cleanup_policy="compact", max_message_bytes=1 << 20))
+    bomb = batch.build_batch([Record(b"k", bytes(17 << 20), NOW)], compression=Codec.ZSTD)
+    with pytest.raises(KafkaError, match="decompresses to more than"):
+        vnode.append(bomb, now_ms=NOW)
+    assert vnode.log_end_offset == 0

@@ -1,0 +1,61 @@
+"""A broker in the test's own process, on a free port."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from pytest_trio.enable_trio_mode import *  # type: ignore[import-untyped]  # noqa: F403
+
+from broker.config import BrokerConfig
+from broker.log import Log
+from broker.node import Node
+from broker.tests.client import Client, connect
+from storage.io import Io
+
+Start = Callable[..., AbstractAsyncContextManager["Running"]]
+
+
+class Running:
+    """A node that serves, and clients of it."""
+
+    def __init__(self, node: Node, said: io.StringIO) -> None:
+        self.node, self._said = node, said
+
+    @property
+    def port(self) -> int:
+        return self.node.bound[0].port
+
+    @property
+    def log(self) -> str:
+        return self._said.getvalue()
+
+    async def client(self) -> Client:
+        return await connect(self.port)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Run a node for the length of a `with` block; the data directory is the test's own, the same each time."""
+
+    @asynccontextmanager
+    async def run(*, io_calls: Io | None = None, **settings: str) -> AsyncIterator[Running]:
+        said = io.StringIO()
+        properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(tmp_path / "data")}
+        properties.update((key.replace("_", "."), value) for key, value in settings.items())
+        node = Node(BrokerConfig(properties), Log(said), io=io_calls)
+        async with trio.open_nursery() as nursery:
+            with trio.fail_after(20):
+                await nursery.start(node.run)
+            try:
+                yield Running(node, said)
+            finally:
+                with trio.CancelScope(shield=True), trio.fail_after(20):
+                    node.stop()
+                    await node.stopped.wait()
+
+    return run

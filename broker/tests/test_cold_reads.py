@@ -1,0 +1,84 @@
+"""Log data that is not in the page cache is read by a thread, and arrives whole."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import trio
+
+from broker.connection import is_cold, send_some
+from storage.io import Io
+from storage.segment import FileSlice, OpenFile
+
+
+class Evicted(Io):
+    """A disk whose pages are cold until somebody has read them."""
+
+    def __init__(self) -> None:
+        self.warmed: set[int] = set()
+
+    def is_cached(self, fd, position):
+        return position in self.warmed
+
+    def pread(self, fd, size, position):
+        self.warmed.update(range(position, position + size))
+        return super().pread(fd, size, position)
+
+
+def test_a_cold_slice_is_left_to_who_can_wait(tmp_path):
+    path = tmp_path / "x.log"
+    path.write_bytes(bytes(range(200)))
+    io = Evicted()
+    piece = FileSlice(io, OpenFile(io, str(path), os.O_RDONLY), 10, 100)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        left = send_some(ours, [b"head", piece, b"tail"])
+        assert left[0] is piece
+        assert is_cold(piece)
+        piece.warm()
+        assert not is_cold(piece)
+        assert send_some(ours, left) == []
+        assert theirs.recv(1000) == b"head" + bytes(range(10, 110)) + b"tail"
+
+
+async def test_a_consumer_gets_cold_data(tmp_path, monkeypatch):
+    from broker.config import BrokerConfig
+    from broker.log import Log
+    from broker.node import Node
+    from scripts.client import Cluster
+    from scripts.consume import Reader
+    from storage.vnode import Origin, Vnode
+    from wire.batch import Record, build_batch
+
+    monkeypatch.setattr("storage.vnode._RECENT_BYTES", 0)
+    cold = Evicted()
+    monkeypatch.setattr(Io, "is_cached", lambda self, fd, at: cold.is_cached(fd, at))
+    warmed: list[int] = []
+    real = FileSlice.warm
+
+    def warm(self: FileSlice) -> None:
+        warmed.append(len(self))
+        real(self)
+
+    monkeypatch.setattr(FileSlice, "warm", warm)
+    config = BrokerConfig({"log.dir": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    node = Node(config, Log(level="error"))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.run)
+        await node.topics.create("cold", 1)
+        vnode: Vnode = node.vnodes["cold", 0]
+        batch = build_batch([Record(None, b"v%d" % i, 1) for i in range(500)])
+        end = vnode.append(batch, now_ms=1, origin=Origin.CLIENT).last_offset + 1
+        await node.flusher.flushed(vnode, end)
+
+        def read() -> list[bytes | None]:
+            with Cluster(f"127.0.0.1:{node.bound[0].port}") as cluster:
+                reader = Reader(cluster, "cold", cluster.leaders("cold"))
+                reader.positions = {0: 0}
+                return [record.value for _, record in reader.poll()]
+
+        values = await trio.to_thread.run_sync(read)
+        node.stop()
+    assert values == [b"v%d" % i for i in range(500)]
+    assert warmed

@@ -1,0 +1,330 @@
+"""What an operator meets: settings, listeners, mistakes, restarts, failing disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from broker.config import BrokerConfig, ConfigError, read_properties
+from broker.main import load_config
+from broker.tests.client import batch_of
+from broker.tests.conftest import Start
+from storage.io import Io
+from storage.vnode import Vnode
+from wire.errors import ErrorCode
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.describe_cluster import DescribeClusterRequest
+from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from wire.messages.init_producer_id import InitProducerIdRequest
+from wire.messages.metadata import MetadataRequest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "# a comment\n! another\n\n  num.partitions = 3\nlog.dir:/tmp/a\\ b\n"
+        "log.cleanup.policy delete,\\\n    compact\n"
+        "cluster.id=\\u0061b\\=c\nempty=\nlast=1\\"
+    )
+    assert read_properties(file) == {
+        "num.partitions": "3", "log.dir": "/tmp/a b", "log.cleanup.policy": "delete,compact", "cluster.id": "ab=c",
+        "empty": "", "last": "1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"num.partitions": "many"}, "Invalid value 'many' for num.partitions: expected int"),
+        ({"num.partitions": "0"}, "Invalid value 0 for num.partitions: must be at least 1"),
+        ({"num.partitions": "9999999999"}, "Invalid value '9999999999' for num.partitions: expected int"),
+        ({"auto.create.topics.enable": "yes"}, "Invalid value 'yes' for auto.create.topics.enable: expected boolean"),
+        ({"compression.type": "rar"}, "Invalid value rar for compression.type: must be one of"),
+        ({"listeners": "localhost:9092"}, "expected NAME://HOST:PORT"),
+        ({"listeners": "PLAINTEXT://h:70000"}, "expected NAME://HOST:PORT"),
+        ({"listeners": ""}, "listeners is empty"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "names PLAINTEXT twice"),
+        ({"listeners": "SSL://a:1"}, "security protocol SSL is not supported"),
+        ({"listeners": "INSIDE://a:1"}, "INSIDE has no entry in listener.security.protocol.map"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "give a host that clients can reach"),
+        ({"advertised.listeners": "OTHER://a:1"}, "which listeners does not have"),
+        ({"default.replication.factor": "3"}, "this cluster has one broker"),
+        ({"zookeeper.connect": "a:2181"}, "ZooKeeper mode is not supported"),
+    ],
+)
+def test_a_bad_setting_is_one_clear_line(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig(settings)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
+def test_a_ratio_is_a_number(text: str) -> None:
+    from broker.config import TOPIC
+
+    with pytest.raises(ConfigError):
+        TOPIC["min.cleanable.dirty.ratio"].parse(text)
+
+
+def test_the_command_line_goes_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "p"
+    file.write_text("num.partitions=3\nlog.dirs=/x\nlisteners=PLAINTEXT://a:1\nsome.key=1\n")
+    config = load_config(str(file), str(tmp_path), ["127.0.0.1:0"], ["num.partitions=5"])
+    assert (config["num.partitions"], config.data_dir, config.listeners[0].port) == (5, tmp_path, 0)
+    assert config.unknown == ["some.key"]
+
+
+# --- listeners --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_loopback_listener_is_there_on_both_families(start: Start, host: str) -> None:
+    async with start(listeners=f"PLAINTEXT://{host}:0") as broker:
+        for address in ("127.0.0.1", "::1"):
+            try:
+                stream = await trio.open_tcp_stream(address, broker.port)
+            except OSError:
+                assert address == "::1"
+                pytest.skip("no IPv6 here")
+            await stream.aclose()
+        async with await broker.client() as client:
+            told = (await client.ask(MetadataRequest(topics=[]))).brokers[0]
+            assert (told.host, told.port) == (host, broker.port)
+
+
+async def test_clients_are_told_the_advertised_address_of_their_listener(start: Start) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,OUTER://127.0.0.1:0",
+        "advertised_listeners": "OUTER://kafka.example.org:9999",
+        "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,OUTER:PLAINTEXT",
+    }
+    async with start(**settings) as broker, await broker.client() as client:
+        told = (await client.ask(DescribeClusterRequest(endpoint_type=1))).brokers[0]
+        assert (told.host, told.port) == ("127.0.0.1", broker.port)
+        assert broker.node.advertised("OUTER") == ("kafka.example.org", 9999)
+
+
+# --- mistakes, as a process sees them ---------------------------------------------------------------------------------
+
+
+def barnabas(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "scripts.cli", "serve", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+
+
+def test_mistakes_are_one_line_and_exit_status_1(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "meta.properties").write_text("version=1\ncluster.id=theirs\nnode.id=1\n")
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    (stranger / "meta.properties").write_text("version=1\ncluster.id=a\nnode.id=7\n")
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    port = taken.getsockname()[1]
+    here = ["--listen", "127.0.0.1:0", "--data-dir"]
+    cases = [
+        ([*here, str(tmp_path / "file" / "data")], "cannot use the data directory"),
+        ([*here, "/proc/barnabas"], "cannot use the data directory"),
+        ([*here, str(other), "--override", "cluster.id=ours"], "belongs to cluster theirs, not ours"),
+        ([*here, str(stranger)], "belongs to node 7, not 1"),
+        (["--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "d")], f"Port {port} on 127.0.0.1 is in use"),
+        (["--listen", "no.such.host.invalid:1", "--data-dir", str(tmp_path / "d")], "is not known"),
+        (["--listen", "a..b:1", "--data-dir", str(tmp_path / "d")], "is not known"),
+        ([*here, str(tmp_path / "d"), "--override", "num.partitions=x"], "Invalid value 'x' for num.partitions"),
+        ([*here, str(tmp_path / "d"), "--override", "nonsense"], "expected key=value"),
+        ([*here, str(tmp_path / "d"), "--config", str(tmp_path / "absent")], "Cannot read config file"),
+    ]
+    with taken:
+        for arguments, said in cases:
+            done = barnabas(*arguments)
+            lines = done.stderr.splitlines()
+            assert done.returncode == 1, (arguments, done)
+            assert len(lines) == 1, lines
+            assert lines[0].startswith("barnabas: ")
+            assert said in lines[0]
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_process_keeps_its_directory_to_itself_and_stops_cleanly(tmp_path: Path) -> None:
+    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "scripts.cli", "serve", *arguments], cwd=ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert running.stdout
+        assert running.stdout.readline().startswith("barnabas is ready on 127.0.0.1:")
+        second = barnabas(*arguments)
+        assert second.returncode == 1
+        assert "is in use by another process" in second.stderr
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(20) == 0
+        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    finally:
+        running.kill()
+        running.communicate()
+
+
+# --- restarts ---------------------------------------------------------------------------------------------------------
+
+
+async def test_topics_configs_and_records_outlive_a_restart(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t", 3, retention_ms="1234")
+        assert (await client.produce("t", batch_of(b"a", b"b"), 2)).error_code == 0
+        topic_id = broker.node.metadata.topics["t"].topic_id
+        change = AlterConfigsResource(
+            resource_type=2, resource_name="t", configs=[AlterableConfig(name="segment.bytes", value="2048")]
+        )
+        assert (await client.ask(IncrementalAlterConfigsRequest(resources=[change]))).responses[0].error_code == 0
+        cluster = broker.node.cluster_id
+    async with start() as broker, await broker.client() as client:
+        topic = broker.node.metadata.topics["t"]
+        assert (topic.topic_id, len(topic.partitions), broker.node.cluster_id) == (topic_id, 3, cluster)
+        assert topic.configs == {"retention.ms": "1234", "segment.bytes": "2048"}
+        assert broker.node.vnodes["t", 2].config.segment_bytes == 2048
+        assert (await client.produce("t", batch_of(b"c"), 2)).base_offset == 2
+        asked = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["retention.ms"])
+        (result,) = (await client.ask(DescribeConfigsRequest(resources=[asked]))).results
+        assert [(c.name, c.value, c.config_source) for c in result.configs] == [("retention.ms", "1234", 1)]
+
+
+async def test_a_producer_id_is_given_once_over_restarts(start: Start) -> None:
+    seen: set[int] = set()
+    for _ in range(3):
+        async with start() as broker, await broker.client() as client:
+            for _ in range(4):
+                answer = await client.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 4)
+                assert answer.producer_id not in seen
+                seen.add(answer.producer_id)
+
+
+async def test_a_stop_waits_for_a_topic_that_is_being_made(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        topics = [CreatableTopic(name=f"t{n}", num_partitions=20, replication_factor=1) for n in range(30)]
+        await client.send(CreateTopicsRequest(topics=topics))
+        with trio.fail_after(10):
+            while not broker.node.metadata.topics:
+                await trio.lowlevel.checkpoint()
+        broker.node.stop()
+        with trio.fail_after(20):
+            await broker.node.stopped.wait()
+    async with start() as broker:
+        for topic in broker.node.metadata.topics.values():
+            assert all((topic.name, index) in broker.node.vnodes for index in range(20))
+
+
+# --- disks ------------------------------------------------------------------------------------------------------------
+
+
+class FullDisk(Io):
+    """Takes no more bytes for paths with `word` in them, once `full`."""
+
+    def __init__(self, word: str, number: int = errno.ENOSPC) -> None:
+        self.word, self.number, self.full = word, number, False
+        self._paths: dict[int, str] = {}
+
+    def _check(self, path: str) -> None:
+        if self.full and self.word in path:
+            raise OSError(self.number, os.strerror(self.number), path)
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        if flags & os.O_CREAT or self.number == errno.EMFILE:
+            self._check(path)
+        fd = super().open(path, flags, mode)
+        self._paths[fd] = path
+        return fd
+
+    def pwritev(self, fd: int, parts: object, position: int) -> int:
+        self._check(self._paths[fd])
+        return super().pwritev(fd, parts, position)  # type: ignore[arg-type]
+
+    def mkdir(self, path: str) -> None:
+        self._check(path)
+        super().mkdir(path)
+
+
+async def test_a_full_disk_takes_one_partition_offline_and_a_restart_brings_it_back(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[int] = []
+    monkeypatch.setattr(Vnode, "apply_retention", lambda vnode, _: looked_at.append(vnode.log_end_offset))
+    disk = FullDisk("bad-0")
+    async with start(io_calls=disk, log_retention_check_interval_ms="20") as broker, await broker.client() as client:
+        await client.create_topic("bad", 2)
+        assert (await client.produce("bad", batch_of(b"kept"))).error_code == 0
+        disk.full = True
+        assert (await client.produce("bad", batch_of(b"x"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.produce("bad", batch_of(b"x"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.fetch("bad")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.produce("bad", batch_of(b"fine"), 1)).error_code == 0
+        looked_at.clear()
+        with trio.fail_after(10):  # retention goes on, for those that are left
+            while len(looked_at) < 4:
+                await trio.lowlevel.checkpoint()
+        assert (await client.produce("bad", batch_of(b"fine"), 1)).base_offset == 1
+    async with start() as broker, await broker.client() as client:
+        assert (await client.produce("bad", batch_of(b"y"))).base_offset == 1
+
+
+async def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_broker(start: Start) -> None:
+    disk = FullDisk("offset-checkpoint")
+    async with start(io_calls=disk) as broker, await broker.client() as client:
+        await client.create_topic("t")
+        disk.full = True
+        told: list[object] = []
+        with trio.move_on_after(0.2):
+            await broker.node.data_dir.run(checkpoint_interval=0.01, on_error=told.append)
+        assert told
+        assert (await client.produce("t", batch_of(b"x"))).error_code == 0
+
+
+async def test_a_topic_that_finds_no_room_is_not_half_there(start: Start) -> None:
+    disk = FullDisk("t-2")
+    async with start(io_calls=disk) as broker, await broker.client() as client:
+        disk.full = True
+        asked = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=4, replication_factor=1)])
+        assert (await client.ask(asked)).topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not broker.node.metadata.topics
+        assert not [key for key in broker.node.vnodes if key[0] == "t"]
+        disk.full = False
+        assert (await client.ask(asked)).topics[0].error_code == 0
+        assert (await client.produce("t", batch_of(b"x"), 2)).error_code == 0
+
+
+async def test_a_read_without_a_descriptor_may_be_tried_again(start: Start) -> None:
+    disk = FullDisk("t-0", errno.EMFILE)
+    async with start(io_calls=disk) as broker, await broker.client() as client:
+        await client.create_topic("t", segment_bytes="1024")
+        for _ in range(4):
+            await client.produce("t", batch_of(b"x" * 700))
+        vnode = broker.node.vnodes["t", 0]
+        for segment in vnode.segments[:-1]:
+            broker.node.data_dir.cache.forget(segment)
+        disk.full = True
+        assert (await client.fetch("t")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.full = False
+        assert (await client.fetch("t")).records
