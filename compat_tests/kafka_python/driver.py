@@ -47,6 +47,8 @@ class GroupMember(Base, ConsumerRebalanceListener):
 
     def open(self, stack: ExitStack) -> None:
         self.consumer = stack.enter_context(closing(KafkaConsumer(**self.settings)))
+        # kafka-python 3.0.12 can hang for good, with any broker, when it learns about the topic while it joins.
+        self.consumer.partitions_for_topic(self.topic)
         self.consumer.subscribe([self.topic], listener=self)
 
     def poll(self) -> None:

@@ -56,7 +56,7 @@ const kafka = new Kafka({
   clientId: 'kafkajs',
   brokers: [address],
   logLevel: logLevel.NOTHING,
-  retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 8 },
+  retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 15 },
 })
 
 const tell = what => process.stdout.write(JSON.stringify(what) + '\n')
