@@ -342,7 +342,7 @@ def test_a_free_port_is_free_in_both_families(monkeypatch: pytest.MonkeyPatch) -
     import broker.node
     from broker.config import BrokerConfig, ConfigError
 
-    real, refused = broker.node._bind_one, []
+    real, refused = broker.node._bind_one, list[int]()
 
     def bind(listener, family, host, port, *, optional):
         if host == "::1" and len(refused) < 2:
