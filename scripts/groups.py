@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from scripts.client import Cluster, check
+from scripts.client import ClientError, Cluster, check
 from scripts.group_member import FIND, OFFSET_FETCH
 from scripts.output import table
 from scripts.topics import LATEST, offsets
@@ -43,6 +43,8 @@ def describe(args: argparse.Namespace) -> int:
         )
         check(stored.error_code, f"Offsets of group {args.group}")
         positions = {(t.name, p.partition_index): p.committed_offset for t in stored.topics for p in t.partitions}
+        if group.group_state == "Dead" and not positions:
+            raise ClientError(f"Group {args.group} does not exist")
         owners = _owners(group)
         ends: dict[tuple[str, int], int] = {}
         for topic in sorted({topic for topic, _ in [*positions, *owners]}):

@@ -99,6 +99,7 @@ def test_log_dump_shows_and_checks_a_segment(server: Server, tmp_path: Path):
         (("topics", "create", "t", "--replication-factor", "3"), "INVALID_REPLICATION_FACTOR"),
         (("topics", "alter", "t"), "Nothing to change"),
         (("produce", "t", "--partition", "99"), "has no partition 99"),
+        (("groups", "describe", "absent"), "Group absent does not exist"),
         (("log", "dump", "no-such-file"), "no such file or folder"),
     ],
 )
