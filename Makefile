@@ -66,11 +66,5 @@ fuzz: $(VENV)/.test
 bench: tools
 	$(BIN)/python -m bench.run --rounds $(or $(ROUNDS),3) --json build/bench.json
 
-test-slow: $(VENV)/.test
-	$(BIN)/pytest -m slow
-
-fuzz: $(VENV)/.test
-	$(BIN)/python -m compat_tests.fuzz.run --seconds 600
-
 clean:
 	rm -rf $(VENV) .tools build *.egg-info

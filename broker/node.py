@@ -26,18 +26,22 @@ from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata
 from broker.producer_ids import ProducerIds
 from broker.topics import Topics, new_topic_id
+from storage.config import LogConfig
 from storage.data_dir import DataDir
 from storage.errors import StorageError
 from storage.flusher import Flusher
 from storage.io import Io
 from storage.vnode import Vnode
 
+# The settings of topics are not those of the metadata log: a large topic is one large batch there.
+METADATA_LOG = LogConfig(segment_bytes=256 << 20, max_message_bytes=64 << 20)
 # Descriptors that connections never get: the log files' share comes on top (FileCache.limit).
 RESERVED_DESCRIPTORS = 128
 # How often frames that come in too slowly are looked for.
 PACE_CHECK_SECONDS = 1.0
 # Reads from disk that fetches may have under way at one time.
 COLD_READS = 4
+FREE_PORT_TRIES = 20
 LOOPBACK = ("127.0.0.1", "::1")
 
 
@@ -143,12 +147,15 @@ class Node:
         self.flusher = Flusher(self.io)
         nursery.start_soon(self.flusher.run)
         self.topics = Topics(self.config, self.metadata, self.data_dir, self.flusher, self.log)
-        await self.data_dir.load(self._loading_progress, config_of=lambda topic: self.config.log_config({}))
+        await self.data_dir.load(
+            self._loading_progress,
+            config_of=lambda topic: METADATA_LOG if topic == METADATA_TOPIC else self.config.log_config({}),
+        )
         for (topic, partition), reason in self.data_dir.damaged.items():
             self.log.error("partition.offline", topic=topic, partition=partition, reason=reason)
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         if (METADATA_TOPIC, 0) not in self.vnodes:
-            self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), self.config.log_config({}))
+            self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), METADATA_LOG)
         self.metadata.load(self.vnodes[METADATA_TOPIC, 0])
         self.configs_changed()
         await self.topics.reconcile()
@@ -176,21 +183,36 @@ class Node:
         bound: list[tuple[str, socket.socket]] = []
         try:
             for listener in self.config.listeners:
-                port = listener.port
-                for family, host in _addresses(listener):
-                    optional = bool(bound) and bound[-1][0] == listener.name
-                    sock = _bind_one(listener, family, host, port, optional=optional)
-                    if sock is None:
-                        continue
-                    self._tune_listener(sock)
-                    port = sock.getsockname()[1]
-                    bound.append((listener.name, sock))
-                self.bound.append(Listener(listener.name, listener.host, port))
+                sockets = self._bind_listener(listener)
+                bound += [(listener.name, sock) for sock in sockets]
+                self.bound.append(Listener(listener.name, listener.host, sockets[0].getsockname()[1]))
         except ConfigError:
             for _, sock in bound:
                 sock.close()
             raise
         return bound
+
+    def _bind_listener(self, listener: Listener) -> list[socket.socket]:
+        """All addresses of a listener, on one port. A free port may be taken in the other family: then another one."""
+        tries = 1 if listener.port else FREE_PORT_TRIES
+        while True:
+            tries -= 1
+            sockets: list[socket.socket] = []
+            port = listener.port
+            try:
+                for family, host in _addresses(listener):
+                    sock = _bind_one(listener, family, host, port, optional=bool(sockets))
+                    if sock is not None:
+                        self._tune_listener(sock)
+                        port = sock.getsockname()[1]
+                        sockets.append(sock)
+            except ConfigError:
+                for sock in sockets:
+                    sock.close()
+                if not tries:
+                    raise
+            else:
+                return sockets
 
     def _tune_listener(self, sock: socket.socket) -> None:
         """Buffer sizes are inherited by the accepted sockets."""

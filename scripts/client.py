@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import time
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from wire.types import Message
 R = TypeVar("R", bound=Message)
 CLIENT_ID = "barnabas-cli"
 TIMEOUT_SECONDS = 30.0
+CREATE_SECONDS, BACKOFF_SECONDS = 15.0, 0.1
+NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class ClientError(Exception):
@@ -153,7 +156,11 @@ class Cluster:
         return answer.topics
 
     def leaders(self, topic: str, *, create: bool = False) -> dict[int, int]:
-        """The leader's broker id of each partition. Raises ClientError for an unknown topic."""
+        """The leader's broker id of each partition; with `create`, wait until it is made. ClientError if unknown."""
         (found,) = self.metadata([topic], create=create)
+        until = time.monotonic() + CREATE_SECONDS
+        while create and found.error_code in NOT_YET and time.monotonic() < until:
+            time.sleep(BACKOFF_SECONDS)  # a broker may create in the background, and tells nobody when it is done
+            (found,) = self.metadata([topic], create=create)
         check(found.error_code, f"Topic {topic}")
         return {p.partition_index: p.leader_id for p in sorted(found.partitions, key=lambda p: p.partition_index)}

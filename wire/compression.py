@@ -52,7 +52,13 @@ def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
     module = _MODULES.get(codec)
     if module is None:
         raise _unknown(codec)
-    return bytes(module.compress(data, level=_DEFAULT_LEVEL[Codec(codec)] if level is None else level))
+    level = _DEFAULT_LEVEL[Codec(codec)] if level is None else level
+    if codec == Codec.LZ4:
+        # Kafka's Java clients read frames of independent blocks only.
+        lz4 = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        lz4.compress(bytes(data))
+        return bytes(lz4.finish())
+    return bytes(module.compress(data, level=level))
 
 
 def decompress(codec: int, data: Bytes, max_size: int) -> bytes:

@@ -328,3 +328,34 @@ async def test_a_read_without_a_descriptor_may_be_tried_again(start: Start) -> N
         assert (await client.fetch("t")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         disk.full = False
         assert (await client.fetch("t")).records
+
+
+async def test_a_large_topic_fits_the_metadata_log_whatever_the_limits_of_topics(start: Start) -> None:
+    async with start(log_segment_bytes="1024", message_max_bytes="500") as broker, await broker.client() as client:
+        await client.create_topic("t", 100)
+    async with start() as broker:
+        assert len(broker.node.metadata.topics["t"].partitions) == 100
+
+
+def test_a_free_port_is_free_in_both_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With port 0 the kernel picks one for 127.0.0.1; if ::1 has it in use, another one is tried."""
+    import broker.node
+    from broker.config import BrokerConfig, ConfigError
+
+    real, refused = broker.node._bind_one, list[int]()
+
+    def bind(listener, family, host, port, *, optional):
+        if host == "::1" and len(refused) < 2:
+            refused.append(port)
+            raise ConfigError("in use")
+        return real(listener, family, host, port, optional=optional)
+
+    monkeypatch.setattr(broker.node, "_bind_one", bind)
+    node = broker.node.Node(BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0"}))
+    sockets = [sock for _, sock in node._bind()]
+    try:
+        assert len(refused) == 2
+        assert {sock.getsockname()[1] for sock in sockets} == {node.bound[0].port}
+    finally:
+        for sock in sockets:
+            sock.close()

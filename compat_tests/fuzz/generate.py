@@ -32,6 +32,8 @@ class Generator:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        # Damage mostly ends a connection; sources with little of it get further.
+        self.damage = self.random.choice([0.02, 0.05, 0.35])
 
     def frame(self) -> bytes:
         """A request with its length in front."""
@@ -41,7 +43,7 @@ class Generator:
         else:
             key = self.random.choice(list(APIS)) if roll > 0.04 else self.random.randrange(-2, 100)
             body = self.request(key)
-        if self.random.random() < 0.35:
+        if self.random.random() < self.damage:
             body = self.damaged(body)
         size = len(body)
         if self.random.random() < 0.01:

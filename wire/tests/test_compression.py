@@ -105,3 +105,10 @@ def test_an_unknown_codec_is_refused() -> None:
         compress(5, b"")
     with pytest.raises(KafkaError, match="unknown compression codec"):
         decompress(7, b"", 10)
+
+
+def test_lz4_blocks_are_independent():
+    """Kafka's Java clients refuse frames whose blocks refer to each other (FLG bit 5 clear)."""
+    frame = compress(Codec.LZ4, bytes(range(256)) * 2000)
+    assert frame[4] & 0x20
+    assert decompress(Codec.LZ4, frame, 1 << 20) == bytes(range(256)) * 2000

@@ -1,0 +1,63 @@
+"""The tables of the docs that come from the code: `python -m broker.doc_tables` renews them.
+
+The APIs in the README come from the registry, the keys in docs/configuration.md from the tables of `broker.config`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import broker.apis  # noqa: F401  registers the handlers
+from broker.config import BROKER, TOPIC, Key
+from broker.registry import APIS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def apis() -> str:
+    """API name, key and versions, two APIs a row."""
+    cells = [f"{a.name} | {a.key} | {a.versions.first}-{a.versions.last}" for _, a in sorted(APIS.items())]
+    cells += ["| | "] * (-len(cells) % 2)
+    rows = [f"| {cells[i]} | {cells[i + 1]} |" for i in range(0, len(cells), 2)]
+    return "\n".join(
+        ["| API | key | versions | API | key | versions |", "| --- | --- | --- | --- | --- | --- |", *rows]
+    )
+
+
+def _keys(keys: Iterable[Key], extra: str, show: Callable[[Key], str]) -> str:
+    rows = [
+        f"| `{key.name}` | {key.type} | {key.show(key.default) or ''} | {show(key)} | {key.doc} |"
+        for key in sorted(keys, key=lambda key: key.name)
+    ]
+    return "\n".join([f"| key | type | default | {extra} | meaning |", "| --- | --- | --- | --- | --- |", *rows])
+
+
+def broker_keys() -> str:
+    """The keys of `server.properties`."""
+    return _keys(BROKER.values(), "changeable", lambda key: "yes" if key.dynamic else "at start")
+
+
+def topic_keys() -> str:
+    """The keys of a topic."""
+    return _keys(TOPIC.values(), "from the broker's", lambda key: f"`{key.synonym}`" if key.synonym else "")
+
+
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "apis": ("README.md", apis),
+    "broker-keys": ("docs/configuration.md", broker_keys),
+    "topic-keys": ("docs/configuration.md", topic_keys),
+}
+
+
+def renewed(name: str, text: str) -> str:
+    """A document with one table between its markers made anew."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{TABLES[name][1]()}\n{end}", text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    for table, (file, _) in TABLES.items():
+        path = ROOT / file
+        path.write_text(renewed(table, path.read_text()))

@@ -1,0 +1,308 @@
+"""What clients see of single requests: order, long polls, sessions, whole batches, special offsets, validation."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from broker.fetch_sessions import EVICTION_SECONDS, FetchSessions
+from broker.tests.client import NOW, Client, batch_of, fetch_request, produce_request
+from broker.tests.conftest import Start
+from wire.batch import Record, build_batch, iter_batches, iter_records
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from wire.messages.metadata import MetadataRequest
+
+
+def values_of(records: bytes | memoryview) -> list[tuple[int, bytes | None]]:
+    return [(r.offset, r.value) for _, view in iter_batches(records) for r in iter_records(view)]
+
+
+# --- order and waiting ------------------------------------------------------------------------------------------------
+
+
+async def test_answers_come_in_request_order_whatever_they_wait_for(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t")
+        await client.create_topic("empty")
+        for number in range(10):
+            await client.send(fetch_request("empty", max_wait_ms=30))
+            await client.send(MetadataRequest(topics=[]))
+            await client.send(produce_request("t", batch_of(b"%d" % number)), 9)
+            await client.send(fetch_request("t", number), 12)
+        for number in range(10):  # each answer is decoded as what was asked, with its correlation id
+            assert (await client.receive()).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+            assert (await client.receive()).brokers
+            assert (await client.receive()).responses[0].partition_responses[0].base_offset == number
+            await client.receive()
+
+
+async def test_a_long_poll_ends_when_there_is_enough(start: Start) -> None:
+    async with start() as broker, await broker.client() as client, await broker.client() as writer:
+        await client.create_topic("t")
+        size = len(batch_of(b"x"))
+        await client.send(fetch_request("t", max_wait_ms=60_000, min_bytes=2 * size), 12)
+        await writer.produce("t", batch_of(b"x"))
+        await writer.produce("t", batch_of(b"y"))
+        answer = await client.receive()
+        assert values_of(answer.responses[0].partitions[0].records) == [(0, b"x"), (1, b"y")]
+
+
+async def test_a_long_poll_ends_at_its_time_and_when_the_topic_goes(start: Start) -> None:
+    async with start() as broker, await broker.client() as client, await broker.client() as other:
+        await client.create_topic("t")
+        assert not (await client.fetch("t", max_wait_ms=20)).records
+        await client.send(fetch_request("t", max_wait_ms=60_000), 12)
+        await other.ask(fetch_request("t"), 12)
+        await broker.node.topics.delete("t")
+        answer = (await client.receive()).responses[0].partitions[0]
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_fetch_inside_a_batch_gives_the_whole_batch_whatever_its_limit(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of(b"a", b"b", b"c"))
+        await client.produce("t", batch_of(b"d"))
+        found = await client.fetch("t", 1, max_bytes=1, partition_max_bytes=1)
+        assert values_of(found.records) == [(0, b"a"), (1, b"b"), (2, b"c")]
+        assert (await client.fetch("t", 4)).records == b""
+        assert (await client.fetch("t", 5)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await client.fetch("t", -1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# --- fetch sessions ---------------------------------------------------------------------------------------------------
+
+
+async def in_session(
+    client: Client, session: int, epoch: int, wanted: dict[int, int], forget: list[int] | None = None,
+    max_bytes: int = 1 << 20,
+) -> tuple[int, int, dict[int, list[int]]]:  # fmt: skip
+    """(error, session id, offsets by partition) of a fetch from topic t."""
+    parts = [FetchPartition(partition=p, fetch_offset=o, partition_max_bytes=1 << 20) for p, o in wanted.items()]
+    answer = await client.ask(FetchRequest(
+        session_id=session, session_epoch=epoch, max_bytes=max_bytes, min_bytes=0,
+        topics=[FetchTopic(topic="t", partitions=parts)] if parts else [],
+        forgotten_topics_data=[ForgottenTopic(topic="t", partitions=forget)] if forget else [],
+    ), 12)  # fmt: skip
+    found = {p.partition_index: [o for o, _ in values_of(p.records)] for t in answer.responses for p in t.partitions}
+    return answer.error_code, answer.session_id, found
+
+
+async def test_a_session_answers_what_is_new_and_forgets_what_it_is_told_to(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t", 3)
+        error, session, found = await in_session(client, 0, 0, {0: 0, 1: 0, 2: 0})
+        assert (error, found) == (0, {0: [], 1: [], 2: []})
+        assert session
+        assert await in_session(client, session, 1, {}) == (0, session, {})
+        for partition in (1, 2):
+            await client.produce("t", batch_of(b"x"), partition)
+        assert await in_session(client, session, 2, {}, forget=[2]) == (0, session, {1: [0]})
+        assert await in_session(client, session, 3, {1: 1}) == (0, session, {})
+        assert (await in_session(client, session, 3, {}))[0] == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert (await in_session(client, session + 1, 4, {}))[0] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert (await in_session(client, session, -1, {1: 0}))[2] == {1: [0]}  # closes it
+        assert (await in_session(client, session, 4, {}))[0] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_small_limit_starves_no_partition_of_a_session(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t", 3)
+        for partition in range(3):
+            for _ in range(4):
+                await client.produce("t", batch_of(b"x"), partition)
+        following = dict.fromkeys(range(3), 0)
+        _, session, found = await in_session(client, 0, 0, following, max_bytes=1)
+        served: list[int] = []
+        for epoch in range(1, 10):
+            now = {p: o[-1] + 1 for p, o in found.items() if o}
+            served += now
+            following.update(now)
+            _, _, found = await in_session(client, session, epoch, now, max_bytes=1)
+        assert set(served[:3]) == set(served[3:6]) == set(served[6:9]) == {0, 1, 2}
+
+
+def request_for(*partitions: int, session: int = 0, epoch: int = 0) -> FetchRequest:
+    parts = [FetchPartition(partition=p) for p in partitions]
+    return FetchRequest(session_id=session, session_epoch=epoch, topics=[FetchTopic(topic="t", partitions=parts)])
+
+
+def test_a_session_makes_room_when_it_was_idle_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = FetchSessions(1)
+    first = sessions.plan(request_for(0), 0.0).session
+    assert first
+    assert sessions.plan(request_for(1), EVICTION_SECONDS - 1).session is None
+    assert sessions.plan(request_for(1), EVICTION_SECONDS + 1).session
+    with pytest.raises(KafkaError, match="no fetch session"):
+        sessions.plan(request_for(0, session=first.id, epoch=1), EVICTION_SECONDS + 1)
+
+
+def test_all_sessions_together_remember_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.fetch_sessions.MAX_PARTITIONS", 5)
+    sessions = FetchSessions(100)
+    first = sessions.plan(request_for(0, 1, 2), 0.0).session
+    assert first
+    assert sessions.plan(request_for(0, 1, 2), 0.0).session is None
+    with pytest.raises(KafkaError, match="no room"):
+        sessions.plan(request_for(*range(3, 9), session=first.id, epoch=1), 0.0)
+    assert sessions.plan(request_for(0, 1, 2, 3), 0.0).session
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version", "found"),
+    [
+        pytest.param(-1, 1, (0, 4, -1), id="latest"),
+        pytest.param(-2, 1, (0, 0, -1), id="earliest"),
+        pytest.param(-3, 7, (0, 2, NOW + 30), id="max timestamp"),
+        pytest.param(-3, 6, (35, -1, -1), id="max timestamp before its version"),
+        pytest.param(-4, 8, (0, 0, -1), id="earliest local"),
+        pytest.param(-5, 9, (0, -1, -1), id="latest tiered"),
+        pytest.param(-9, 11, (35, -1, -1), id="no such"),
+        pytest.param(0, 1, (0, 0, NOW), id="from the beginning"),
+        pytest.param(NOW + 5, 1, (0, 1, NOW + 10), id="inside a batch"),
+        pytest.param(NOW + 10, 1, (0, 1, NOW + 10), id="exact"),
+        pytest.param(NOW + 31, 1, (0, -1, -1), id="after the end"),
+    ],
+)
+async def test_list_offsets(start: Start, timestamp: int, version: int, found: tuple[int, int, int]) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t")
+        for times in ((0, 10), (30, 20)):
+            records = [Record(b"k", b"v", NOW + time) for time in times]
+            await client.produce("t", build_batch(records))
+        part = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        asked = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[part])])
+        answer = (await client.ask(asked, version)).topics[0].partitions[0]
+        assert (answer.error_code, answer.offset, answer.timestamp) == found
+
+
+# --- topics and their configuration -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (CreatableTopic(name="t", num_partitions=1, replication_factor=1), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (CreatableTopic(name="a.b", num_partitions=1, replication_factor=1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic(name="n", num_partitions=0, replication_factor=1), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic(name="n", num_partitions=-2, replication_factor=1), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic(name="n", num_partitions=2**31 - 1, replication_factor=1), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic(name="n", num_partitions=1, replication_factor=2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (CreatableTopic(name="n", num_partitions=1, replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (
+            CreatableTopic(name="n", num_partitions=1, replication_factor=1, configs=[CreatableTopicConfig("no", "1")]),
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (
+            CreatableTopic(
+                name="n", num_partitions=1, replication_factor=1, configs=[CreatableTopicConfig("retention.ms", "x")]
+            ),
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (
+            CreatableTopic(
+                name="n", num_partitions=1, replication_factor=-1, assignments=[CreatableReplicaAssignment(0, [1])]
+            ),
+            ErrorCode.INVALID_REQUEST,
+        ),
+        (
+            CreatableTopic(
+                name="n", num_partitions=-1, replication_factor=-1, assignments=[CreatableReplicaAssignment(1, [1])]
+            ),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+        (
+            CreatableTopic(
+                name="n", num_partitions=-1, replication_factor=-1, assignments=[CreatableReplicaAssignment(0, [2])]
+            ),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+        (
+            CreatableTopic(
+                name="n", num_partitions=-1, replication_factor=-1, assignments=[CreatableReplicaAssignment(0, [1])]
+            ),
+            ErrorCode.NONE,
+        ),
+        (CreatableTopic(name="n", num_partitions=-1, replication_factor=-1), ErrorCode.NONE),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_create_topics(start: Start, topic: CreatableTopic, code: ErrorCode, validate_only: bool) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t")
+        await client.create_topic("a_b")
+        asked = CreateTopicsRequest(topics=[topic], validate_only=validate_only)
+        (answer,) = (await client.ask(asked)).topics
+        assert answer.error_code == code, answer.error_message
+        assert ("n" in broker.node.metadata.topics) == (code == 0 and not validate_only)
+
+
+async def test_a_topics_configuration_is_changed_and_described(start: Start) -> None:
+    set_, delete, append, subtract = 0, 1, 2, 3
+
+    async def alter(client: Client, name: str, operation: int, value: str | None) -> int:
+        change = AlterableConfig(name=name, config_operation=operation, value=value)
+        resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+        answer = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))
+        code: int = answer.responses[0].error_code
+        return code
+
+    async def shown(client: Client, name: str) -> tuple[str, int]:
+        resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[name])
+        (config,) = (await client.ask(DescribeConfigsRequest(resources=[resource]))).results[0].configs
+        return config.value, config.config_source
+
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t")
+        assert await shown(client, "cleanup.policy") == ("delete", 5)
+        assert await alter(client, "cleanup.policy", append, "compact") == 0
+        assert await shown(client, "cleanup.policy") == ("delete,compact", 1)
+        assert await alter(client, "cleanup.policy", subtract, "delete") == 0
+        assert broker.node.vnodes["t", 0].config.compacts
+        assert (await client.produce("t", batch_of(b"x", key=None))).error_code == ErrorCode.INVALID_RECORD
+        assert await alter(client, "cleanup.policy", delete, None) == 0
+        assert await shown(client, "cleanup.policy") == ("delete", 5)
+        for name, operation, value in (
+            ("retention.ms", set_, "x"), ("retention.ms", append, "1"), ("nonsense", set_, "1"),
+            ("retention.ms", set_, None), ("min.cleanable.dirty.ratio", set_, "nan"),
+        ):  # fmt: skip
+            assert await alter(client, name, operation, value) == ErrorCode.INVALID_CONFIG, name
+
+
+async def test_a_group_that_is_looked_for_while_its_topic_is_made_has_its_coordinator(start: Start) -> None:
+    from wire.messages.find_coordinator import FindCoordinatorRequest
+    from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+
+    async with start(offsets_topic_num_partitions="10") as broker:
+        codes: list[int] = []
+
+        async def look(number: int) -> None:
+            async with await broker.client() as client:
+                await client.ask(FindCoordinatorRequest(key=f"g{number}"), 3)
+                asked = OffsetFetchRequest(
+                    group_id=f"g{number}", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+                )
+                codes.append((await client.ask(asked, 7)).error_code)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(look, number)
+        assert codes == [0] * 20
+        assert " error " not in broker.log

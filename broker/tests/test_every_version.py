@@ -1,0 +1,154 @@
+"""Every API that is advertised answers in every version that is advertised, and the answer decodes to its last byte."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from broker.registry import APIS
+from broker.tests.client import Client, batch_of
+from broker.tests.conftest import Start
+from wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from wire.messages.api_versions import ApiVersionsRequest
+from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.delete_groups import DeleteGroupsRequest
+from wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from wire.messages.describe_cluster import DescribeClusterRequest
+from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from wire.messages.describe_groups import DescribeGroupsRequest
+from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.messages.find_coordinator import FindCoordinatorRequest
+from wire.messages.heartbeat import HeartbeatRequest
+from wire.messages.incremental_alter_configs import AlterableConfig as Change
+from wire.messages.incremental_alter_configs import AlterConfigsResource as Changed
+from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from wire.messages.init_producer_id import InitProducerIdRequest
+from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from wire.messages.list_groups import ListGroupsRequest
+from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from wire.messages.offset_delete import OffsetDeleteRequest
+from wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wire.messages.sync_group import SyncGroupRequest
+from wire.types import ZERO_UUID, Message
+
+
+def request_of(key: int, version: int, topic_id: bytes) -> Message:
+    """A request about topic `t` that should succeed, in the form that the version has."""
+    name, number = "t", f"{key}-{version}"
+    by_id = topic_id
+    if key == 0:
+        data = PartitionProduceData(0, batch_of(b"v"))
+        named = TopicProduceData(topic_id=by_id) if version >= 13 else TopicProduceData(name)
+        return ProduceRequest(acks=-1, topic_data=[TopicProduceData(named.name, named.topic_id, [data])])
+    if key == 1:
+        part = FetchPartition(partition=0, partition_max_bytes=1000)
+        topic = FetchTopic(topic_id=by_id, partitions=[part]) if version >= 13 else FetchTopic(name, partitions=[part])
+        return FetchRequest(session_epoch=-1, topics=[topic])
+    if key == 3:
+        topics = [MetadataRequestTopic(topic_id=by_id, name=None) if version >= 12 else MetadataRequestTopic(name=name)]
+        return MetadataRequest(topics=topics)
+    if key == 8:
+        parts = [OffsetCommitRequestPartition(0, 1)]
+        commit = OffsetCommitRequestTopic("" if version >= 10 else name, by_id if version >= 10 else ZERO_UUID, parts)
+        return OffsetCommitRequest("committed", topics=[commit])
+    if key == 9:
+        if version < 8:
+            return OffsetFetchRequest("committed", [OffsetFetchRequestTopic(name, [0])])
+        asked = OffsetFetchRequestTopics("" if version >= 10 else name, by_id if version >= 10 else ZERO_UUID, [0])
+        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup("committed", topics=[asked])])
+    if key == 10:
+        return FindCoordinatorRequest(key="g") if version < 4 else FindCoordinatorRequest(coordinator_keys=["g"])
+    if key == 13:
+        leaving = [MemberIdentity(member_id="m")]
+        return LeaveGroupRequest("absent", "m") if version < 3 else LeaveGroupRequest("absent", members=leaving)
+    if key == 20:
+        if version < 6:
+            return DeleteTopicsRequest(topic_names=["absent"])
+        return DeleteTopicsRequest(topics=[DeleteTopicState("absent")])
+    fixed: dict[int, Message] = {
+        2: ListOffsetsRequest(-1, topics=[ListOffsetsTopic(name, [ListOffsetsPartition(0, timestamp=-1)])]),
+        11: JoinGroupRequest(f"g{number}", 10000, 10000, protocol_type="consumer",
+                             protocols=[JoinGroupRequestProtocol("range")]),
+        12: HeartbeatRequest("absent", 1, "m"),
+        14: SyncGroupRequest("absent", 1, "m"),
+        15: DescribeGroupsRequest(["absent"]),
+        16: ListGroupsRequest(),
+        18: ApiVersionsRequest("test", "1"),
+        19: CreateTopicsRequest([CreatableTopic(f"new.{number}", 1, 1)]),
+        21: DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, 0)])]),
+        22: InitProducerIdRequest(transactional_id=None),
+        23: OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(name, [OffsetForLeaderPartition(0)])]),
+        32: DescribeConfigsRequest([DescribeConfigsResource(2, name, None)]),
+        33: AlterConfigsRequest([AlterConfigsResource(2, name, [AlterableConfig("segment.ms", "1000")])]),
+        37: CreatePartitionsRequest([CreatePartitionsTopic("grows", version + 2, None)]),
+        42: DeleteGroupsRequest(["absent"]),
+        44: IncrementalAlterConfigsRequest([Changed(2, name, [Change("segment.ms", 0, "1000")])]),
+        47: OffsetDeleteRequest("committed"),
+        60: DescribeClusterRequest(),
+        75: DescribeTopicPartitionsRequest([TopicRequest(name)]),
+    }  # fmt: skip
+    return fixed[key]
+
+
+# What these requests are answered with; all others succeed.
+EXPECTED = {
+    11: {0, 79},  # the first join is told its member id (KIP-394)
+    12: {25}, 13: {0, 25}, 14: {25}, 15: {0, 69}, 20: {3}, 42: {69},
+}  # fmt: skip
+
+
+def codes(value: object) -> set[int]:
+    """Every error code in a response."""
+    if isinstance(value, list):
+        return set().union(*map(codes, value)) if value else set()
+    if not isinstance(value, Message) and not hasattr(value, "__struct_fields__"):
+        return set()
+    found: set[int] = set()
+    for field in value.__struct_fields__:
+        inner = getattr(value, field)
+        found |= {inner} if field == "error_code" else codes(inner)
+    return found
+
+
+@pytest.mark.parametrize("key", sorted(APIS), ids=lambda key: APIS[key].name)
+async def test_every_version_is_served(start: Start, key: int):
+    async with start() as broker, await broker.client() as client:
+        topic_id = await prepare(client, broker.node)
+        first, last = APIS[key].versions
+        for version in range(first, last + 1):
+            answer = await client.ask(request_of(key, version, topic_id), version)
+            assert codes(answer) <= EXPECTED.get(key, {0}), f"version {version}: {answer}"
+
+
+async def prepare(client: Client, node) -> bytes:
+    """A topic with a record, a topic to grow, the offsets topic, a group with a commit; gives the topic's id."""
+    await client.create_topic("t")
+    await client.create_topic("grows")
+    await client.ask(FindCoordinatorRequest(key="g"), 3)
+    assert (await client.produce("t", batch_of(b"v%d" % time.time_ns()))).error_code == 0
+    commit = OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 1)])
+    await client.ask(OffsetCommitRequest("committed", topics=[commit]), 9)
+    topic_id: bytes = node.metadata.topics["t"].topic_id
+    return topic_id

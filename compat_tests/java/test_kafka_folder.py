@@ -1,0 +1,68 @@
+"""A partition's folder from an Apache Kafka data directory is served as it is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.broker_process import Barnabas
+from compat_tests.tools import missing
+from scripts.client import Cluster
+from scripts.consume import Reader
+from scripts.topics import LATEST, offsets
+from wire.batch import Record, build_batch
+from wire.compression import Codec
+from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+
+def produce(cluster: Cluster, leader: int, values: list[bytes], codec: Codec) -> None:
+    batch = build_batch(
+        [Record(b"k", value, 1_700_000_000_000 + i) for i, value in enumerate(values)], compression=codec
+    )
+    topic = TopicProduceData("moved", partition_data=[PartitionProduceData(0, batch)])
+    answer = cluster.broker(leader).ask(ProduceRequest(acks=-1, timeout_ms=30000, topic_data=[topic]), ProduceResponse,
+                                        version=9)  # fmt: skip
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def values_of(cluster: Cluster) -> list[bytes | None]:
+    reader = Reader(cluster, "moved", cluster.leaders("moved"))
+    reader.positions = {0: 0}
+    found: list[bytes | None] = []
+    while not found or not reader.at_end():
+        found += [record.value for _, record in reader.poll()]
+    return found
+
+
+def test_a_folder_copied_from_apache_kafka_is_served_and_written_on(tmp_path: Path):
+    if reason := missing("java"):
+        pytest.skip(reason)
+    written: list[bytes] = []
+    kafka = ApacheKafka(tmp_path / "kafka", {"log.segment.bytes": "1048576", "num.partitions": "1"})
+    kafka.start()
+    try:
+        with Cluster(kafka.address) as cluster:
+            assert cluster.leaders("moved", create=True) == {0: 1}
+            for number, codec in enumerate(Codec):
+                values = [b"%d-%d-" % (number, i) + bytes(1000) for i in range(500)]
+                produce(cluster, 1, values, codec)
+                written += values
+    finally:
+        kafka.stop()
+
+    ours = Barnabas(tmp_path / "ours")
+    shutil.copytree(kafka.data_dir / "moved-0", ours.data_dir / "moved-0")
+    ours.start()
+    try:
+        with Cluster(ours.address) as cluster:
+            leaders = cluster.leaders("moved")
+            assert offsets(cluster, "moved", leaders, LATEST) == {0: len(written)}
+            assert values_of(cluster) == written
+            produce(cluster, leaders[0], [b"ours"], Codec.NONE)
+            assert values_of(cluster) == [*written, b"ours"]
+    finally:
+        assert ours.stop() == 0
+    assert ours.errors() == []
