@@ -68,7 +68,7 @@ class ConfluentDriver(Driver):
             "bootstrap.servers": self.address,
             "topic.metadata.refresh.fast.interval.ms": 50,
             "topic.metadata.propagation.max.ms": 1000,
-            "log_level": 3,
+            "log_level": 0,
             **{key.replace("_", "."): value for key, value in more.items()},
         }
 

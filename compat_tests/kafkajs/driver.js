@@ -4,7 +4,7 @@
 'use strict'
 const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require('kafkajs')
 const { ZstdCodec } = require('zstd-codec')
-const lz4 = require('lz4js')
+const lz4 = require('lz4-napi')
 const snappy = require('snappyjs')
 const readline = require('readline')
 
@@ -29,15 +29,15 @@ const zstdReady = new Promise(resolve =>
     resolve()
   })
 )
-// lz4js and zstd-codec change their input's views, so each gets a copy of its own.
+// zstd-codec looks at the whole of the memory behind a view, so it gets a copy.
 const own = buffer => Uint8Array.from(buffer)
 CompressionCodecs[CompressionTypes.Snappy] = () => ({
   compress: async encoder => snappy.compress(encoder.buffer),
   decompress: async buffer => unsnappy(buffer),
 })
 CompressionCodecs[CompressionTypes.LZ4] = () => ({
-  compress: async encoder => Buffer.from(lz4.compress(own(encoder.buffer))),
-  decompress: async buffer => Buffer.from(lz4.decompress(own(buffer))),
+  compress: async encoder => lz4.compressFrame(encoder.buffer),
+  decompress: async buffer => lz4.decompressFrame(buffer),
 })
 CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   compress: async encoder => (await zstdReady, Buffer.from(zstd.compress(own(encoder.buffer)))),
@@ -91,6 +91,17 @@ async function withAdmin(work) {
     return await work(admin)
   } finally {
     await admin.disconnect()
+  }
+}
+
+// Apache Kafka says that a topic exists before each of its partitions has a leader; kafkajs does not wait for that here.
+async function led(ask) {
+  for (const end = Date.now() + 20000; ; await new Promise(again => setTimeout(again, 100))) {
+    try {
+      return await ask()
+    } catch (error) {
+      if (error.type !== 'NOT_LEADER_FOR_PARTITION' || Date.now() > end) throw error
+    }
   }
 }
 
@@ -160,8 +171,9 @@ const operations = {
   async consume({ topic, count, kind, number, partition }) {
     const begin = { places: [], done: false }
     await withAdmin(async admin => {
-      const offsets =
-        kind === 'timestamp' ? await admin.fetchTopicOffsetsByTimestamp(topic, number) : await admin.fetchTopicOffsets(topic)
+      const offsets = await led(() =>
+        kind === 'timestamp' ? admin.fetchTopicOffsetsByTimestamp(topic, number) : admin.fetchTopicOffsets(topic)
+      )
       for (const told of offsets) {
         if (partition === null || told.partition === partition) {
           const offset = kind === 'timestamp' ? told.offset : kind === 'offset' ? String(number) : told.low
