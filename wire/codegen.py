@@ -111,9 +111,13 @@ def run_of(code: str, count: int) -> struct.Struct:
     return struct.Struct(f">{count}{code}")
 
 
+# The bytes of one-byte lengths and counts.
+ONE = tuple(bytes((value,)) for value in range(256))
+
 _RUNTIME = {
     "more": more, "uvarint": uvarint, "skip_tags": skip_tags, "read_tag": read_tag, "bad_length": bad_length,
     "bad_count": bad_count, "bad_tag": bad_tag, "too_many": too_many, "absent": absent, "run_of": run_of, "bool": bool,
+    "ONE": ONE,
 }  # fmt: skip
 
 
@@ -196,6 +200,9 @@ class _Decoder(_Source):
 
     def flush(self) -> None:
         if not self.run:
+            return
+        if len(self.run) == 1 and self.run[0][0] == "B":  # most often a length: indexing is quickest
+            self.add(f"{self.run.pop()[1]} = buf[pos]; pos += 1")
             return
         codes = "".join(code for code, _ in self.run)
         targets = ", ".join(name for _, name in self.run)
@@ -377,6 +384,8 @@ class _Encoder(_Source):
 
     def pack(self, extra: tuple[str, str] | None = None) -> str:
         run = [*self.run, extra] if extra else self.run
+        if len(run) == 1 and run[0][0] in "Bx":
+            return f"ONE[{run[0][1] or 0}]"
         codes = "".join(code for code, _ in run)
         return f"{self.packer('P', codes)}({', '.join(e for _, e in run if e)})"
 
