@@ -47,9 +47,10 @@ class GroupMember(Base, ConsumerRebalanceListener):
 
     def open(self, stack: ExitStack) -> None:
         self.consumer = stack.enter_context(closing(KafkaConsumer(**self.settings)))
-        # kafka-python 3.0.12 can hang for good, with any broker, when it learns about the topic while it joins.
-        self.consumer.partitions_for_topic(self.topic)
         self.consumer.subscribe([self.topic], listener=self)
+        # kafka-python 3.0.12 joins again when it learns about the topic only after its first join, and can then hang
+        # for good, with any broker. So the topic is made known before the first poll.
+        self.consumer.partitions_for_topic(self.topic)
 
     def poll(self) -> None:
         for records in self.consumer.poll(timeout_ms=50).values():
