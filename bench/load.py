@@ -30,43 +30,6 @@ def create(server: str, topic: str = "bench", partitions: int = 6) -> dict[str, 
     return {"seconds": time.perf_counter() - began}
 
 
-def produce(
-    server: str, topic: str = "bench", size: int = 1024, megabytes: int = 512, acks: str = "all", linger: float = 5,
-    partitions: int = 6,
-) -> dict[str, Any]:  # fmt: skip
-    """Records of one size, over all partitions, batches up to 1 MB."""
-    producer = Producer({
-        "bootstrap.servers": server, "acks": acks, "linger.ms": linger, "batch.size": 1_000_000,
-        "batch.num.messages": 100_000, "queue.buffering.max.messages": 1_000_000,
-        "queue.buffering.max.kbytes": 262_144, "message.max.bytes": 1_000_000,
-        "sticky.partitioning.linger.ms": 10,
-    })  # fmt: skip
-    value, count = bytes(range(256)) * (size // 256) + b"x" * (size % 256), megabytes * 2**20 // size
-    failed: list[Any] = []
-
-    def done(error: Any, _: Any) -> None:
-        if error is not None:
-            failed.append(error)
-
-    producer.list_topics(topic, timeout=30)
-    began = time.perf_counter()
-    send = producer.produce
-    for number in range(count):
-        while True:
-            try:
-                send(topic, value, partition=number % partitions, on_delivery=done)
-                break
-            except BufferError:
-                producer.poll(0.01)
-        if number % 1000 == 0:
-            producer.poll(0)
-    left = producer.flush(120)
-    wall = time.perf_counter() - began
-    if left or failed:
-        raise SystemExit(f"{left} records not delivered, {len(failed)} failed: {failed[:1]}")
-    return {"seconds": wall, "bytes": count * size, "records": count}
-
-
 KCAT = ["kcat", "-q", "-X", "batch.size=1000000", "-X", "batch.num.messages=100000"]
 
 
@@ -89,30 +52,6 @@ def consume_kcat(server: str, topic: str = "bench", bytes_: int = 0) -> dict[str
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     return {"seconds": time.perf_counter() - began, "bytes": bytes_}
-
-
-def consume(server: str, topic: str = "bench", partitions: int = 6) -> dict[str, Any]:
-    """All that is in a topic."""
-    consumer = Consumer({
-        "bootstrap.servers": server, "group.id": "bench", "enable.auto.commit": False, "enable.partition.eof": True,
-        "fetch.message.max.bytes": 8 << 20, "fetch.max.bytes": 50 << 20, "queued.max.messages.kbytes": 262_144,
-        "queued.min.messages": 1_000_000, "check.crcs": False,
-    })  # fmt: skip
-    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])
-    began = time.perf_counter()
-    size = records = ended = 0
-    while ended < partitions:
-        for message in consumer.consume(10_000, 1.0):
-            if message.error():
-                if message.error().code() != KafkaError._PARTITION_EOF:
-                    raise SystemExit(str(message.error()))
-                ended += 1
-            else:
-                size += len(message)
-                records += 1
-    wall = time.perf_counter() - began
-    consumer.close()
-    return {"seconds": wall, "bytes": size, "records": records}
 
 
 def single(
@@ -236,9 +175,7 @@ def _answer_size(wire: Any, frame: bytes) -> int:
 
 WORK: dict[str, Callable[..., dict[str, Any]]] = {
     "create": create,
-    "produce": produce,
     "produce-kcat": produce_kcat,
-    "consume": consume,
     "consume-kcat": consume_kcat,
     "single": single,
     "sync": sync,

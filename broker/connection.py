@@ -131,9 +131,7 @@ class Connection:
         self.node, self.sock, self.listener = node, sock, listener
         self.host: str = address[0]
         self.port: int = address[1]
-        self.client_software: tuple[str, str] | None = None
         self.last_active = trio.current_time()
-        self.closed = False
         self._closed_because: str | None = None
         self.waiting: deque[Waiting | list[SizedChunk]] = deque()
         self._wake = trio.Event()
@@ -166,7 +164,6 @@ class Connection:
         except* Exception as group:
             self._log.exception("connection.failed", group, client=f"{self.host}:{self.port}")
         finally:
-            self.closed = True
             self.node.request_bytes.release(self._granted)
             self.sock.close()
             for item in self.waiting:

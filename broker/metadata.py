@@ -16,7 +16,7 @@ from typing import Any
 from storage.errors import StorageError
 from storage.vnode import Origin, Vnode
 from wire.batch import Record, build_batch, iter_batches, iter_records
-from wire.codegen import codec, uvarint
+from wire.codegen import codec, more, uvarint
 from wire.errors import KafkaError
 from wire.records.cluster_metadata import (
     ConfigRecord,
@@ -48,18 +48,14 @@ def unframe(value: bytes | memoryview) -> Message | None:
     """The record of a value; None for record types that are not used here. Raises ProtocolError if it is damaged."""
     data = bytes(value)
     pos, head = 0, []
-    for _ in range(3):
-        number = shift = 0
-        while True:
-            if pos >= len(data) or shift > 28:
-                raise ProtocolError("metadata record shorter than its frame")
-            byte = data[pos]
-            pos += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        head.append(number)
+    try:
+        for _ in range(3):
+            number, pos = data[pos], pos + 1
+            if number > 127:
+                number, pos = more(data, pos, number)
+            head.append(number)
+    except IndexError:
+        raise ProtocolError("metadata record shorter than its frame") from None
     if head[0] != FRAME_VERSION:
         raise ProtocolError(f"metadata frame version {head[0]}")
     cls = _CLASSES.get(head[1])
@@ -90,7 +86,6 @@ class Metadata:
         self.removed_ids: set[bytes] = set()
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
         self.next_producer_id = 0
-        self.epoch = 0  # grows with every change: who caches an answer compares it
         self._vnode: Vnode | None = None
 
     def load(self, vnode: Vnode) -> None:
@@ -128,7 +123,6 @@ class Metadata:
 
     def apply(self, record: Message) -> None:
         """Change the image by one record."""
-        self.epoch += 1
         if isinstance(record, TopicRecord):
             topic = Topic(record.name, record.topic_id)
             self.topics[record.name] = self.by_id[record.topic_id] = topic

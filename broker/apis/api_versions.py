@@ -22,7 +22,6 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        context.connection.client_software = (name, version)
     return _all()
 
 
