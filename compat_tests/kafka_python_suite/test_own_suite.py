@@ -2,6 +2,10 @@
 
 `passing.txt` lists the tests that pass. It only grows: a listed test that fails fails this one, and tests that pass
 without being listed are printed, to be added.
+
+A listed test that fails is run again, at most twice: kafka-python 3.0.12 forgets a `subscribe()` that comes while the
+answer to its bootstrap metadata request is on its way (`ClusterMetadata.set_topics` says so itself), and then reads
+nothing for five minutes, from any broker. With a broker that answers within a millisecond a run in twenty meets it.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -28,7 +33,7 @@ DEADLINE = 280
 SETTINGS = {"num.partitions": "4", "node.id": "0", "group.min.session.timeout.ms": "1000"}
 
 
-@pytest.mark.timeout(DEADLINE + 20)
+@pytest.mark.timeout(2 * DEADLINE)
 def test_own_suite(new_server: NewServer, tmp_path: Path) -> None:
     if reason := missing("kafka-python-source"):
         pytest.skip(reason)
@@ -37,28 +42,41 @@ def test_own_suite(new_server: NewServer, tmp_path: Path) -> None:
     source = kafka_python_source()
     shutil.copy(HERE / "service.py", source / "test" / "service.py")
     (source / "test" / "__init__.py").touch()  # else the standard library's package of that name is found
-    found = tmp_path / "results.xml"
     (source / "servers" / KAFKA_VERSION / "kafka-bin").mkdir(parents=True, exist_ok=True)  # where it would start one
+    listed = set(PASSING.read_text().split())
+    passed, output = _run(source, server.address, ["test/integration"], tmp_path / "results.xml")
+    print(output.strip().splitlines()[-1])
+    if fresh := sorted(passed - listed):
+        print("pass and are not in passing.txt yet:", *fresh, sep="\n")
+    for attempt in range(2):
+        if lost := sorted(listed - passed):
+            print("run again:", *lost, sep="\n")
+            again, output = _run(source, server.address, map(_node_id, lost), tmp_path / f"results-{attempt}.xml")
+            passed |= again
+    lost = sorted(listed - passed)
+    assert not lost, f"passed before: {', '.join(lost)}\n{output[-20000:]}"
+
+
+def _run(source: Path, address: str, tests: Iterable[str], found: Path) -> tuple[set[str], str]:
+    """Run `tests` of the unpacked `source` against `address`: the ids of those that passed, and what pytest printed."""
     done = subprocess.run(
         [
-            sys.executable, "-m", "pytest", "test/integration", "-q", "-p", "no:cacheprovider", "--tb=short",
+            sys.executable, "-m", "pytest", *tests, "-q", "-p", "no:cacheprovider", "--tb=short",
             "-o", "addopts=", "--timeout=60", f"--junit-xml={found}", "-W", "ignore",
         ],
         cwd=source, capture_output=True, text=True, timeout=DEADLINE,
         env={
-            **os.environ, "KAFKA_URI": f"kafka://{server.address}", "KAFKA_VERSION": KAFKA_VERSION,
+            **os.environ, "KAFKA_URI": f"kafka://{address}", "KAFKA_VERSION": KAFKA_VERSION,
             "PYTHONPATH": str(source), "PYTEST_ADDOPTS": "",
         },
     )  # fmt: skip
     assert found.exists(), done.stdout + done.stderr
-    passed = _passed(found)
-    listed = set(PASSING.read_text().split())
-    fresh = sorted(passed - listed)
-    if fresh:
-        print("pass and are not in passing.txt yet:", *fresh, sep="\n")
-    lost = sorted(listed - passed)
-    assert not lost, f"passed before: {', '.join(lost)}\n{done.stdout[-20000:]}"
-    print(done.stdout.strip().splitlines()[-1])
+    return _passed(found), done.stdout
+
+
+def _node_id(test: str) -> str:
+    module, name = test.split("::")
+    return f"{module.replace('.', '/')}.py::{name}"
 
 
 def _passed(results: Path) -> set[str]:
