@@ -1,9 +1,10 @@
 """One client connection: frames in, handlers in request order, responses out in request order.
 
 Reading and the ordinary answer happen in one task without a hand-over: what a recv brought is parsed in place, handled
-and answered with one `sendmsg` or `sendfile`. Answers that have to wait (fsync, long poll, a rebalance) go to the
-connection's writer task, which keeps the order. A client that does not read its answers is not read from any more once
-its backlog is full, and costs nothing but that backlog.
+and answered with one `sendmsg` or `sendfile`. Answers that are not there yet (fsync, long poll, a rebalance) queue up;
+whoever completes one sends it, and what was ready behind it, in order. A writer task waits for the rest: for a socket
+that takes no more, for cold log data, for handlers that are coroutines. A client that does not read its answers is not
+read from any more once its backlog is full, and costs nothing but that backlog.
 
 Log data that is not in the page cache is read by a thread first, so that only who asked waits for the disk.
 
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from broker.registry import Api, Context, find
+from broker.registry import Api, Context, Later, find
 from storage.segment import FileSlice
 from wire.header import read_request_header, skip_header_tags
 from wire.schema import ProtocolError
@@ -103,8 +104,19 @@ class Waiting:
 
     __slots__ = ("answer", "api", "correlation_id", "version")
 
-    def __init__(self, answer: Awaitable[Message], api: Api, version: int, correlation_id: int) -> None:
+    def __init__(self, answer: Later | Awaitable[Message], api: Api, version: int, correlation_id: int) -> None:
         self.answer, self.api, self.version, self.correlation_id = answer, api, version, correlation_id
+
+    def encoded(self, message: Message) -> list[SizedChunk]:
+        return encoded(self.api, message, self.version, self.correlation_id)
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        if isinstance(self.answer, Later):
+            self.answer.on_finish = None
+            self.answer.abandon()
+        elif hasattr(self.answer, "close"):
+            self.answer.close()  # a coroutine that never got its turn
 
 
 def encoded(api: Api, answer: Message, version: int, correlation_id: int) -> list[SizedChunk]:
@@ -136,7 +148,10 @@ class Connection:
         self.waiting: deque[Waiting | list[SizedChunk]] = deque()
         self._wake = trio.Event()
         self._drained = trio.Event()
+        self._drained.set()
         self._writer_runs = False
+        self._writer_has_front = False  # the writer waits for the first answer, and will send it
+        self._broken: Exception | None = None
         self._cancel = trio.CancelScope()
         self._log: Log = node.log
         self._partial = bytearray()  # the beginning of a frame, if it fits the shared buffer
@@ -159,7 +174,9 @@ class Connection:
                     except Disconnected as left:
                         reason = left.reason
                     nursery.cancel_scope.cancel()
-        except* (OSError, ProtocolError) as group:
+            if self._broken is not None:
+                raise self._broken
+        except* (Disconnected, OSError, ProtocolError) as group:
             reason = str(group.exceptions[0])
         except* Exception as group:
             self._log.exception("connection.failed", group, client=f"{self.host}:{self.port}")
@@ -167,8 +184,8 @@ class Connection:
             self.node.request_bytes.release(self._granted)
             self.sock.close()
             for item in self.waiting:
-                if isinstance(item, Waiting) and hasattr(item.answer, "close"):
-                    item.answer.close()  # a coroutine that never got its turn
+                if isinstance(item, Waiting):
+                    item.abandon()
             self.waiting.clear()
             reason = reason or self._closed_because
             if reason:
@@ -215,7 +232,6 @@ class Connection:
                 unfinished = self._frame is not None or self._partial
                 raise Disconnected("closed by the client inside a request" if unfinished else None)
             self.last_active = trio.current_time()
-            out: list[SizedChunk] = []
             if self._frame is not None:
                 self._filled += got
                 if self._filled < len(self._frame):
@@ -223,17 +239,9 @@ class Connection:
                         await trio.lowlevel.checkpoint()
                         turns = 0
                     continue
-                frame, self._frame = self._frame, None
-                self._frame_since = None
-                self._dispatch(frame, out)
-                frames.give_back(frame)
-                self.node.request_bytes.release(self._granted)
-                self._granted = 0
-                del frame
-            else:
-                await self._split(len(self._partial) + got, out)
-            if out:
-                self._send_now(out)
+                self._handle_large()
+            elif large := self._handle_small(len(self._partial) + got):
+                await self._begin_large(*large)
             if len(self.waiting) > MAX_WAITING or self._backlog() > MAX_BACKLOG_BYTES:
                 self._drained = trio.Event()
                 since, self._frame_since = self._frame_since, None  # it is we who keep the frame from coming in
@@ -245,46 +253,49 @@ class Connection:
                 await trio.lowlevel.checkpoint()
                 turns = 0
 
-    async def _split(self, size: int, out: list[SizedChunk]) -> None:
-        """Handle the whole frames in the shared buffer and keep what is left for the next turn."""
+    def _handle_small(self, size: int) -> tuple[int, bytes] | None:
+        """Handle the whole frames in the shared buffer and keep what is left for the next turn.
+
+        The length of a frame that needs a buffer of its own and its first bytes, if the rest is of such a frame.
+        """
         limit = self.node.config["socket.request.max.bytes"]
         pos = length = 0
         self._more = False
         self._out_bytes = 0
-        try:
-            while size - pos >= 4:
-                length = int.from_bytes(_shared[pos : pos + 4], "big", signed=True)
-                if length < 0 or length > limit:
-                    raise Disconnected(f"request of {length} bytes (socket.request.max.bytes is {limit})")
-                end = pos + 4 + length
-                if end > size:
-                    break
-                if self._out_bytes > MAX_BACKLOG_BYTES or len(self.waiting) > MAX_WAITING:
-                    self._more = True  # small requests can have large answers: those must go first
-                    break
-                # Small frames are copied: what is decoded from them may outlive this turn.
-                frame = _shared_view[pos + 4 : end]
-                self._dispatch(bytes(frame) if length < 65536 else frame, out)
-                pos = end
-        except BaseException:
-            if out:  # what was asked before the request that failed has its answer
-                self._send_now(out)
-            raise
-        rest = size - pos
-        if rest == 0:
+        out: list[SizedChunk] = []
+        with self.node.turn:
+            try:
+                while size - pos >= 4:
+                    length = int.from_bytes(_shared[pos : pos + 4], "big", signed=True)
+                    if length < 0 or length > limit:
+                        raise Disconnected(f"request of {length} bytes (socket.request.max.bytes is {limit})")
+                    end = pos + 4 + length
+                    if end > size:
+                        break
+                    if self._out_bytes > MAX_BACKLOG_BYTES or len(self.waiting) > MAX_WAITING:
+                        self._more = True  # small requests can have large answers: those must go first
+                        break
+                    # Small frames are copied: what is decoded from them may outlive this turn.
+                    frame = _shared_view[pos + 4 : end]
+                    self._dispatch(bytes(frame) if length < 65536 else frame, out)
+                    pos = end
+            finally:
+                self._send(out)  # what was asked before a request that failed has its answer
+            rest = size - pos
+            if rest == 0:
+                self._partial = bytearray()
+                self._frame_since = None
+                return None
+            if pos or self._frame_since is None:
+                self._frame_since = None if self._more else self.last_active
+            if rest < 4 or length + 4 <= PARTIAL_BYTES or self._more:
+                self._partial = _shared[pos:size]
+                return None
             self._partial = bytearray()
-            self._frame_since = None
-            return
-        if pos or self._frame_since is None:
-            self._frame_since = None if self._more else self.last_active
-        if rest < 4 or length + 4 <= PARTIAL_BYTES or self._more:
-            self._partial = _shared[pos:size]
-            return
-        beginning = bytes(_shared_view[pos + 4 : size])
-        self._partial = bytearray()
-        if out:  # nothing may wait behind the grant
-            self._send_now(out)
-            out.clear()
+            return length, bytes(_shared_view[pos + 4 : size])
+
+    async def _begin_large(self, length: int, beginning: bytes) -> None:
+        """Receive the rest of this frame into a buffer of its own, once the budget of all connections has room."""
         self._frame_since = None
         await self.node.request_bytes.acquire(length)
         self._frame_since = trio.current_time()
@@ -292,6 +303,20 @@ class Connection:
         self._frame = frames.take(length)
         self._frame[: len(beginning)] = beginning
         self._filled = len(beginning)
+
+    def _handle_large(self) -> None:
+        frame, self._frame = self._frame, None
+        assert frame is not None
+        self._frame_since = None
+        out: list[SizedChunk] = []
+        with self.node.turn:
+            try:
+                self._dispatch(frame, out)
+            finally:
+                self._send(out)
+        frames.give_back(frame)
+        self.node.request_bytes.release(self._granted)
+        self._granted = 0
 
     # --- handling -----------------------------------------------------------------------------------------------------
 
@@ -315,8 +340,10 @@ class Connection:
             return
         if isinstance(answer, Message):
             self._finish(found, version, correlation_id, answer, out)
-        else:
-            self._enqueue(Waiting(answer, found, version, correlation_id), out)
+            return
+        if isinstance(answer, Later):
+            answer.on_finish = self._finished
+        self._enqueue(Waiting(answer, found, version, correlation_id), out)
 
     def _finish(self, api: Api, version: int, correlation_id: int, answer: Message, out: list[SizedChunk]) -> None:
         chunks = encoded(api, answer, version, correlation_id)
@@ -331,7 +358,59 @@ class Connection:
             self.waiting.append(out[:])
             out.clear()
         self.waiting.append(item)
-        self._wake_writer()
+
+    def _backlog(self) -> int:
+        """Bytes of answers that are ready but not sent."""
+        return sum(len(chunk) for item in self.waiting if isinstance(item, list) for chunk in item)
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def _send(self, out: list[SizedChunk]) -> None:
+        """Send answers that are ready, behind those that wait."""
+        if out:
+            self.waiting.append(out)
+        self._advance()
+
+    def _finished(self) -> None:
+        """An answer that waited is there."""
+        self.node.turn.soon(self._advance_for_others)
+
+    def _advance_for_others(self) -> None:
+        """`_advance` in whatever task has completed an answer: what goes wrong is this connection's end, not theirs."""
+        try:
+            self._advance()
+        except Exception as error:
+            self._broken = error
+            self._cancel.cancel()
+
+    def _advance(self) -> None:
+        """Send what is ready, in order; where that means to wait, leave it to the writer."""
+        waiting = self.waiting
+        if self._writer_has_front:
+            return
+        ready: list[SizedChunk] = []
+        while waiting:
+            item = waiting[0]
+            if isinstance(item, list):
+                ready += item
+            elif isinstance(item.answer, Later):
+                if item.answer.message is None:
+                    break
+                ready += item.encoded(item.answer.message)
+            else:
+                break
+            waiting.popleft()
+        left = send_some(self.sock, ready)
+        if left:
+            waiting.appendleft(left)
+        if left or (waiting and not _is_later(waiting[0])):
+            self._wake_writer()
+        if (
+            not self._drained.is_set()
+            and len(waiting) <= MAX_WAITING // 2
+            and self._backlog() <= MAX_BACKLOG_BYTES // 2
+        ):
+            self._drained.set()
 
     def _wake_writer(self) -> None:
         if self._writer_runs:
@@ -340,55 +419,29 @@ class Connection:
             self._writer_runs = True
             self._nursery.start_soon(self._write)
 
-    def _backlog(self) -> int:
-        """Bytes of answers that are ready but not sent."""
-        return sum(len(chunk) for item in self.waiting if isinstance(item, list) for chunk in item)
-
-    # --- sending ------------------------------------------------------------------------------------------------------
-
-    def _send_now(self, out: list[SizedChunk]) -> None:
-        """Send ready answers without waiting; what the socket does not take is left to the writer."""
-        if self.waiting:
-            self.waiting.append(out[:])
-            self._wake_writer()
-            return
-        left = send_some(self.sock, out)
-        if left:
-            self.waiting.append(left)
-            self._wake_writer()
-
     async def _write(self) -> None:
-        """The writer task: answers in order, one at a time, each when it is there."""
+        """The writer task: wait for the first answer, or for the socket to take it, and go on sending."""
         waiting = self.waiting
         while True:
-            while waiting:
+            self._wake = trio.Event()
+            while waiting and not _is_later(waiting[0]):
+                self._writer_has_front = True
                 item = waiting[0]
                 if isinstance(item, Waiting):
-                    message = await item.answer
-                    chunks = encoded(item.api, message, item.version, item.correlation_id)
+                    assert not isinstance(item.answer, Later)
+                    waiting[0] = item.encoded(await item.answer)
+                elif is_cold(item[0]):
+                    await trio.to_thread.run_sync(item[0].warm, limiter=self.node.cold_reads)  # type: ignore[attr-defined]
                 else:
-                    chunks = item
-                while chunks:
-                    chunks = send_some(self.sock, chunks)
-                    if not chunks:
-                        break
-                    waiting[0] = chunks
-                    cold = chunks[0]
-                    if isinstance(cold, FileSlice) and is_cold(cold):
-                        await trio.to_thread.run_sync(cold.warm, limiter=self.node.cold_reads)
-                    else:
-                        await trio.lowlevel.wait_writable(self.sock)
-                    self.last_active = trio.current_time()
-                waiting.popleft()
-                if (
-                    not self._drained.is_set()
-                    and len(waiting) <= MAX_WAITING // 2
-                    and self._backlog() <= MAX_BACKLOG_BYTES // 2
-                ):
-                    self._drained.set()
-            self._drained.set()
-            self._wake = trio.Event()
+                    await trio.lowlevel.wait_writable(self.sock)
+                self.last_active = trio.current_time()
+                self._writer_has_front = False
+                self._advance()
             await self._wake.wait()
+
+
+def _is_later(item: Waiting | list[SizedChunk]) -> bool:
+    return isinstance(item, Waiting) and isinstance(item.answer, Later)
 
 
 def is_cold(chunk: SizedChunk) -> bool:

@@ -20,12 +20,14 @@ import trio
 import broker.apis  # noqa: F401  registers the handlers
 from broker.config import BrokerConfig, ConfigError, Listener
 from broker.connection import ByteBudget, Connection
+from broker.deadlines import Deadlines
 from broker.fetch_sessions import FetchSessions
 from broker.groups import Groups
 from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata
 from broker.producer_ids import ProducerIds
 from broker.topics import Topics, new_topic_id
+from broker.turn import Turn
 from storage.config import LogConfig
 from storage.data_dir import DataDir
 from storage.errors import StorageError
@@ -56,6 +58,8 @@ class Node:
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.request_bytes = ByteBudget(config["queued.max.request.bytes"])
         self.cold_reads = trio.CapacityLimiter(COLD_READS)
+        self.turn = Turn()
+        self.deadlines = Deadlines()
         self.connections: set[Connection] = set()
         self.topics_without_enough_replicas: set[str] = set()
         self.bound: list[Listener] = []
@@ -144,7 +148,7 @@ class Node:
             self.stopped.set()
 
     async def _start(self, nursery: trio.Nursery) -> None:
-        self.flusher = Flusher(self.io)
+        self.flusher = Flusher(self.io, around=self.turn)
         nursery.start_soon(self.flusher.run)
         self.topics = Topics(self.config, self.metadata, self.data_dir, self.flusher, self.log)
         await self.data_dir.load(
@@ -164,6 +168,7 @@ class Node:
         self.topics.on_created.append(lambda topic: self.configs_changed(topic.name))
         self.topics.on_deleted.append(self.groups.topic_deleted)
         await self.groups.start(nursery)
+        nursery.start_soon(self.deadlines.run)
         nursery.start_soon(self._retention)
         nursery.start_soon(self._close_idle)
         nursery.start_soon(self._close_slow)

@@ -5,6 +5,8 @@ A handler is a plain function `handle(context, request)`. It gives back
 - a response: it is sent at once, in the order of the connection's requests;
 - an awaitable of one: what had to happen in request order has happened, the rest may take its time (an fsync, a long
   poll). The connection goes on with later requests and sends the answers in order;
+- a `Later`: the same, where a callback completes the answer rather than a coroutine. It costs no task switch, so the
+  answers that are waited for most often (acks=all, long polls) are of this kind;
 - None: there is no answer (Produce with acks=0).
 """
 
@@ -23,7 +25,28 @@ if TYPE_CHECKING:
     from broker.node import Node
 
 Q = TypeVar("Q", bound=Message)
-Answer = Message | Awaitable[Message] | None
+
+
+class Later:
+    """An answer that somebody completes with `finish`, or that its connection gives up with `abandon`."""
+
+    __slots__ = ("message", "on_finish")
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+        self.on_finish: Callable[[], None] | None = None
+
+    def finish(self, message: Message) -> None:
+        """The answer is there; whoever waits for it is told."""
+        self.message = message
+        if self.on_finish is not None:
+            self.on_finish()
+
+    def abandon(self) -> None:
+        """Nobody waits any more: let go of what would have completed it."""
+
+
+Answer = Message | Later | Awaitable[Message] | None
 
 
 class Context:

@@ -1,9 +1,11 @@
 """Group fsync: one fdatasync acknowledges everything that was appended to a vnode before it began.
 
-While a flush of a vnode runs, later waiters gather for the next one; different vnodes flush in parallel threads.
+appended -> asked -> (gather while others still append) -> fdatasync on the spot or in a thread -> those who wait
 
-The threads are the flusher's own, fed by a queue and answering through trio's run_sync_soon: next to an fdatasync of
-0.2 ms the general hand-off of `trio.to_thread` (0.24 ms, against 0.15 ms) would more than double the wait.
+A small fdatasync of a quick disk costs less than its hand-over to a thread and back (see
+docs/decisions/0005-fsync-on-the-event-loop.md). So it runs on the event loop as long as the disk has lately been quick,
+little is to be written, and no thread is at it; otherwise in threads, and different vnodes in parallel. While a flush
+of a vnode runs in a thread, what is appended meanwhile gathers for the next one.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ import contextlib
 import heapq
 import queue
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import trio
 
@@ -21,6 +26,12 @@ from storage.io import Io
 from storage.vnode import FlushJob, Vnode
 
 _LOG_FLUSH_MS_MAX = 2**40
+# The event loop may be held up by fsyncs for about so long at a time, and gathers requests for no longer.
+SPOT_SECONDS = 0.002
+SPOT_BYTES = 256 << 10
+# Weight of the newest fsync in what one is expected to take, and that expectation at the start.
+_NEWEST = 0.2
+_EXPECTED_SECONDS = 0.0005
 
 
 class _Pending:
@@ -29,7 +40,7 @@ class _Pending:
     __slots__ = ("again", "running", "waiters")
 
     def __init__(self) -> None:
-        self.waiters: deque[tuple[int, trio.Event]] = deque()
+        self.waiters: deque[tuple[int, Callable[[], None]]] = deque()
         self.running = False
         self.again = False
 
@@ -37,12 +48,27 @@ class _Pending:
 class Flusher:
     """Flushes vnodes for whoever waits. `run` is a task of the owner's nursery; before it, requests only gather."""
 
-    def __init__(self, io: Io | None = None, *, threads: int = 4) -> None:
+    def __init__(
+        self,
+        io: Io | None = None,
+        *,
+        threads: int = 4,
+        around: AbstractContextManager[object] | None = None,
+        spot_seconds: float = SPOT_SECONDS,
+    ) -> None:
+        """`around` is entered while those who wait are called; `spot_seconds` 0 leaves every fsync to the threads."""
         self._io = io or Io()
         self._thread_count = threads
+        self._around = around or nullcontext()
+        self._spot_seconds = spot_seconds
+        self._expected = _EXPECTED_SECONDS
         self._queue: queue.SimpleQueue[tuple[Vnode, FlushJob] | None] = queue.SimpleQueue()
         self._token: trio.lowlevel.TrioToken | None = None
         self._pending: dict[Vnode, _Pending] = {}
+        self._asked: dict[Vnode, _Pending] = {}
+        self._requests = 0
+        self._crowd = False  # more than one request was served by the last flush
+        self._wake = trio.Event()
         self._due: list[tuple[float, int, Vnode]] = []
         self._due_vnodes: set[Vnode] = set()
         self._due_changed = trio.Event()
@@ -50,6 +76,20 @@ class Flusher:
         self._jobs = 0
         self._ended = False
         self.flushes = 0
+
+    def when_flushed(self, vnode: Vnode, offset: int, call: Callable[[], None]) -> None:
+        """Call once when everything below `offset` is acknowledgeable, or when the vnode has gone offline before that.
+
+        The call must not raise, and finds the vnode's `error` set in the second case.
+        """
+        if offset > vnode.log_end_offset:
+            raise ValueError(f"offset {offset} is beyond the log end {vnode.log_end_offset}")
+        if vnode.error is not None or vnode.high_watermark >= offset:
+            call()
+            return
+        pending = self._pending_of(vnode)
+        pending.waiters.append((offset, call))
+        self._ask(vnode, pending)
 
     async def flushed(self, vnode: Vnode, offset: int) -> None:
         """Return once everything below `offset` is acknowledgeable: synced, or under the page-cache policy written.
@@ -59,23 +99,19 @@ class Flusher:
         if not vnode.waits_for_fsync:
             self.request(vnode)
             return
-        if offset > vnode.log_end_offset:
-            raise ValueError(f"offset {offset} is beyond the log end {vnode.log_end_offset}")
         while vnode.high_watermark < offset:
-            pending = self._pending_of(vnode)
             event = trio.Event()
-            pending.waiters.append((offset, event))
-            self._start(vnode, pending)
+            self.when_flushed(vnode, offset, event.set)
             await event.wait()
 
     def request(self, vnode: Vnode) -> None:
         """Something was appended: flush when the vnode's policy says so, without waiting for it."""
         if vnode.waits_for_fsync:
-            self._start(vnode, self._pending_of(vnode))
+            self._ask(vnode, self._pending_of(vnode))
             return
         config = vnode.config
         if config.flush_messages is not None and vnode.unflushed_messages >= config.flush_messages:
-            self._start(vnode, self._pending_of(vnode))
+            self._ask(vnode, self._pending_of(vnode))
         elif config.flush_ms is not None and config.flush_ms < _LOG_FLUSH_MS_MAX and vnode not in self._due_vnodes:
             self._due_vnodes.add(vnode)
             heapq.heappush(self._due, (trio.current_time() + config.flush_ms / 1000, id(vnode), vnode))
@@ -95,14 +131,9 @@ class Flusher:
             thread.start()
         task_status.started()
         try:
-            for vnode, pending in list(self._pending.items()):
-                self._start(vnode, pending)
-            while True:
-                await self._wait_for_due()
-                while self._due and self._due[0][0] <= trio.current_time():
-                    vnode = heapq.heappop(self._due)[2]
-                    self._due_vnodes.discard(vnode)
-                    self._start(vnode, self._pending_of(vnode))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._serve_due)
+                await self._serve_asked()
         finally:
             with trio.CancelScope(shield=True):
                 while self._jobs:
@@ -113,13 +144,39 @@ class Flusher:
             for _ in threads:
                 self._queue.put(None)
             for vnode, pending in list(self._pending.items()):
-                self._start(vnode, pending)
+                self._flush_now(vnode, pending)
 
-    async def _wait_for_due(self) -> None:
-        self._due_changed = trio.Event()
-        deadline = self._due[0][0] if self._due else float("inf")
-        with trio.move_on_at(deadline):
-            await self._due_changed.wait()
+    async def _serve_asked(self) -> None:
+        while True:
+            if not self._asked:
+                self._wake = trio.Event()
+                await self._wake.wait()
+            if self._crowd:
+                await self._gather()
+            asked, self._asked = self._asked, {}
+            self._crowd = len(asked) > 1 or any(len(pending.waiters) > 1 for pending in asked.values())
+            with self._around:
+                self._start(asked)
+            if self._asked:
+                await trio.lowlevel.checkpoint()
+
+    async def _gather(self) -> None:
+        """Let others append as long as each pass of the event loop brings more, but not for long."""
+        until = trio.current_time() + self._spot_seconds
+        seen = -1
+        while seen != self._requests and trio.current_time() < until:
+            seen = self._requests
+            await trio.lowlevel.checkpoint()
+
+    async def _serve_due(self) -> None:
+        while True:
+            self._due_changed = trio.Event()
+            with trio.move_on_at(self._due[0][0] if self._due else float("inf")):
+                await self._due_changed.wait()
+            while self._due and self._due[0][0] <= trio.current_time():
+                vnode = heapq.heappop(self._due)[2]
+                self._due_vnodes.discard(vnode)
+                self._ask(vnode, self._pending_of(vnode))
 
     def _pending_of(self, vnode: Vnode) -> _Pending:
         pending = self._pending.get(vnode)
@@ -127,68 +184,97 @@ class Flusher:
             pending = self._pending[vnode] = _Pending()
         return pending
 
-    def _start(self, vnode: Vnode, pending: _Pending) -> None:
-        if pending.running:
-            pending.again = True
-            return
+    def _ask(self, vnode: Vnode, pending: _Pending) -> None:
+        """Have the vnode flushed soon."""
+        self._requests += 1
         if self._ended:
-            with contextlib.suppress(StorageError):
-                vnode.flush()
-            self._release(vnode, pending)
-            return
-        if self._token is None:
-            return
-        try:
-            job = vnode.begin_flush()
-        except StorageError:
-            job = None
-        if job is None:
-            # Nothing is owed: whoever waits looks again at the high watermark, or meets the vnode's error.
-            self._release(vnode, pending)
-            return
-        pending.running = True
-        pending.again = False
-        self._jobs += 1
-        self._queue.put((vnode, job))
+            self._flush_now(vnode, pending)
+        elif pending.running:
+            pending.again = True
+        else:
+            self._asked[vnode] = pending
+            self._wake.set()
+
+    def _start(self, asked: dict[Vnode, _Pending]) -> None:
+        """Flush these vnodes: here if that is quick, in threads otherwise."""
+        jobs = []
+        for vnode, pending in asked.items():
+            try:
+                job = vnode.begin_flush()
+            except StorageError:
+                job = None
+            if job is None:
+                # Nothing is owed: whoever waits looks again at the high watermark, or meets the vnode's error.
+                self._release(vnode, pending)
+            else:
+                jobs.append((vnode, job))
+                pending.running = True
+        on_the_spot = (
+            not self._jobs
+            and sum(job.syncs for _, job in jobs) * self._expected <= self._spot_seconds
+            and sum(job.size for _, job in jobs) <= SPOT_BYTES
+        )
+        self._jobs += len(jobs)
+        for vnode, job in jobs:
+            if on_the_spot:
+                self._done(vnode, job, *self._run_job(job))
+            else:
+                self._queue.put((vnode, job))
+
+    def _flush_now(self, vnode: Vnode, pending: _Pending) -> None:
+        with contextlib.suppress(StorageError):
+            vnode.flush()
+        self._release(vnode, pending)
 
     def _release(self, vnode: Vnode, pending: _Pending) -> None:
         self._pending.pop(vnode, None)
-        for _, event in pending.waiters:
-            event.set()
+        for _, call in pending.waiters:
+            call()
+
+    def _run_job(self, job: FlushJob) -> tuple[OSError | None, float]:
+        """Its error, and the seconds that it took."""
+        began = time.perf_counter()
+        error: OSError | None = None
+        try:
+            job.run(self._io)
+        except OSError as caught:
+            error = caught
+        return error, time.perf_counter() - began
 
     def _work(self) -> None:
         token = self._token
         assert token is not None
         while (item := self._queue.get()) is not None:
             vnode, job = item
-            error: OSError | None = None
             try:
-                job.run(self._io)
-            except OSError as caught:
-                error = caught
-            try:
-                token.run_sync_soon(self._done, vnode, job, error)
+                token.run_sync_soon(self._done_in_thread, vnode, job, *self._run_job(job))
             except trio.RunFinishedError:
                 return
 
-    def _done(self, vnode: Vnode, job: FlushJob, error: OSError | None) -> None:
+    def _done_in_thread(self, vnode: Vnode, job: FlushJob, error: OSError | None, seconds: float) -> None:
+        with self._around:
+            self._done(vnode, job, error, seconds)
+
+    def _done(self, vnode: Vnode, job: FlushJob, error: OSError | None, seconds: float) -> None:
         self._jobs -= 1
         self.flushes += 1
+        if job.size <= SPOT_BYTES:
+            self._expected += (seconds / job.syncs - self._expected) * _NEWEST
         pending = self._pending[vnode]
         vnode.end_flush(job, error)  # calls back: what is appended there only asks for another flush
         pending.running = False
         waiters = pending.waiters
-        if error is not None or vnode.error is not None:
-            while waiters:
-                waiters.popleft()[1].set()
+        if error is None and vnode.error is None:
+            pending.waiters = deque(waiter for waiter in waiters if waiter[0] > job.end_offset)
+            served = [call for offset, call in waiters if offset <= job.end_offset]
         else:
-            later = [waiter for waiter in waiters if waiter[0] > job.end_offset]
-            for offset, event in waiters:
-                if offset <= job.end_offset:
-                    event.set()
-            pending.waiters = deque(later)
+            pending.waiters = deque()
+            served = [call for _, call in waiters]
+        for call in served:
+            call()
         if pending.again or pending.waiters:
-            self._start(vnode, pending)
+            pending.again = False
+            self._ask(vnode, pending)
         else:
             del self._pending[vnode]
         if not self._jobs:

@@ -98,16 +98,22 @@ class Callbacks:
 class FlushJob:
     """What one flush has to make durable. `run` may be called in a thread: it touches no vnode."""
 
-    __slots__ = ("end_offset", "files", "paths", "position", "segment")
+    __slots__ = ("end_offset", "files", "paths", "position", "segment", "size")
 
     def __init__(
-        self, files: list[OpenFile], paths: list[str], end_offset: int, segment: Segment, position: int
+        self, files: list[OpenFile], paths: list[str], end_offset: int, segment: Segment, position: int, size: int
     ) -> None:
         self.files = files
         self.paths = paths
         self.end_offset = end_offset
         self.segment = segment
         self.position = position
+        self.size = size  # bytes written since the last flush
+
+    @property
+    def syncs(self) -> int:
+        """How many fsyncs it is."""
+        return len(self.files) + len(self.paths)
 
     def run(self, io: Io) -> None:
         for file in self.files:
@@ -144,6 +150,7 @@ class Vnode:
         "_stamps",
         "_topic_id",
         "_unsynced",
+        "_unsynced_bytes",
         "_unsynced_paths",
         "directory",
         "on_high_watermark",
@@ -327,6 +334,7 @@ class Vnode:
         self._segments = list_segments(io, self.directory)
         self._unsynced: list[OpenFile] = []
         self._unsynced_paths: list[str] = []
+        self._unsynced_bytes = 0
         self._hints: dict[int, tuple[Segment, int]] = {}
         if not self._segments:
             self._new_segment(self._expected_start, 0)
@@ -533,6 +541,7 @@ class Vnode:
         if segment.first_timestamp is None:
             segment.first_timestamp = timestamp
         segment.note(last, size, timestamp, config.index_interval_bytes)
+        self._unsynced_bytes += size
         self._log_end_offset = last + 1
 
     def _cut_torn_batch(self, segment: Segment) -> None:
@@ -727,7 +736,8 @@ class Vnode:
         self._unsynced = []
         self._unsynced_paths = []
         self._flushed_at = self._log_end_offset
-        return FlushJob(files, list(dict.fromkeys(paths)), self._log_end_offset, active, active.size)
+        size, self._unsynced_bytes = self._unsynced_bytes, 0
+        return FlushJob(files, list(dict.fromkeys(paths)), self._log_end_offset, active, active.size, size)
 
     def end_flush(self, job: FlushJob, error: OSError | None = None) -> None:
         """`job` has run. With an error the vnode goes offline: a second fsync might succeed on pages already lost."""

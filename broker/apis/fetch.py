@@ -7,12 +7,12 @@ session, see `broker.fetch_sessions`); the first batch is given whole even if it
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Iterable
 
 import trio
 
 from broker.fetch_sessions import Asked, Plan, asked_for
-from broker.registry import Context, api
+from broker.registry import Context, Later, api
 from broker.replicas import check_leader_epoch
 from storage.vnode import Vnode
 from wire.errors import ErrorCode, KafkaError
@@ -29,7 +29,7 @@ READ_COMMITTED = 1
 
 
 @api(FetchRequest, FetchResponse)
-def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+def handle(context: Context, request: FetchRequest) -> FetchResponse | Later:
     try:
         if context.version >= 7:
             plan = context.node.fetch_sessions.plan(request, trio.current_time())
@@ -41,20 +41,7 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable
     reading.read_all()
     if reading.enough() or request.max_wait_ms <= 0 or not plan.partitions:
         return reading.response()
-    return _long_poll(reading, trio.current_time() + request.max_wait_ms / 1000)
-
-
-async def _long_poll(reading: Reading, deadline: float) -> FetchResponse:
-    """Wait until there is enough, or until the deadline. Data that came since the first look is not missed."""
-    reading.subscribe()
-    try:
-        reading.read_all()
-        with trio.move_on_at(deadline):
-            while not reading.enough():
-                await reading.moved()
-    finally:
-        reading.unsubscribe()
-    return reading.response()
+    return LongPoll(reading, trio.current_time() + request.max_wait_ms / 1000)
 
 
 class Reading:
@@ -69,8 +56,6 @@ class Reading:
         self.failed = False
         limit: int = context.node.config["fetch.max.bytes"]
         self.max_bytes = min(request.max_bytes, limit)
-        self._dirty: set[Vnode] = set()
-        self._event = trio.Event()
 
     def enough(self) -> bool:
         """Whether the answer may go: enough bytes, or something that the client must be told now."""
@@ -82,6 +67,11 @@ class Reading:
         self.failed = False
         for asked, wanted in self.plan.partitions:
             self._read(asked, wanted)
+
+    def read_again(self, vnode: Vnode) -> None:
+        """Look at one partition that has news."""
+        for asked in self.vnodes[vnode]:
+            self._read(asked, self.wanted[asked])
 
     def _read(self, asked: Asked, wanted: FetchPartition) -> None:
         before = self.results.get(asked)
@@ -126,6 +116,15 @@ class Reading:
             records=b"" if records is None else records,
         )  # fmt: skip
 
+    def known_vnodes(self) -> Iterable[Vnode]:
+        """The partitions that exist, each once."""
+        for asked, _ in self.plan.partitions:
+            try:
+                self.vnodes.setdefault(self._vnode(asked), []).append(asked)
+            except KafkaError:
+                continue
+        return self.vnodes
+
     def _vnode(self, asked: Asked) -> Vnode:
         node = self.context.node
         if self.context.version >= 13:
@@ -138,37 +137,6 @@ class Reading:
         if vnode is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
         return vnode
-
-    # --- waiting ------------------------------------------------------------------------------------------------------
-
-    def subscribe(self) -> None:
-        """Have every partition tell when its high watermark moves, or when it goes away."""
-        for asked, _ in self.plan.partitions:
-            try:
-                vnode = self._vnode(asked)
-            except KafkaError:
-                continue
-            if vnode not in self.vnodes:
-                vnode.on_high_watermark.subscribe(self._moved)
-            self.vnodes.setdefault(vnode, []).append(asked)
-
-    def unsubscribe(self) -> None:
-        """Stop listening."""
-        for vnode in self.vnodes:
-            vnode.on_high_watermark.unsubscribe(self._moved)
-
-    def _moved(self, vnode: Vnode) -> None:
-        self._dirty.add(vnode)
-        self._event.set()
-
-    async def moved(self) -> None:
-        """Wait for news and look at the partitions that have some."""
-        await self._event.wait()
-        self._event = trio.Event()
-        dirty, self._dirty = self._dirty, set()
-        for vnode in dirty:
-            for asked in self.vnodes[vnode]:
-                self._read(asked, self.wanted[asked])
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
@@ -197,3 +165,37 @@ class Reading:
             by_topic.setdefault((asked.topic, asked.topic_id), []).append(result)
         topics = [FetchableTopicResponse(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()]
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
+
+
+class LongPoll(Later):
+    """A fetch that has found too little: its partitions tell when they move, until there is enough or time is up."""
+
+    __slots__ = ("_deadline", "_dirty", "_reading", "_turn")
+
+    def __init__(self, reading: Reading, until: float) -> None:
+        super().__init__()
+        node = reading.context.node
+        self._reading, self._turn = reading, node.turn
+        self._dirty: set[Vnode] = set()
+        for vnode in reading.known_vnodes():
+            vnode.on_high_watermark.subscribe(self._moved)
+        self._deadline = node.deadlines.at(until, self._answer)
+
+    def _moved(self, vnode: Vnode) -> None:
+        self._dirty.add(vnode)
+        self._turn.soon(self._look)
+
+    def _look(self) -> None:
+        while self._dirty:
+            self._reading.read_again(self._dirty.pop())
+        if self._reading.enough() and self.message is None:
+            self._answer()
+
+    def _answer(self) -> None:
+        self.abandon()
+        self.finish(self._reading.response())
+
+    def abandon(self) -> None:
+        self._deadline.cancel()
+        for vnode in self._reading.vnodes:
+            vnode.on_high_watermark.unsubscribe(self._moved)

@@ -8,11 +8,10 @@ an error closes the connection, as that is the only way to tell.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from broker.connection import Disconnected
-from broker.registry import Context, api
+from broker.registry import Context, Later, api
 from storage.vnode import Origin, Vnode
 from wire.compression import Codec
 from wire.errors import ErrorCode, KafkaError
@@ -33,7 +32,7 @@ INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 @api(ProduceRequest, ProduceResponse, advertised=v[0:13])
-def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Later | None:
     node, acks = context.node, request.acks
     refused = ErrorCode.NONE
     if acks not in (ALL, 0, 1):
@@ -71,7 +70,7 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
             raise Disconnected(f"produce with acks=0 failed: {failed.name}")
         return None
     response = ProduceResponse(responses=topics)
-    return _when_durable(context, response, waits) if waits else response
+    return Durable(node, response, waits) if waits else response
 
 
 def _append(
@@ -99,31 +98,46 @@ def _append(
     result = vnode.append(part.records, now_ms=now_ms, origin=Origin.CLIENT)  # type: ignore[arg-type]
     if acks == ALL and vnode.high_watermark <= result.last_offset:
         waits.append((vnode, result.last_offset + 1))
-    node.flusher.request(vnode)
+    else:
+        node.flusher.request(vnode)
     return PartitionProduceResponse(
         index=part.index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
         log_start_offset=result.log_start_offset,
     )  # fmt: skip
 
 
-async def _when_durable(context: Context, response: ProduceResponse, waits: list[tuple[Vnode, int]]) -> ProduceResponse:
+class Durable(Later):
     """The response once every batch is on disk; a partition whose fsync failed gets the error instead."""
-    failed: dict[tuple[str, int], ErrorCode] = {}
-    for vnode, end in waits:
-        try:
-            await context.node.flusher.flushed(vnode, end)
-        except KafkaError as error:
-            key = vnode.topic, vnode.partition
-            deleted = context.node.vnodes.get(key) is not vnode
-            failed[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if deleted else error.code
-    if not failed:
-        return response
-    topics = []
-    for topic in response.responses:
-        name = topic.name or context.node.topic_name(topic.topic_id) or ""
-        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[
-            PartitionProduceResponse(index=p.index, error_code=failed[name, p.index], base_offset=-1)
-            if (name, p.index) in failed else p
-            for p in topic.partition_responses
-        ]))  # fmt: skip
-    return ProduceResponse(responses=topics)
+
+    __slots__ = ("_left", "_node", "_response", "_waits")
+
+    def __init__(self, node: Node, response: ProduceResponse, waits: list[tuple[Vnode, int]]) -> None:
+        super().__init__()
+        self._node, self._response, self._waits = node, response, waits
+        self._left = len(waits)
+        for vnode, end in waits:
+            node.flusher.when_flushed(vnode, end, self._flushed)
+
+    def _flushed(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self.finish(self._with_errors())
+
+    def _with_errors(self) -> ProduceResponse:
+        failed = {}
+        for vnode, _ in self._waits:
+            if vnode.error is not None:
+                key = vnode.topic, vnode.partition
+                deleted = self._node.vnodes.get(key) is not vnode
+                failed[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if deleted else vnode.error.code
+        if not failed:
+            return self._response
+        topics = []
+        for topic in self._response.responses:
+            name = topic.name or self._node.topic_name(topic.topic_id) or ""
+            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[
+                PartitionProduceResponse(index=p.index, error_code=failed[name, p.index], base_offset=-1)
+                if (name, p.index) in failed else p
+                for p in topic.partition_responses
+            ]))  # fmt: skip
+        return ProduceResponse(responses=topics)

@@ -12,7 +12,7 @@ import trio.testing
 
 from storage.config import LogConfig
 from storage.errors import StorageError
-from storage.flusher import Flusher
+from storage.flusher import SPOT_BYTES, Flusher
 from storage.io import Io
 from storage.tests.support import NOW, created, one, values_of
 
@@ -40,7 +40,7 @@ class HeldIo(Io):
 async def test_one_fsync_serves_all_who_came_before_it(tmp_path: Path) -> None:
     io = HeldIo()
     vnode = created(tmp_path / "t-0", LogConfig(), io=io)
-    flusher = Flusher(io)
+    flusher = Flusher(io, spot_seconds=0)
     done: list[int] = []
 
     async def producer(number: int) -> None:
@@ -88,7 +88,7 @@ async def test_a_failed_fsync_refuses_all_who_wait_and_leaves_other_vnodes_alone
     io = HeldIo()
     vnode = created(tmp_path / "t-0", LogConfig(), io=io)
     other = created(tmp_path / "o-0", LogConfig())
-    flusher = Flusher(io)
+    flusher = Flusher(io, spot_seconds=0)
     refused: list[int] = []
 
     async def producer(number: int) -> None:
@@ -151,7 +151,7 @@ async def test_the_page_cache_policy_flushes_by_time(tmp_path: Path, mock_clock:
 async def test_cancelling_waits_for_the_flush_that_runs(tmp_path: Path) -> None:
     io = HeldIo()
     vnode = created(tmp_path / "t-0", LogConfig(), io=io)
-    flusher = Flusher(io)
+    flusher = Flusher(io, spot_seconds=0)
     async with trio.open_nursery() as nursery:
         await nursery.start(flusher.run)
         vnode.append(one(b"v"), now_ms=NOW)
@@ -194,3 +194,69 @@ async def test_who_waits_when_the_flusher_ends_is_served(tmp_path: Path) -> None
     with trio.fail_after(10):
         await flusher.flushed(vnode, 1)
     assert vnode.high_watermark == 1
+
+
+class WatchedIo(Io):
+    """Notes in which thread each fdatasync ran, and how long it claims to have taken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.threads: list[int] = []
+        self.seconds = 0.0001
+        self._now = 0.0
+        monkeypatch.setattr("storage.flusher.time.perf_counter", lambda: self._now)
+
+    def fdatasync(self, fd: int) -> None:
+        self.threads.append(threading.get_ident())
+        self._now += self.seconds
+
+
+async def test_a_small_flush_of_a_quick_disk_runs_on_the_event_loop_and_serves_the_crowd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io = WatchedIo(monkeypatch)
+    vnode = created(tmp_path / "t-0", LogConfig(), io=io)
+    flusher = Flusher(io)
+
+    async def producer(number: int) -> None:
+        result = vnode.append(one(b"%d" % number), now_ms=NOW)
+        await flusher.flushed(vnode, result.last_offset + 1)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        for _ in range(2):
+            async with trio.open_nursery() as producers:
+                for number in range(10):
+                    producers.start_soon(producer, number)
+        assert vnode.high_watermark == 20
+        assert set(io.threads) == {threading.get_ident()}
+        assert len(io.threads) <= 4  # what came while nobody was known to follow has one of its own, the crowd shares
+        nursery.cancel_scope.cancel()
+
+
+async def test_large_flushes_and_those_of_a_slow_disk_run_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io = WatchedIo(monkeypatch)
+    vnode = created(tmp_path / "t-0", LogConfig(), io=io)
+    flusher = Flusher(io)
+    here = threading.get_ident()
+
+    async def append(value: bytes) -> bool:
+        """Whether the flush ran on the event loop."""
+        await flusher.flushed(vnode, vnode.append(one(value), now_ms=NOW).last_offset + 1)
+        return io.threads[-1] == here
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        assert await append(b"small")
+        assert not await append(bytes(SPOT_BYTES))
+        assert await append(b"small")
+        io.seconds = 0.05
+        await append(b"this one shows that the disk is slow")
+        assert not await append(b"small")
+        io.seconds = 0.0001
+        slow = 1
+        while not await append(b"the disk is quick again"):
+            slow += 1
+        assert 3 < slow < 30
+        nursery.cancel_scope.cancel()

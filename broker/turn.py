@@ -1,0 +1,39 @@
+"""Work that gathers while a turn of the event loop handles requests, done once at the turn's end.
+
+One produce request may move many partitions, one fsync may complete many answers: who waits for them is served after
+all of it has happened, with one look and one send, instead of once for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Turn:
+    """A reusable context manager: `with turn:` around code that does not await."""
+
+    __slots__ = ("_open", "_work")
+
+    def __init__(self) -> None:
+        self._open = False
+        self._work: dict[Callable[[], None], None] = {}
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Call `work` once when the turn ends; outside a turn, now. It must not raise."""
+        if self._open:
+            self._work[work] = None
+        else:
+            work()
+
+    def __enter__(self) -> None:
+        self._open = True
+
+    def __exit__(self, *_: object) -> None:
+        pending = self._work
+        try:
+            while pending:
+                work = next(iter(pending))
+                del pending[work]
+                work()
+        finally:
+            self._open = False
