@@ -161,6 +161,7 @@ class Connection:
         self._frame_since: float | None = None  # when the unfinished frame began, None if there is none
         self._out_bytes = 0  # of the answers that the turn has made
         self._more = False  # whole frames are left from the last turn
+        self._handled = 0  # frames that the last turn handled
 
     async def run(self) -> None:
         """Serve the client until it leaves, breaks the protocol, or the broker stops. Raises nothing of its own."""
@@ -211,8 +212,12 @@ class Connection:
         sock = self.sock
         wait_readable = trio.lowlevel.wait_readable
         turns = 0
+        eager = True  # another recv will probably find something: worth trying before waiting
         while True:
             turns += 1
+            if not eager and not self._more:
+                await wait_readable(sock)
+                turns = 0
             if self._frame is not None:
                 target: Any = self._frame[self._filled :]
             else:
@@ -223,8 +228,7 @@ class Connection:
             try:
                 got = 0 if self._more else sock.recv_into(target)
             except (BlockingIOError, InterruptedError):
-                await wait_readable(sock)
-                turns = 0
+                eager = False
                 continue
             except OSError as error:
                 raise Disconnected(error.strerror) from None
@@ -242,6 +246,7 @@ class Connection:
                 self._handle_large()
             elif large := self._handle_small(len(self._partial) + got):
                 await self._begin_large(*large)
+            eager = eager or self._handled > 1 or got == len(target) or self._frame is not None
             if len(self.waiting) > MAX_WAITING or self._backlog() > MAX_BACKLOG_BYTES:
                 self._drained = trio.Event()
                 since, self._frame_since = self._frame_since, None  # it is we who keep the frame from coming in
@@ -261,6 +266,7 @@ class Connection:
         limit = self.node.config["socket.request.max.bytes"]
         pos = length = 0
         self._more = False
+        self._handled = 0
         self._out_bytes = 0
         out: list[SizedChunk] = []
         with self.node.turn:
@@ -278,6 +284,7 @@ class Connection:
                     # Small frames are copied: what is decoded from them may outlive this turn.
                     frame = _shared_view[pos + 4 : end]
                     self._dispatch(bytes(frame) if length < 65536 else frame, out)
+                    self._handled += 1
                     pos = end
             finally:
                 self._send(out)  # what was asked before a request that failed has its answer
