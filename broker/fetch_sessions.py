@@ -1,16 +1,19 @@
 """Incremental fetch sessions (KIP-227): the broker remembers a client's partitions, requests carry only changes, and
 answers only partitions that have something new.
 
-The order of a session's partitions is the order in which they are served: one that gave data goes to the back, so a
-small `max_bytes` starves nobody.
+A session reads only its hot partitions: those that may have something to tell. One that is read to its end turns quiet
+and has its vnode tell when it moves, so an idle partition costs nothing, however many there are. Hot partitions are
+served in their order; one that gave data goes to the back, so a small `max_bytes` starves nobody.
 """
 
 from __future__ import annotations
 
 import random
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
+from storage.vnode import Vnode
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.fetch import FetchPartition, FetchRequest
 
@@ -39,13 +42,51 @@ class Cached:
 
 
 class Session:
-    """One client's session. `epoch` is that of the next request."""
+    """One client's session. `epoch` is that of the next request; `on_news` is called when a partition turns hot."""
 
-    __slots__ = ("epoch", "id", "last_used", "partitions")
+    __slots__ = ("_quiet", "epoch", "hot", "id", "last_used", "on_news", "partitions")
 
     def __init__(self, session_id: int, now: float) -> None:
         self.id, self.epoch, self.last_used = session_id, 1, now
-        self.partitions: OrderedDict[Asked, Cached] = OrderedDict()
+        self.partitions: dict[Asked, Cached] = {}
+        self.hot: OrderedDict[Asked, None] = OrderedDict()
+        self._quiet: dict[Vnode, Asked] = {}
+        self.on_news: dict[Callable[[Vnode, Asked], None], None] = {}
+
+    def want(self, key: Asked, wanted: FetchPartition) -> None:
+        """Take in a partition, or what is now asked of it."""
+        known = self.partitions.get(key)
+        if known is None:
+            self.partitions[key] = Cached(wanted)
+        else:
+            known.wanted = wanted
+        self.hot[key] = None
+
+    def forget(self, key: Asked) -> None:
+        """Take a partition out. One that is quiet wakes once more, to no effect."""
+        self.partitions.pop(key, None)
+        self.hot.pop(key, None)
+
+    def quieten(self, key: Asked, vnode: Vnode) -> None:
+        """Nothing more is to be had of a partition until its vnode moves."""
+        if vnode.error is None and self._quiet.setdefault(vnode, key) == key:
+            self.hot.pop(key, None)
+            vnode.on_high_watermark.subscribe(self._moved)
+
+    def _moved(self, vnode: Vnode) -> None:
+        # Once is enough: a session whose client has gone costs its partitions no more than this.
+        vnode.on_high_watermark.unsubscribe(self._moved)
+        key = self._quiet.pop(vnode)
+        if key in self.partitions:
+            self.hot[key] = None
+            for call in list(self.on_news):
+                call(vnode, key)
+
+    def close(self) -> None:
+        """Listen to nothing any more."""
+        for vnode in self._quiet:
+            vnode.on_high_watermark.unsubscribe(self._moved)
+        self._quiet.clear()
 
 
 def next_epoch(epoch: int) -> int:
@@ -56,7 +97,7 @@ def next_epoch(epoch: int) -> int:
 class Plan(NamedTuple):
     """What a request comes to: the partitions to read in order, and the session to answer in, if any.
 
-    `incremental` answers leave out what has not changed.
+    `incremental` reads the hot partitions only, and its answers leave out what has not changed.
     """
 
     partitions: list[tuple[Asked, FetchPartition]]
@@ -101,23 +142,20 @@ class FetchSessions:
         before = len(session.partitions)
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
-                session.partitions.pop(Asked(topic.topic, topic.topic_id, index), None)
+                session.forget(Asked(topic.topic, topic.topic_id, index))
         for key, wanted in asked_for(request).items():
-            known = session.partitions.get(key)
-            if known is None:
-                session.partitions[key] = Cached(wanted)
-            else:
-                known.wanted = wanted
+            session.want(key, wanted)
         self._partitions += len(session.partitions) - before
         if self._partitions > MAX_PARTITIONS:
             self._close(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "no room for more partitions in fetch sessions")
-        return Plan([(key, cached.wanted) for key, cached in session.partitions.items()], session, True)
+        return Plan([(key, session.partitions[key].wanted) for key in session.hot], session, True)
 
     def _close(self, session_id: int) -> None:
         gone = self._sessions.pop(session_id, None)
         if gone is not None:
             self._partitions -= len(gone.partitions)
+            gone.close()
 
     def _open(self, asked: dict[Asked, FetchPartition], now: float) -> Session | None:
         """A new session, or None where there is no room or nothing to keep."""
@@ -133,6 +171,6 @@ class FetchSessions:
             session_id = random.randrange(1, 2**31)
         session = self._sessions[session_id] = Session(session_id, now)
         for key, wanted in asked.items():
-            session.partitions[key] = Cached(wanted)
+            session.want(key, wanted)
         self._partitions += len(asked)
         return session

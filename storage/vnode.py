@@ -667,6 +667,7 @@ class Vnode:
                 self._epochs.write()
         except OSError as error:
             raise self._fail("delete", error) from error
+        self._notify()
 
     def apply_retention(self, now_ms: int) -> int:
         """Drop what the delete policy no longer wants, and forget idle producers; the number of segments dropped."""

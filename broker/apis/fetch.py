@@ -1,8 +1,9 @@
 """Fetch (1), versions 4-18: record batches as slices of the log files, with long poll and sessions.
 
 A request that finds `min_bytes` is answered at once. Otherwise it waits on its partitions: each one tells when its
-high watermark moves, and only those are read again. `max_bytes` is shared in the order of the request (or of the
-session, see `broker.fetch_sessions`); the first batch is given whole even if it is larger.
+high watermark moves, and only those are read again. In a session the partitions without news are not even looked at.
+`max_bytes` is shared in the order of the request (or of the session, see `broker.fetch_sessions`); the first batch is
+given whole even if it is larger.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Later:
         return FetchResponse(error_code=error.code)
     reading = Reading(context, request, plan)
     reading.read_all()
-    if reading.enough() or request.max_wait_ms <= 0 or not plan.partitions:
+    waits_for = plan.partitions if plan.session is None else plan.session.partitions
+    if reading.enough() or request.max_wait_ms <= 0 or not waits_for:
         return reading.response()
     return LongPoll(reading, trio.current_time() + request.max_wait_ms / 1000)
 
@@ -51,6 +53,7 @@ class Reading:
         self.context, self.request, self.plan = context, request, plan
         self.results: dict[Asked, PartitionData] = {}
         self.vnodes: dict[Vnode, list[Asked]] = {}
+        self.read_from: dict[Asked, Vnode] = {}
         self.wanted = dict(plan.partitions)
         self.size = 0
         self.failed = False
@@ -73,6 +76,15 @@ class Reading:
         for asked in self.vnodes[vnode]:
             self._read(asked, self.wanted[asked])
 
+    def add(self, asked: Asked, vnode: Vnode) -> None:
+        """A partition of the session has woken up."""
+        assert self.plan.session is not None
+        wanted = self.plan.session.partitions[asked].wanted
+        if asked not in self.wanted:
+            self.plan.partitions.append((asked, wanted))
+            self.vnodes.setdefault(vnode, []).append(asked)
+        self.wanted[asked] = wanted
+
     def _read(self, asked: Asked, wanted: FetchPartition) -> None:
         before = self.results.get(asked)
         if before is not None and before.records is not None:
@@ -90,7 +102,7 @@ class Reading:
             self.size += len(result.records)
 
     def _partition(self, asked: Asked, wanted: FetchPartition) -> PartitionData:
-        vnode = self._vnode(asked)
+        vnode = self.read_from[asked] = self._vnode(asked)
         check_leader_epoch(self.context.node, vnode, wanted.current_leader_epoch)
         committed = self.request.isolation_level == READ_COMMITTED
         diverging = EpochEndOffset()
@@ -159,7 +171,10 @@ class Reading:
                 cached.high_watermark, cached.log_start_offset = result.high_watermark, result.log_start_offset
                 has_data = bool(result.records)
                 if has_data:
-                    session.partitions.move_to_end(asked)
+                    session.hot[asked] = None
+                    session.hot.move_to_end(asked)
+                elif not result.error_code and cached.wanted.fetch_offset >= result.high_watermark:
+                    session.quieten(asked, self.read_from[asked])
                 if self.plan.incremental and not (changed or has_data):
                     continue
             by_topic.setdefault((asked.topic, asked.topic_id), []).append(result)
@@ -179,11 +194,18 @@ class LongPoll(Later):
         self._dirty: set[Vnode] = set()
         for vnode in reading.known_vnodes():
             vnode.on_high_watermark.subscribe(self._moved)
+        if reading.plan.session is not None:
+            reading.plan.session.on_news[self._woken] = None
         self._deadline = node.deadlines.at(until, self._answer)
 
     def _moved(self, vnode: Vnode) -> None:
         self._dirty.add(vnode)
         self._turn.soon(self._look)
+
+    def _woken(self, vnode: Vnode, asked: Asked) -> None:
+        self._reading.add(asked, vnode)
+        vnode.on_high_watermark.subscribe(self._moved)
+        self._moved(vnode)
 
     def _look(self) -> None:
         while self._dirty:
@@ -199,3 +221,5 @@ class LongPoll(Later):
         self._deadline.cancel()
         for vnode in self._reading.vnodes:
             vnode.on_high_watermark.unsubscribe(self._moved)
+        if self._reading.plan.session is not None:
+            self._reading.plan.session.on_news.pop(self._woken, None)

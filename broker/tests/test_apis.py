@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
 from broker.fetch_sessions import EVICTION_SECONDS, FetchSessions
 from broker.tests.client import NOW, Client, batch_of, fetch_request, produce_request
 from broker.tests.conftest import Start
+from storage.vnode import Vnode
 from wire.batch import Record, build_batch, iter_batches, iter_records
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.create_topics import (
@@ -16,6 +19,7 @@ from wire.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from wire.messages.incremental_alter_configs import (
@@ -134,6 +138,66 @@ async def test_a_small_limit_starves_no_partition_of_a_session(start: Start) -> 
             following.update(now)
             _, _, found = await in_session(client, session, epoch, now, max_bytes=1)
         assert set(served[:3]) == set(served[3:6]) == set(served[6:9]) == {0, 1, 2}
+
+
+async def test_a_session_reads_only_partitions_that_have_news(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t", 50)
+        _, session, found = await in_session(client, 0, 0, dict.fromkeys(range(50), 0))
+        assert len(found) == 50
+        read: list[int] = []
+        whole = Vnode.read
+
+        def counted(vnode: Vnode, *args: Any, **named: Any) -> Any:
+            read.append(vnode.partition)
+            return whole(vnode, *args, **named)
+
+        monkeypatch.setattr(Vnode, "read", counted)
+        assert await in_session(client, session, 1, {}) == (0, session, {})
+        assert read == []
+        await client.produce("t", batch_of(b"x"), 7)
+        for epoch in (2, 3):  # as long as the client does not say that it has the records, they are given again
+            assert await in_session(client, session, epoch, {}) == (0, session, {7: [0]})
+        assert await in_session(client, session, 4, {7: 1}) == (0, session, {})
+        assert await in_session(client, session, 5, {}) == (0, session, {})
+        assert read == [7, 7, 7]
+
+
+async def test_a_quiet_partition_of_a_session_ends_its_long_poll(start: Start) -> None:
+    async with start() as broker, await broker.client() as client, await broker.client() as other:
+        await client.create_topic("t", 2)
+        await client.create_topic("gone", 1)
+        topics = [
+            FetchTopic(topic="t", partitions=[FetchPartition(partition=p, partition_max_bytes=99) for p in range(2)]),
+            FetchTopic(topic="gone", partitions=[FetchPartition(partition=0)]),
+        ]
+        first = await client.ask(FetchRequest(session_epoch=0, max_wait_ms=0, min_bytes=1, topics=topics), 12)
+
+        def waiting(epoch: int, topics: list[FetchTopic]) -> FetchRequest:
+            return FetchRequest(
+                session_id=first.session_id, session_epoch=epoch, max_wait_ms=60_000, min_bytes=1, topics=topics
+            )
+
+        await client.send(waiting(1, []), 12)
+        await other.produce("t", batch_of(b"x"), 1)
+        (told,) = (await client.receive()).responses[0].partitions
+        assert (told.partition_index, values_of(told.records)) == (1, [(0, b"x")])
+        caught_up = FetchTopic(topic="t", partitions=[FetchPartition(partition=1, fetch_offset=1)])
+        await client.send(waiting(2, [caught_up]), 12)
+        await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]))
+        (topic,) = (await client.receive()).responses
+        assert (topic.topic, topic.partitions[0].error_code) == ("gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+async def test_a_session_tells_of_a_log_start_that_moved(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of(b"x"))
+        _, session, _ = await in_session(client, 0, 0, {0: 1})
+        assert await in_session(client, session, 1, {}) == (0, session, {})
+        broker.node.vnodes["t", 0].truncate_prefix(1)
+        answer = await client.ask(FetchRequest(session_id=session, session_epoch=2, min_bytes=0), 12)
+        assert answer.responses[0].partitions[0].log_start_offset == 1
 
 
 def request_for(*partitions: int, session: int = 0, epoch: int = 0) -> FetchRequest:
