@@ -120,7 +120,8 @@ class Barnabas(Server):
         ]  # fmt: skip
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(ROOT)}
+        kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        return {**kept, "PYTHONPATH": str(ROOT)}  # with compiled modules, as an installed broker has them
 
     def see(self, line: str) -> None:
         found = re.match(r"barnabas is ready on \S+:(\d+)", line)
