@@ -12,7 +12,7 @@ help:
 	@echo "make test        run the tests; make test-slow the long variants too"
 	@echo "make lint types  ruff, and mypy --strict"
 	@echo "make fuzz        ten minutes of hostile bytes (SECONDS=30 for less)"
-	@echo "make bench       barnabas beside Apache Kafka (ROUNDS=1 for a quick look)"
+	@echo "make bench       barnabas beside Apache Kafka (ROUNDS=1 for a quick look, ROWS=all for the giant rows)"
 	@echo "make setup-all   install all extras: spark, zookeeper, s3, test"
 
 run: $(VENV)/.base
@@ -63,8 +63,14 @@ types: $(VENV)/.test
 fuzz: $(VENV)/.test
 	$(BIN)/python -m compat_tests.fuzz.run --seconds $(or $(SECONDS),600)
 
-bench: tools
-	$(BIN)/python -m bench.run --rounds $(or $(ROUNDS),3) --json build/bench.json
+# The request client of the benchmark; without a C compiler its twin in Python is used.
+build/load: bench/load.c
+	@mkdir -p build
+	@if command -v $(CC) >/dev/null; then $(CC) -std=c11 -O2 -Wall -Wextra -o $@ $<; \
+	else echo "no C compiler ($(CC)): the request rows use the client in Python"; fi
+
+bench: tools build/load
+	$(BIN)/python -m bench.run --rounds $(or $(ROUNDS),3) --rows $(or $(ROWS),main) --json $(or $(JSON),build/bench.json)
 
 clean:
 	rm -rf $(VENV) .tools build *.egg-info
