@@ -158,4 +158,10 @@ async def main() -> None:
 
 if __name__ == "__main__":
     raise_open_files()
-    trio.run(main)
+    try:
+        trio.run(main)
+    except* SystemExit as failed:
+        reason: BaseException = failed
+        while isinstance(reason, BaseExceptionGroup):
+            reason = reason.exceptions[0]
+        sys.exit(str(reason))

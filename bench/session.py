@@ -33,6 +33,8 @@ class Session:
             acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(topics[0][0], partition_data=[part])]
         )
         self._id = self._epoch = 0
+        self.times: list[float] = []
+        self.seen = 0  # partitions that a fetch found records in
         self._asked = []
         for name, count in topics:
             ends = end_offsets(self._wire, name, count) or []
@@ -45,8 +47,6 @@ class Session:
         self._nothing = self._exchange()
         if self._read(self._nothing).responses:
             raise SystemExit("a fetch from the end found something")
-        self.times: list[float] = []
-        self.seen = 0
 
     def fetch(self) -> None:
         """One fetch; its time is noted."""
@@ -92,30 +92,30 @@ def _from(partition: int, offset: int) -> FetchPartition:
 
 
 def measure(address: str, meter: Meter, topics: list[tuple[str, int]], seconds: float = 3) -> dict[str, float]:
-    """Warm, then fetch for some seconds."""
+    """Warm, then fetch for some seconds, and until the trickle was met twice."""
     session = Session(address, topics)
     rates: list[float] = []
     began = time.perf_counter()
     while not settled(rates) and time.perf_counter() - began < MOST_SECONDS:
-        rates.append(_run(session, SLICE_SECONDS) / SLICE_SECONDS)
+        rates.append(_rate(session, SLICE_SECONDS))
     session.times.clear()
-    session.seen = 0
     with Clock(meter) as clock:
-        count = _run(session, seconds)
+        rate = _rate(session, seconds, 2 * TRICKLE)
     if not session.seen:
         raise SystemExit("no fetch found the trickle")
     session.close()
     return {
-        "req/s": count / clock.wall, "p50 ms": percentiles(session.times)["p50"],
-        "CPU us/req": clock.cpu / count * 1e6, "full fetch ms": session.full_seconds * 1000,
+        "req/s": rate, "p50 ms": percentiles(session.times)["p50"],
+        "CPU us/req": clock.cpu / len(session.times) * 1e6, "full fetch ms": session.full_seconds * 1000,
     }  # fmt: skip
 
 
-def _run(session: Session, seconds: float) -> int:
-    count, end = 0, time.perf_counter() + seconds
-    while time.perf_counter() < end:
+def _rate(session: Session, seconds: float, least: int = 1) -> float:
+    """Fetch for so many seconds and at least so often; gives the rate."""
+    count, began = 0, time.perf_counter()
+    while count < least or time.perf_counter() < began + seconds:
         session.fetch()
         count += 1
         if count % TRICKLE == 0:
             session.trickle()
-    return count
+    return count / (time.perf_counter() - began)

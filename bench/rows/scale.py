@@ -48,7 +48,9 @@ def connections(running: Running, count: int) -> dict[str, float]:
             running.address, running.meter, requests, errors, connections=count, requests=max(REQUESTS, 2 * count),
             window=window,
         )  # fmt: skip
-        shown |= {f"{name}, {busy}": value for name, value in (rate(found, clock) | latency(found, "p50")).items()}
+        shown |= {
+            f"{name}, {busy}": value for name, value in (rate(found, clock) | latency(found, "p50", "p99")).items()
+        }
     create(running.address, "idle")
     polls = [frames.opening(), *(frames.fetch("idle", i % 6, 0, WAIT_MS) for i in range(count))]
     found, clock = client.load(
