@@ -1,5 +1,5 @@
 # Two commands do everything: `make run` and `make test`. Each sets up what is missing first.
-.PHONY: help run test test-slow lint types fuzz bench setup setup-test setup-all tools compat-report clean
+.PHONY: help run test test-slow lint types fuzz bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY ?= python3
@@ -12,7 +12,8 @@ help:
 	@echo "make test        run the tests; make test-slow the long variants too"
 	@echo "make lint types  ruff, and mypy --strict"
 	@echo "make fuzz        ten minutes of hostile bytes (SECONDS=30 for less)"
-	@echo "make bench       barnabas beside Apache Kafka (ROUNDS=1 for a quick look)"
+	@echo "make bench       barnabas beside Apache Kafka (ROUNDS=1 for a quick look, ROWS=all for the giant rows)"
+	@echo "make bench-plot bench-report  plots and table of its JSON"
 	@echo "make setup-all   install all extras: spark, zookeeper, s3, test"
 
 run: $(VENV)/.base
@@ -63,8 +64,26 @@ types: $(VENV)/.test
 fuzz: $(VENV)/.test
 	$(BIN)/python -m compat_tests.fuzz.run --seconds $(or $(SECONDS),600)
 
-bench: tools
-	$(BIN)/python -m bench.run --rounds $(or $(ROUNDS),3) --json build/bench.json
+# The request client of the benchmark; without a C compiler its twin in Python is used.
+build/load: bench/load.c
+	@mkdir -p build
+	@if command -v $(CC) >/dev/null; then $(CC) -std=c11 -O2 -Wall -Wextra -o $@ $<; \
+	else echo "no C compiler ($(CC)): the request rows use the client in Python"; fi
+
+bench: tools build/load
+	$(BIN)/python -m bench.run --rounds $(or $(ROUNDS),3) --rows $(or $(ROWS),main) --json $(or $(JSON),build/bench.json)
+
+$(VENV)/.bench: lock/bench.txt $(VENV)/.test
+	$(PIP) --require-hashes -r lock/bench.txt
+	@touch $@
+
+# Plots from the JSON of one run or several (JSON="a.json b.json").
+bench-plot: $(VENV)/.bench
+	$(BIN)/python -m bench.plot $(or $(JSON),build/bench.json) --out docs/plots
+
+# The table of one run or several, in Markdown.
+bench-report: $(VENV)/.test
+	@$(BIN)/python -m bench.report $(or $(JSON),build/bench.json)
 
 clean:
 	rm -rf $(VENV) .tools build *.egg-info

@@ -1,200 +1,188 @@
-"""The clients of the benchmark, each in a process of its own: `python -m bench.load WORK HOST:PORT [key=value ...]`.
+"""`bench/load.c` in Python, for machines without a C compiler: the same arguments, input and output.
 
-Throughput runs on librdkafka (confluent-kafka, and kcat where Python would be the limit); latency of one request on a
-plain socket with a frame made beforehand, so that the client's own work is not in it. The result is one line of JSON.
+What it measures is comparable between brokers, but the client takes about as much CPU as they do.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
+import select
+import socket
 import sys
-import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NoReturn
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-
-from bench import many
+from bench.limits import raise_open_files
 from bench.percentiles import percentiles
+from bench.warm import SLICE_SECONDS, settled
 
 
-def create(server: str, topic: str = "bench", partitions: int = 6) -> dict[str, Any]:
-    """Make a topic."""
-    admin = AdminClient({"bootstrap.servers": server})
-    began = time.perf_counter()
-    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
-        future.result(60)
-    return {"seconds": time.perf_counter() - began}
+def fail(text: str) -> NoReturn:
+    """End with one line and status 1."""
+    raise SystemExit(text)
 
 
-KCAT = ["kcat", "-q", "-X", "batch.size=1000000", "-X", "batch.num.messages=100000"]
+def split(data: bytes) -> list[bytes]:
+    """The length-prefixed requests that a byte string holds."""
+    frames, at = [], 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        if len(data) - at < 16 or end > len(data):
+            fail("standard input ends inside a request")
+        frames.append(data[at:end])
+        at = end
+    if not frames:
+        fail("no request on standard input")
+    return frames
 
 
-def produce_kcat(server: str, topic: str = "bench", file: str = "", bytes_: int = 0) -> dict[str, Any]:
-    """The lines of a file through kcat, which is C throughout."""
-    options = ["acks=all", "linger.ms=5", "queue.buffering.max.messages=1000000", "queue.buffering.max.kbytes=262144"]
-    words = [word for option in options for word in ("-X", option)]
-    began = time.perf_counter()
-    subprocess.run([*KCAT, "-P", "-b", server, "-t", topic, "-l", file, *words], check=True)
-    return {"seconds": time.perf_counter() - began, "bytes": bytes_}
+@dataclass(eq=False)
+class Connection:
+    """A socket, the send times of the requests on their way, and the answer that is being received."""
+
+    socket: socket.socket
+    cursor: int
+    sent: deque[float] = field(default_factory=deque)
+    buffer: bytes = b""
 
 
-def consume_kcat(server: str, topic: str = "bench", bytes_: int = 0) -> dict[str, Any]:
-    """All that is in a topic, through kcat; nothing is printed."""
-    options = ["fetch.message.max.bytes=8388608", "queued.max.messages.kbytes=262144", "check.crcs=false"]
-    words = [word for option in options for word in ("-X", option)]
-    began = time.perf_counter()
-    subprocess.run(
-        [*KCAT, "-C", "-e", "-o", "beginning", "-f", "", "-b", server, "-t", topic, *words], check=True,
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    return {"seconds": time.perf_counter() - began, "bytes": bytes_}
+class Load:
+    """A closed loop over some connections."""
 
+    def __init__(self, frames: list[bytes], errors_at: list[int], connections: int, window: int) -> None:
+        self.opening, self.frames = frames[0], frames[1:]
+        self.errors_at, self.count, self.window = errors_at, connections, window
+        self.all: list[Connection] = []
+        self.times: list[float] = []
+        self.answers = self.on_their_way = self.turn = 0
+        self.opened = self.measuring = False
+        self.sending = True
+        self.epoll = select.epoll()
+        self.by_fd: dict[int, Connection] = {}
 
-def single(
-    server: str, topic: str = "bench", seconds: float = 5, in_flight: int = 5, size: int = 100
-) -> dict[str, Any]:
-    """One record per request, several requests in flight on one connection, on a plain socket."""
-    wire, frame = _produce_frame(server, topic, 100)
-    answer = _answer_size(wire, frame)
-    for _ in range(200 * in_flight):
-        wire.sendall(frame)
-        _exactly(wire, answer)
-    for _ in range(in_flight):
-        wire.sendall(frame)
-    count, end = 0, time.perf_counter() + seconds
-    began = time.perf_counter()
-    while time.perf_counter() < end:
-        got = len(wire.recv(answer * in_flight)) // answer or 1
-        wire.sendall(frame * got)
-        count += got
-    return {"seconds": time.perf_counter() - began, "requests": count}
+    def connect(self, host: str, port: int) -> None:
+        """Open the connections, one after the other."""
+        for number in range(self.count):
+            wire = socket.create_connection((host, port))
+            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(wire, number % len(self.frames) if self.frames else 0)
+            self.all.append(connection)
+            self.by_fd[wire.fileno()] = connection
+            self.transmit(connection, self.opening)
+            while connection.sent:
+                self.receive(connection)
+            self.epoll.register(wire, select.EPOLLIN)
+        self.opened, self.answers = True, 0
 
+    def transmit(self, connection: Connection, frame: bytes) -> None:
+        """Send a request; the socket blocks, for a handful of requests fits its buffer."""
+        connection.socket.sendall(frame)
+        connection.sent.append(time.perf_counter())
+        self.on_their_way += 1
 
-def sync(server: str, topic: str = "bench", seconds: float = 5, size: int = 100) -> dict[str, Any]:
-    """One record, its acknowledgement, the next record: the latency of each."""
-    wire, frame = _produce_frame(server, topic, size)
-    answer = _answer_size(wire, frame)
-    for _ in range(2000):
-        wire.sendall(frame)
-        _exactly(wire, answer)
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while (began := time.perf_counter()) < end:
-        wire.sendall(frame)
-        _exactly(wire, answer)
-        times.append(time.perf_counter() - began)
-    return {"seconds": seconds, "requests": len(times), **percentiles(times)}
+    def send_next(self, connection: Connection) -> None:
+        """Send the connection's next request of the load."""
+        frame = self.frames[connection.cursor]
+        connection.cursor = (connection.cursor + self.count) % len(self.frames)
+        self.transmit(connection, frame)
 
+    def whose_turn(self) -> Connection:
+        """The next connection, with a window over all."""
+        self.turn += 1
+        return self.all[(self.turn - 1) % self.count]
 
-def end_to_end(
-    server: str, topic: str = "bench", seconds: float = 10, rate: int = 1000, size: int = 100
-) -> dict[str, Any]:
-    """Records at a steady rate through librdkafka; from produce() until the consumer has each."""
-    warm = 2 * rate
-    total = int(seconds * rate) + warm
-    delays: list[float] = []
-    ready, finished = threading.Event(), threading.Event()
+    def begin(self, in_flight: int) -> None:
+        """Bring the first requests on their way."""
+        if self.frames:
+            for number in range(self.window or in_flight * self.count):
+                self.send_next(self.whose_turn() if self.window else self.all[number % self.count])
 
-    def read() -> None:
-        consumer = Consumer({
-            "bootstrap.servers": server, "group.id": "latency", "enable.auto.commit": False,
-            "auto.offset.reset": "latest", "fetch.wait.max.ms": 500, "enable.partition.eof": True,
-        })  # fmt: skip
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        seen = 0
-        while seen < total:
-            message = consumer.poll(30)
-            if message is None:
+    def receive(self, connection: Connection) -> None:
+        """Receive once and handle every answer that is complete."""
+        got = connection.socket.recv(1 << 18)
+        at = time.perf_counter()
+        if not got:
+            fail("the broker closed a connection")
+        data = connection.buffer + got
+        while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
+            self.answered(connection, data[4:end], at)
+            data = data[end:]
+        connection.buffer = data
+
+    def answered(self, connection: Connection, answer: bytes, at: float) -> None:
+        """Check an answer, note its time, and send the next request."""
+        asked = self.frames[0] if self.opened else self.opening
+        if not connection.sent or answer[:4] != asked[8:12]:
+            fail("an answer to nothing that was asked")
+        for place in self.errors_at if self.opened else ():
+            if place + 2 > len(answer):
+                fail(f"an answer of {len(answer)} bytes has no error code")
+            if code := int.from_bytes(answer[place : place + 2], "big", signed=True):
+                fail(f"the broker answered with error {code}")
+        sent = connection.sent.popleft()
+        if self.measuring:
+            self.times.append(at - sent)
+        self.answers += 1
+        self.on_their_way -= 1
+        if self.sending and self.opened:
+            self.send_next(self.whose_turn() if self.window else connection)
+
+    def handle_events(self) -> None:
+        """Wait for answers, 20 ms at most."""
+        for fd, _ in self.epoll.poll(0.02):
+            self.receive(self.by_fd[fd])
+
+    def warm(self, settle: float) -> list[float]:
+        """Run until the rate has settled and each request was sent once; gives the rates."""
+        rates: list[float] = []
+        began, enough = time.perf_counter(), max(len(self.frames), self.count)
+        while settle > 0 and self.frames:
+            start, before = time.perf_counter(), self.answers
+            while time.perf_counter() < start + SLICE_SECONDS:
+                self.handle_events()
+            rates.append((self.answers - before) / (time.perf_counter() - start))
+            late = time.perf_counter() - began >= settle
+            if self.answers >= enough and (late or settled(rates)):
                 break
-            if message.error():
-                if message.error().code() == KafkaError._PARTITION_EOF:
-                    ready.set()  # other errors pass, as Kafka tells of new topics with some delay
-                continue
-            seen += 1
-            if seen > warm:
-                delays.append(time.perf_counter() - float(message.value()[:20]))
-        consumer.close()
-        finished.set()
+        return rates
 
-    threading.Thread(target=read, daemon=True).start()
-    producer = Producer({"bootstrap.servers": server, "acks": "all", "linger.ms": 0})
-    producer.list_topics(topic, timeout=30)
-    if not ready.wait(30):
-        raise SystemExit("the consumer did not reach the end of the topic")
+    def measure(self, seconds: float, requests: int) -> float:
+        """Run and note the times; gives the seconds it took."""
+        self.measuring = True
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds if seconds > 0 else len(self.times) < requests:
+            self.handle_events()
+        self.measuring = self.sending = False
+        return time.perf_counter() - start
+
+
+def run(host: str, port: int, frames: list[bytes], options: dict[str, str]) -> None:
+    """The whole of a load; prints as load.c does."""
+    errors_at = [int(word) for word in options.get("errors-at", "").split(",") if word]
+    load = Load(frames, errors_at, int(options.get("connections", 1)), int(options.get("window", 0)))
     began = time.perf_counter()
-    for number in range(total):
-        pause = began + number / rate - time.perf_counter()
-        if pause > 0:
-            time.sleep(pause)  # the rate is the load
-        producer.produce(topic, f"{time.perf_counter():<20.9f}".encode() + bytes(80), partition=0)
-        producer.poll(0)
-    producer.flush(30)
-    finished.wait(30)
-    return {"requests": len(delays), **percentiles(delays)}
-
-
-def _produce_frame(server: str, topic: str, size: int) -> tuple[Any, bytes]:
-    """A connected socket and a Produce request of one record for partition 0."""
-    from scripts.client import Wire, parse_server
-    from wire.batch import Record, build_batch
-    from wire.codegen import codec
-    from wire.header import write_request_header
-    from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
-    connection = Wire(*parse_server(server))
-    data = build_batch([Record(None, bytes(size), int(time.time() * 1000))])
-    part = PartitionProduceData(0, data)
-    request = ProduceRequest(acks=-1, timeout_ms=30000, topic_data=[TopicProduceData(topic, partition_data=[part])])
-    frame = write_request_header(0, 9, 7, "bench", True) + codec(ProduceRequest, 9).build(request)
-    return connection._socket, len(frame).to_bytes(4, "big") + frame
-
-
-def _exactly(wire: Any, size: int) -> bytes:
-    data: bytes = wire.recv(size)
-    while len(data) < size:
-        data += wire.recv(size - len(data))
-    return data
-
-
-def _answer_size(wire: Any, frame: bytes) -> int:
-    wire.sendall(frame)
-    size = 4 + int.from_bytes(_exactly(wire, 4), "big")
-    body = _exactly(wire, size - 4)
-    from wire.codegen import codec
-    from wire.messages.produce import ProduceResponse
-
-    code = codec(ProduceResponse, 9).decode(body, 5)[0].responses[0].partition_responses[0].error_code
-    if code:
-        raise SystemExit(f"produce failed with error {code}")
-    return size
-
-
-WORK: dict[str, Callable[..., dict[str, Any]]] = {
-    "create": create,
-    "produce-kcat": produce_kcat,
-    "consume-kcat": consume_kcat,
-    "single": single,
-    "sync": sync,
-    "end-to-end": end_to_end,
-    "producers": many.producers,
-    "connections": many.connections,
-    "partitions": many.partitions,
-    "groups": many.groups,
-}
+    load.connect(host, port)
+    connected = time.perf_counter()
+    load.begin(int(options.get("in-flight", 1)))
+    rates = load.warm(float(options.get("settle", 0)))
+    warmed = time.perf_counter()
+    print("measuring", flush=True)
+    took = load.measure(float(options.get("seconds", 0)), int(options.get("requests", 0)))
+    print("measured", flush=True)
+    while load.on_their_way:
+        load.handle_events()
+    found = {"requests": len(load.times), "seconds": took, "connect s": connected - began}
+    shown = percentiles(load.times) if load.times else {}
+    print(json.dumps({**found, "warm s": warmed - connected, "warm req/s": rates, **shown}))
 
 
 def main() -> None:
-    """Run one piece of work and print its result."""
-    work, server, *options = sys.argv[1:]
-    named: dict[str, Any] = {}
-    for option in options:
-        key, _, text = option.partition("=")
-        named[key] = int(text) if text.isdigit() else float(text) if text.replace(".", "", 1).isdigit() else text
-    print(json.dumps(WORK[work](server, **named)))
+    """Read the requests and the options."""
+    host, port, *words = sys.argv[1:]
+    raise_open_files()
+    run(host, int(port), split(sys.stdin.buffer.read()), dict(word.split("=", 1) for word in words))
 
 
 if __name__ == "__main__":

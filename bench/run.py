@@ -1,237 +1,95 @@
 """`make bench`: barnabas and Apache Kafka in turn on fresh data directories, the same clients, medians and ratios.
 
-    python -m bench.run [--rounds 3] [--policy page-cache fsync] [--rows produce-1k consume ...] [--json FILE]
+    python -m bench.run [--rounds 3] [--policy page-cache fsync] [--rows main | giant | scale | all | NAME ...]
 
 Rounds are interleaved (A B A B) on one machine, so that what else it does hits both. Throughput is wall time at the
-client; CPU is the broker's own, children counted, from /proc. Without Kafka's jars only barnabas is measured.
+client; CPU is the broker's own, children counted. Without Kafka's jars only barnabas is measured. The JSON is written
+after every broker, so that a run that is ended keeps what it has.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import socket
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from bench.servers import POLICIES, SERVERS, Clock, Meter, make
-from compat_tests.broker_process import Server
+from bench.client import COMPILED, ClientFailed
+from bench.limits import Skip, raise_open_files
+from bench.report import markdown, number
+from bench.results import Results, this_machine
+from bench.rows import SETS, find
+from bench.running import Running
+from bench.servers import POLICIES, SERVERS
 from compat_tests.tools import missing
-from scripts.output import table
+from scripts.client import ClientError
 
-Row = dict[str, float]
-COUNT_1K = 500_000
-
-
-def load(work: str, server: Server, **options: Any) -> dict[str, Any]:
-    """Run a client process; gives what it measured."""
-    words = [f"{key}={value}" for key, value in options.items()]
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.load", work, server.address, *words], capture_output=True, text=True, timeout=600
-    )
-    if done.returncode:
-        raise SystemExit(f"{work} against {server.name} failed: {done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+START_SECONDS = {"barnabas": 2.0, "kafka": 7.0}
 
 
-def load_idle(
-    work: str, server: Server, meter: Meter, seconds: float = 5, **options: Any
-) -> tuple[dict[str, Any], Row]:
-    """Run clients that say `ready` and then stay quiet: what they measured, and what the broker cost meanwhile."""
-    words = [f"{key}={value}" for key, value in {**options, "hold": seconds + 1}.items()]
-    with subprocess.Popen(
-        [sys.executable, "-m", "bench.load", work, server.address, *words], stdout=subprocess.PIPE, text=True
-    ) as client:
-        assert client.stdout is not None
-        if client.stdout.readline() != "ready\n":
-            raise SystemExit(f"{work} against {server.name} failed")
-        with Clock(meter) as clock:
-            time.sleep(seconds)  # the state that is measured is to be idle
-        rss = meter.rss()
-        found: dict[str, Any] = json.loads(client.stdout.read().splitlines()[-1])
-    return found, {"idle CPU %": clock.cpu / clock.wall * 100, "MiB": rss}
+def say(text: str) -> None:
+    """Progress, beside the table."""
+    print(text, file=sys.stderr, flush=True)
 
 
-def throughput(clock: Clock, found: dict[str, Any]) -> Row:
-    """MB/s, and CPU seconds of the broker per GB."""
-    size = found["bytes"]
-    return {"MB/s": size / found["seconds"] / 1e6, "CPU s/GB": clock.cpu / (size / 1e9)}
+def brokers(rows: list[str]) -> list[list[str]]:
+    """The rows that share a broker, for each broker: those that load it little together, the others alone."""
+    together = [row for row in rows if not find(row).fresh]
+    return [*([together] if together else []), *([row] for row in rows if find(row).fresh)]
 
 
-def row_start(server: Server, meter: Meter, scratch: Path) -> Row:
-    """Nothing but the process: measured by `start`."""
-    return {"idle MiB": meter.rss()}
+def estimate(rows: list[str], servers: list[str], times: int) -> float:
+    """About how many seconds a run takes."""
+    one = sum(find(row).seconds for row in rows) * len(servers)
+    return times * (one + len(brokers(rows)) * sum(START_SECONDS[server] for server in servers))
 
 
-def lines(scratch: Path, size: int, count: int) -> Path:
-    """A file of lines for kcat."""
-    file = scratch.parent / f"barnabas-bench-{size}x{count}"
-    if not file.exists() or file.stat().st_size != (size + 1) * count:
-        with file.open("wb") as out:
-            piece = (b"x" * size + b"\n") * 1000
-            for _ in range(count // 1000):
-                out.write(piece)
-    return file
+def shown(figures: dict[str, float]) -> str:
+    """The figures of a row in one line."""
+    return ", ".join(f"{unit} {number(value)}" for unit, value in figures.items())
 
 
-def row_produce(size: int, count: int) -> Callable[[Server, Meter, Path], Row]:
-    """Throughput of records of one size, acks=all, linger 5 ms, batches up to 1 MB."""
-
-    def measure(server: Server, meter: Meter, scratch: Path) -> Row:
-        topic = f"produce-{size}"
-        load("create", server, topic=f"warm-{size}")
-        load("create", server, topic=topic)
-        load("produce-kcat", server, topic=f"warm-{size}", file=lines(scratch, size, count // 10))
-        file = lines(scratch, size, count)
-        with Clock(meter) as clock:
-            found = load("produce-kcat", server, topic=topic, file=file, bytes_=size * count)
-        return throughput(clock, found)
-
-    return measure
-
-
-def row_consume(server: Server, meter: Meter, scratch: Path) -> Row:
-    """Reads what `produce-1k` wrote, from the page cache."""
-    load("consume-kcat", server, topic="produce-1024")  # warm
-    with Clock(meter) as clock:
-        found = load("consume-kcat", server, topic="produce-1024", bytes_=1024 * COUNT_1K)
-    return throughput(clock, found)
-
-
-def row_single(server: Server, meter: Meter, scratch: Path) -> Row:
-    """One record per request, five in flight."""
-    load("create", server, topic="single")
-    with Clock(meter) as clock:
-        found = load("single", server, topic="single")
-    return {"req/s": found["requests"] / found["seconds"], "CPU us/req": clock.cpu / found["requests"] * 1e6}
+def one_broker(name: str, policy: str, rows: list[str], folder: Path, inputs: Path, results: Results) -> None:
+    """One broker, started afresh, through its rows."""
+    running = Running(name, policy, folder, inputs)
+    started = running.start()
+    try:
+        for row in rows:
+            began = time.perf_counter()
+            try:
+                figures = find(row).measure(running)
+            except (Skip, ClientFailed, ClientError, SystemExit) as error:
+                results.leave_out(policy, row, name, str(error))
+                say(f"  {name}, {policy}, {row}: left out: {error}")
+                if not running.alive():
+                    say(f"  {name} has ended:\n{running.server.log_tail(20)}")
+                    return
+                continue
+            if row == "start":
+                figures |= {"first answer s": started}
+            results.add(policy, row, name, figures)
+            say(f"  {name}, {policy}, {row}: {shown(figures)} [{time.perf_counter() - began:.0f} s]")
+    finally:
+        running.server.stop()
 
 
-def row_latency(work: str) -> Callable[[Server, Meter, Path], Row]:
-    """Percentiles in milliseconds."""
-
-    def measure(server: Server, meter: Meter, scratch: Path) -> Row:
-        load("create", server, topic=work)
-        with Clock(meter) as clock:
-            found = load(work, server, topic=work)
-        shown = {f"{name} ms": found[name] for name in ("p50", "p99", "p99.9")}
-        return {**shown, "CPU us/req": clock.cpu / found["requests"] * 1e6}
-
-    return measure
+def plan(rounds: int, policies: list[str], servers: list[str], rows: list[str]) -> Iterator[tuple[str, str, list[str]]]:
+    """(policy, server, rows) for each broker, in the order in which they run."""
+    for _ in range(rounds):
+        for policy in policies:
+            for shared in brokers(rows):
+                for name in servers:
+                    yield policy, name, shared
 
 
-def row_producers(count: int) -> Callable[[Server, Meter, Path], Row]:
-    """Producers that each wait for their acknowledgement: what group commit is for."""
-
-    def measure(server: Server, meter: Meter, scratch: Path) -> Row:
-        load("create", server, topic=f"producers-{count}")
-        with Clock(meter) as clock:
-            found = load("producers", server, topic=f"producers-{count}", count=count)
-        rate = found["requests"] / found["seconds"]
-        return {"req/s": rate, "p50 ms": found["p50"], "p99 ms": found["p99"],
-                "CPU us/req": clock.cpu / found["requests"] * 1e6}  # fmt: skip
-
-    return measure
-
-
-def row_connections(count: int) -> Callable[[Server, Meter, Path], Row]:
-    """Connections that do nothing."""
-
-    def measure(server: Server, meter: Meter, scratch: Path) -> Row:
-        before = meter.rss()
-        found, idle = load_idle("connections", server, meter, count=count)
-        return {"connect s": found["seconds"], "KiB/connection": (idle["MiB"] - before) * 1024 / count,
-                "idle CPU %": idle["idle CPU %"]}  # fmt: skip
-
-    return measure
-
-
-def row_partitions(count: int) -> Callable[[Server, Meter, Path], Row]:
-    """Many partitions: what it costs to make them, to ask for them, to write to all, to fetch in a session, to have."""
-
-    def measure(server: Server, meter: Meter, scratch: Path) -> Row:
-        found = load("partitions", server, count=count)
-        del found["partitions"]
-        with Clock(meter) as clock:
-            time.sleep(5)  # the state that is measured is to be idle
-        return {**found, "idle CPU %": clock.cpu / clock.wall * 100, "MiB": meter.rss()}
-
-    return measure
-
-
-def row_groups(count: int) -> Callable[[Server, Meter, Path], Row]:
-    """Groups of four: join, steady heartbeats, one rebalance."""
-
-    def measure(server: Server, meter: Meter, scratch: Path) -> Row:
-        found, idle = load_idle("groups", server, meter, count=count)
-        return {"join s": found["join s"], "rebalance s": found["rebalance s"], "steady CPU %": idle["idle CPU %"]}
-
-    return measure
-
-
-def row_memory(server: Server, meter: Meter, scratch: Path) -> Row:
-    """What the process holds after the rows before."""
-    return {"loaded MiB": meter.rss()}
-
-
-ROWS: dict[str, Callable[[Server, Meter, Path], Row]] = {
-    "start": row_start,
-    "produce-1k": row_produce(1024, COUNT_1K),
-    "consume": row_consume,
-    "produce-100": row_produce(100, 3_000_000),
-    "single": row_single,
-    "sync": row_latency("sync"),
-    "end-to-end": row_latency("end-to-end"),
-    "memory": row_memory,
-    "producers-1": row_producers(1),
-    "producers-16": row_producers(16),
-    "producers-128": row_producers(128),
-    "connections-2000": row_connections(2000),
-    "partitions-1000": row_partitions(1000),
-    "partitions-10000": row_partitions(10_000),
-    "groups-1000": row_groups(1000),
-}
-
-
-def first_answer(server: Server, began: float) -> float:
-    """Seconds from the start of the process until it has answered an ApiVersions request."""
-    from scripts.client import Wire
-
-    host, port = server.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=30):
-        pass
-    Wire(host, int(port)).close()
-    return time.perf_counter() - began
-
-
-def measure(name: str, policy: str, rows: list[str]) -> dict[str, Row]:
-    """One broker, started afresh, through all rows."""
-    with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as folder:
-        server = make(name, policy, Path(folder) / name)
-        if name == "kafka":
-            server.format()  # type: ignore[attr-defined]
-        began = time.perf_counter()
-        server.start()
-        started = first_answer(server, began)
-        try:
-            assert server.process is not None
-            meter = Meter(server.process.pid)
-            found = {}
-            for row in rows:
-                print(f"  {name}, {policy}: {row}", file=sys.stderr)
-                found[row] = ROWS[row](server, meter, Path(folder))
-            if "start" in found:
-                found["start"]["first answer s"] = started
-        finally:
-            server.stop()
-    return found
+def names(words: list[str]) -> list[str]:
+    """Rows by name or by set. Raises ValueError."""
+    rows = list(dict.fromkeys(row for word in words for row in SETS.get(word, [word])))
+    for row in rows:
+        find(row)
+    return rows
 
 
 def main() -> None:
@@ -239,37 +97,39 @@ def main() -> None:
     options = argparse.ArgumentParser(description="barnabas beside Apache Kafka, in one run.")
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES))
-    options.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    options.add_argument(
+        "--rows", nargs="+", default=["main"], help=f"{', '.join(SETS)}, or names such as producers-16 or cold-1"
+    )
     options.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS))
-    options.add_argument("--json", metavar="FILE")
+    options.add_argument("--json", metavar="FILE", type=Path)
+    options.add_argument("--dir", metavar="FOLDER", help="where the data directories are made")
     args = options.parse_args()
+    try:
+        rows = names(args.rows)
+    except ValueError as error:
+        options.error(str(error))
     if reason := missing("kcat"):
         raise SystemExit(f"the benchmark needs kcat: {reason}")
     servers = list(args.servers)
     if "kafka" in servers and (reason := missing("java")):
-        print(f"Apache Kafka is left out: {reason}", file=sys.stderr)
+        say(f"Apache Kafka is left out: {reason}")
         servers.remove("kafka")
-    series: dict[tuple[str, str, str, str], list[float]] = {}
-    for number in range(args.rounds):
-        for policy in args.policy:
-            for name in servers:
-                print(f"round {number + 1}/{args.rounds}", file=sys.stderr)
-                for row, values in measure(name, policy, args.rows).items():
-                    for unit, value in values.items():
-                        series.setdefault((policy, row, unit, name), []).append(value)
-    lines = []
-    for policy, row, unit in dict.fromkeys(key[:3] for key in series):
-        medians = [statistics.median(series.get((policy, row, unit, name), [float("nan")])) for name in servers]
-        spread = series.get((policy, row, unit, "barnabas"), [0.0])
-        ratio = f"{medians[0] / medians[1]:.2f}x" if len(medians) > 1 and medians[1] else "-"
-        shown = [f"{m:.3g}" if m < 100 else f"{m:.0f}" for m in medians]
-        lines.append((policy, row, unit, *shown, ratio, f"{min(spread):.3g}..{max(spread):.3g}"))
-    print(f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}, "
-          f"{args.rounds} round(s), medians")  # fmt: skip
-    print(table(("POLICY", "ROW", "UNIT", *servers, *(["RATIO"] if len(servers) > 1 else ["-"]), "SPREAD"), lines))
-    if args.json:
-        rows = [{"policy": p, "row": r, "unit": u, "server": s, "values": v} for (p, r, u, s), v in series.items()]
-        Path(args.json).write_text(json.dumps(rows, indent=1))
+    if not COMPILED.exists():
+        say("The request client is the Python one, and takes as much CPU as the broker (make bench compiles the C one)")
+    raise_open_files()
+    results = Results(about=[this_machine("C" if COMPILED.exists() else "Python")])
+    minutes = estimate(rows, servers, args.rounds * len(args.policy)) / 60
+    say(f"{args.rounds} round(s) of {len(rows)} rows, {', '.join(servers)}: about {minutes:.0f} minutes")
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="barnabas-bench-", dir=args.dir) as inputs:
+        for policy, name, shared in plan(args.rounds, args.policy, servers, rows):
+            say(f"{(time.perf_counter() - began) / 60:.1f} min: {name}, {policy}")
+            with tempfile.TemporaryDirectory(prefix="barnabas-bench-", dir=args.dir) as folder:
+                one_broker(name, policy, shared, Path(folder) / name, Path(inputs), results)
+            if args.json:
+                args.json.parent.mkdir(parents=True, exist_ok=True)
+                args.json.write_text(results.dumps())
+    print(markdown(results))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def make(server: str, policy: str, folder: Path, partitions: int = 6) -> Server:
 
 
 class Meter:
-    """CPU seconds and memory of a process and its children, from /proc."""
+    """CPU seconds and memory of a process and its children."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -59,12 +59,12 @@ class Meter:
         return found
 
     def cpu(self) -> float:
-        """User and system time so far, seconds."""
-        total = 0
+        """User and system time so far, seconds: of live processes by their CPU clocks, of ended children from /proc."""
+        total = 0.0
         for pid in self._pids():
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            total += sum(map(int, fields[11:15]))
-        return total / TICKS
+            total += time.clock_gettime(~pid << 3 | 2) + sum(map(int, fields[13:15])) / TICKS
+        return total
 
     def rss(self) -> float:
         """Resident memory now, MiB."""
@@ -73,14 +73,24 @@ class Meter:
 
 
 class Clock:
-    """Wall and broker CPU time of a block."""
+    """Wall and broker CPU time of a block, and the broker's memory at its end."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
+        self.start()
+
+    def start(self) -> None:
+        """The block begins."""
+        self._cpu, self._wall = self._meter.cpu(), time.perf_counter()
+
+    def stop(self) -> None:
+        """The block ends."""
+        self.wall, self.cpu = time.perf_counter() - self._wall, self._meter.cpu() - self._cpu
+        self.rss = self._meter.rss()
 
     def __enter__(self) -> Clock:
-        self._cpu, self._wall = self._meter.cpu(), time.perf_counter()
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.wall, self.cpu = time.perf_counter() - self._wall, self._meter.cpu() - self._cpu
+        self.stop()

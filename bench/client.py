@@ -1,0 +1,80 @@
+"""Client processes, and the broker's cost while they measure.
+
+A client prints `measuring` and `measured` around what counts, and one line of JSON at its end. The request rows share
+one client: bench/load.c, or its twin in Python where that was not compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from bench.servers import Clock, Meter
+from bench.warm import MOST_SECONDS
+from compat_tests.tools import ROOT
+
+COMPILED = ROOT / "build" / "load"
+TIMEOUT_SECONDS = 600.0
+Found = dict[str, Any]
+
+
+class ClientFailed(Exception):
+    """A client ended with an error; the message is its last line."""
+
+
+def load_command() -> list[str]:
+    """The load client that there is."""
+    return [str(COMPILED)] if COMPILED.exists() else [sys.executable, "-m", "bench.load"]
+
+
+def load(
+    address: str,
+    meter: Meter,
+    prepared: list[bytes],
+    errors_at: list[int],
+    *,
+    settle: float = MOST_SECONDS,
+    **options: float,
+) -> tuple[Found, Clock]:
+    """Run the load client; `prepared` begins with the one that opens a connection. Raises ClientFailed."""
+    host, port = address.split(":")
+    places = ",".join(map(str, errors_at))
+    words = [f"{key.replace('_', '-')}={value}" for key, value in options.items()]
+    return run([*load_command(), host, port, f"settle={settle}", f"errors-at={places}", *words], meter, prepared)
+
+
+def run(command: list[str], meter: Meter, prepared: list[bytes] | None = None) -> tuple[Found, Clock]:
+    """Run a client; gives what it found, and the broker's clock for what it measured. Raises ClientFailed."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
+        given.write(b"".join(prepared or []))
+        given.seek(0)
+        with subprocess.Popen(
+            command, cwd=ROOT, stdin=given, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as client:
+            deadline = threading.Timer(TIMEOUT_SECONDS, client.kill)
+            deadline.start()
+            try:
+                assert client.stdout is not None
+                clock = Clock(meter)
+                last = ""
+                for line in client.stdout:
+                    if line == "measuring\n":
+                        clock.start()
+                    elif line == "measured\n":
+                        clock.stop()
+                    last = line
+                client.wait()
+            finally:
+                deadline.cancel()
+                client.kill()
+        if client.returncode:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip().splitlines()
+            raise ClientFailed(f"{Path(command[0]).name}: {said[-1] if said else f'status {client.returncode}'}")
+        found: Found = json.loads(last)
+        return found, clock

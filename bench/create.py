@@ -1,0 +1,53 @@
+"""Topics, and when they are there: once every partition answers."""
+
+from __future__ import annotations
+
+import time
+
+from scripts.client import Wire, check, parse_server
+from wire.errors import ErrorCode
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+
+PER_TOPIC = 1000
+DEADLINE_SECONDS = 120.0
+NOT_YET = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
+
+def create(address: str, topic: str, partitions: int = 6) -> None:
+    """Make a topic, and return when all its partitions can be used."""
+    wire = Wire(*parse_server(address))
+    request = CreateTopicsRequest(topics=[CreatableTopic(topic, partitions, 1)], timeout_ms=120_000)
+    answer = wire.ask(request, CreateTopicsResponse, wait=DEADLINE_SECONDS)
+    check(answer.topics[0].error_code, topic, answer.topics[0].error_message)
+    until = time.perf_counter() + DEADLINE_SECONDS
+    while end_offsets(wire, topic, partitions) is None:
+        if time.perf_counter() > until:
+            raise SystemExit(f"{topic}: not usable after {DEADLINE_SECONDS:.0f} s")
+        time.sleep(0.005)  # Kafka makes partitions behind its answer, and tells nobody when it is done
+    wire.close()
+
+
+def create_many(address: str, prefix: str, count: int) -> list[tuple[str, int]]:
+    """Make `count` partitions in topics of a thousand at most; gives (topic, partitions)."""
+    topics = [(f"{prefix}-{i}", min(count, PER_TOPIC)) for i in range(max(1, count // PER_TOPIC))]
+    for topic, partitions in topics:
+        create(address, topic, partitions)
+    return topics
+
+
+def end_offsets(wire: Wire, topic: str, partitions: int = 6) -> list[int] | None:
+    """The log end offset of each partition; None if one cannot be used yet."""
+    asked = ListOffsetsTopic(topic, partitions=[ListOffsetsPartition(p, timestamp=-1) for p in range(partitions)])
+    answer = wire.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), ListOffsetsResponse, version=7)
+    parts = answer.topics[0].partitions
+    for part in parts:
+        if part.error_code in NOT_YET:
+            return None
+        check(part.error_code, f"{topic}-{part.partition_index}")
+    return [part.offset for part in sorted(parts, key=lambda p: p.partition_index)]

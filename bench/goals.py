@@ -1,0 +1,64 @@
+"""What we mean to reach beside Apache Kafka, figure by figure.
+
+Most goals are ratios to the peer's figure of the same run; some are absolute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`most` or at least `limit`, of the ratio or of our own figure."""
+
+    limit: float
+    most: bool = True
+    ratio: bool = True
+
+    def text(self) -> str:
+        """As it stands in the table."""
+        return f"{'<=' if self.most else '>='} {self.limit:g}{'x' if self.ratio else ''}"
+
+    def met(self, ours: float, theirs: float | None) -> bool | None:
+        """Whether it is reached; None if that cannot be said."""
+        if self.ratio and not theirs:
+            return None
+        value = ours / theirs if self.ratio and theirs else ours
+        return value <= self.limit if self.most else value >= self.limit
+
+
+def most(ratio: float) -> Goal:
+    """At most this multiple of the peer's figure."""
+    return Goal(ratio)
+
+
+def least(ratio: float) -> Goal:
+    """At least this multiple of the peer's figure."""
+    return Goal(ratio, most=False)
+
+
+def below(value: float) -> Goal:
+    """At most this, whatever the peer does."""
+    return Goal(value, ratio=False)
+
+
+GOALS: dict[tuple[str, str, str], Goal] = {
+    ("page-cache", "produce-1k", "MB/s"): least(1.2),
+    ("page-cache", "produce-1k", "CPU s/GB"): most(0.5),
+    ("page-cache", "consume", "MB/s"): least(1),
+    ("page-cache", "consume", "CPU s/GB"): most(1),
+    ("page-cache", "produce-100", "CPU s/GB"): most(0.5),
+    ("page-cache", "single", "req/s"): least(1.3),
+    ("page-cache", "single", "CPU us/req"): most(0.8),
+    ("page-cache", "sync", "p50 ms"): most(0.8),
+    ("page-cache", "sync", "p99 ms"): most(1),
+    ("page-cache", "end-to-end", "p50 ms"): most(1),
+    ("page-cache", "end-to-end", "p99 ms"): most(0.2),
+    ("page-cache", "end-to-end", "p99.9 ms"): most(0.2),
+    ("page-cache", "start", "first answer s"): below(0.4),
+    ("page-cache", "start", "idle MiB"): below(60),
+    ("page-cache", "memory", "loaded MiB"): below(150),
+    ("fsync", "producers-16", "req/s"): least(2),
+    ("fsync", "sync", "p50 above fsync ms"): below(0.2),
+}

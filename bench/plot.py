@@ -1,0 +1,162 @@
+"""Plots from the JSON of one run or several: `python -m bench.plot A.json [B.json ...] [--out docs/plots]`.
+
+The rows `scale-partitions-N` and `scale-connections-N` become one plot each, every figure a panel over N, both axes
+logarithmic, with a line that grows as N does; the main table becomes a bar chart of its ratios. Medians over all
+rounds; the bars through the points reach from the lowest to the highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+from bench.results import Results, read
+from bench.rows import SETS
+from bench.servers import POLICIES, SERVERS
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt  # the backend comes first
+
+NAMES = {"barnabas": "barnabas", "kafka": "Apache Kafka"}
+COLOURS = {"barnabas": "#0b6e99", "kafka": "#c1571a"}
+FLOOR = 1e-3  # of a percentage on a logarithmic axis
+PANELS = {
+    "partitions": {
+        "CPU us/req": "produce: broker CPU per request (µs)",
+        "p50 ms": "produce: p50 (ms)",
+        "session CPU us/req": "fetch in a session of N: broker CPU (µs)",
+        "idle CPU %": "idle: CPU of one core (%)",
+        "MiB": "resident memory (MiB)",
+    },
+    "connections": {
+        "CPU us/req, in turn": "one request at a time: broker CPU (µs)",
+        "p50 ms, in turn": "one request at a time: p50 (ms)",
+        "CPU us/req, all busy": "all at once: broker CPU per request (µs)",
+        "idle CPU %": "N waiting consumers: CPU of one core (%)",
+        "MiB": "resident memory (MiB)",
+    },
+}
+# Figures of the main table, and whether more of them is better.
+BARS = {
+    ("produce-1k", "MB/s"): True, ("produce-1k", "CPU s/GB"): False, ("consume", "MB/s"): True,
+    ("consume", "CPU s/GB"): False, ("produce-100", "MB/s"): True, ("produce-100", "CPU s/GB"): False,
+    ("single", "req/s"): True, ("single", "CPU us/req"): False, ("sync", "p50 ms"): False, ("sync", "p99 ms"): False,
+    ("sync", "CPU us/req"): False, ("end-to-end", "p50 ms"): False, ("end-to-end", "p99 ms"): False,
+    ("end-to-end", "p99.9 ms"): False, ("producers-1", "req/s"): True, ("producers-16", "req/s"): True,
+    ("producers-128", "req/s"): True, ("start", "first answer s"): False, ("memory", "loaded MiB"): False,
+}  # fmt: skip
+
+
+def points(results: Results, policy: str, what: str, unit: str, server: str) -> dict[int, list[float]]:
+    """The values of a figure by N."""
+    found = {}
+    for (p, row, u, s), values in results.values.items():
+        family, _, number = row.rpartition("-")
+        if (p, family, u, s) == (policy, f"scale-{what}", unit, server):
+            found[int(number)] = [max(value, FLOOR) for value in values]
+    return dict(sorted(found.items()))
+
+
+def better(results: Results, policy: str, row: str, unit: str, more: bool) -> float | None:
+    """How many times better barnabas is than the peer; None if one was not measured, or had nothing to measure."""
+    ours, theirs = (results.values.get((policy, row, unit, server)) for server in SERVERS)
+    if not ours or not theirs:
+        return None
+    a, b = statistics.median(ours), statistics.median(theirs)
+    if a <= 0 or b <= 0:
+        return None
+    return a / b if more else b / a
+
+
+def on(results: Results) -> str:
+    """What it was measured on."""
+    about = results.about[0]
+    return (f"{about['cores']} shared {about['machine']} cores, Python {about['Python']}, "
+            f"Apache Kafka {about['Apache Kafka']} on Java {about['Java']}")  # fmt: skip
+
+
+def scaling(results: Results, policy: str, what: str) -> Any:
+    """The figure of `scale-WHAT-N`; None if there is no such row."""
+    panels = {unit: title for unit, title in PANELS[what].items() if points(results, policy, what, unit, SERVERS[0])}
+    if not panels:
+        return None
+    figure, axes = plt.subplots(2, 3, figsize=(13, 7.6), layout="constrained")
+    figure.suptitle(f"Cost by number of {what}, policy {policy}\n{on(results)}")
+    for axis, (unit, title) in zip(axes.flat, panels.items(), strict=False):
+        for server in SERVERS:
+            found = points(results, policy, what, unit, server)
+            if not found:
+                continue
+            middle = [statistics.median(values) for values in found.values()]
+            reach = [[m - min(v) for m, v in zip(middle, found.values(), strict=True)],
+                     [max(v) - m for m, v in zip(middle, found.values(), strict=True)]]  # fmt: skip
+            axis.errorbar(list(found), middle, reach, marker="o", capsize=3, color=COLOURS[server], label=NAMES[server])
+        guide(axis, points(results, policy, what, unit, SERVERS[0]))
+        axis.set(xscale="log", yscale="log", xlabel=f"{what} (N)", ylabel=title.rpartition(": ")[2], title=title)
+        axis.grid(True, which="major", alpha=0.3)
+    for axis in axes.flat[len(panels) :]:
+        axis.axis("off")
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    axes.flat[-1].legend(handles, labels, loc="center", frameon=False, fontsize=12)
+    return figure
+
+
+def guide(axis: Any, found: dict[int, list[float]]) -> None:
+    """A line through our last point that grows as N does, within the reach of the figures."""
+    sizes = list(found)
+    if len(sizes) < 2:
+        return
+    last = statistics.median(found[sizes[-1]])
+    low, high = axis.get_ylim()
+    axis.plot(sizes, [last * n / sizes[-1] for n in sizes], "--", color="grey", linewidth=1, label="linear in N")
+    axis.set_ylim(max(low, FLOOR / 2), high)
+
+
+def ratios(results: Results, policy: str) -> Any:
+    """The bar chart of the main table; None if there is nothing of it."""
+    found = {f"{row}: {unit}": times for (row, unit), more in BARS.items() if row in SETS["main"]
+             and (times := better(results, policy, row, unit, more)) is not None}  # fmt: skip
+    if not found:
+        return None
+    figure, axis = plt.subplots(figsize=(9, 1.6 + 0.33 * len(found)), layout="constrained")
+    names, values = list(found)[::-1], list(found.values())[::-1]
+    colours = [COLOURS["barnabas"] if value >= 1 else COLOURS["kafka"] for value in values]
+    axis.barh(names, [value - 1 for value in values], left=1, color=colours)
+    for place, value in enumerate(values):
+        axis.annotate(f"{value:.2f}x", (value, place), xytext=(4 if value >= 1 else -4, 0), va="center", fontsize=8,
+                      textcoords="offset points", ha="left" if value >= 1 else "right")  # fmt: skip
+    axis.axvline(1, color="black", linewidth=1)
+    axis.set_xscale("log")
+    axis.margins(x=0.15)
+    axis.set_xlabel("times better than Apache Kafka (more per second, or less time, CPU or memory)")
+    axis.set_title(f"barnabas beside Apache Kafka, policy {policy}\n{on(results)}", fontsize=11)
+    axis.grid(True, axis="x", alpha=0.3)
+    return figure
+
+
+def main() -> None:
+    """Write the plots."""
+    options = argparse.ArgumentParser(description="Plots of benchmark results.")
+    options.add_argument("json", nargs="+", type=Path)
+    options.add_argument("--out", type=Path, default=Path("docs/plots"))
+    args = options.parse_args()
+    results = read(args.json)
+    args.out.mkdir(parents=True, exist_ok=True)
+    plt.rcParams.update({"svg.hashsalt": "bench", "svg.fonttype": "none", "font.family": "sans-serif"})
+    for policy in POLICIES:
+        figures = {f"{policy}-ratios": ratios(results, policy)}
+        figures |= {f"{policy}-{what}": scaling(results, policy, what) for what in PANELS}
+        for name, figure in figures.items():
+            if figure is not None:
+                file = args.out / f"{name}.svg"
+                figure.savefig(file, metadata={"Date": None})
+                plt.close(figure)
+                print(file)
+
+
+if __name__ == "__main__":
+    main()

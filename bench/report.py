@@ -1,0 +1,63 @@
+"""A table in Markdown from the JSON of one run or several: `python -m bench.report A.json [B.json ...]`.
+
+Every figure has its median over all rounds of all files, and in brackets the lowest and the highest.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+
+from bench.goals import GOALS
+from bench.results import Results, read
+from bench.servers import POLICIES, SERVERS
+
+HEADER = ("row", "unit", *SERVERS, "ratio", "goal", "met")
+
+
+def number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Median, lowest and highest; one value stands alone."""
+    middle = number(statistics.median(values))
+    return middle if len(values) == 1 else f"{middle} ({number(min(values))} .. {number(max(values))})"
+
+
+def line(results: Results, policy: str, row: str, unit: str) -> tuple[str, ...]:
+    """One figure of both servers."""
+    found = [results.values.get((policy, row, unit, server)) for server in SERVERS]
+    ours, theirs = (statistics.median(values) if values else None for values in found)
+    goal = GOALS.get((policy, row, unit))
+    met = goal.met(ours, theirs) if goal and ours is not None else None
+    return (
+        row, unit, *(spread(values) if values else "-" for values in found),
+        f"{ours / theirs:.2f}" if ours is not None and theirs else "-",
+        goal.text() if goal else "",
+        {True: "yes", False: "no", None: ""}[met],
+    )  # fmt: skip
+
+
+def markdown(results: Results) -> str:
+    """One table for each policy, what was left out, and what it was measured on."""
+    out = []
+    for policy in POLICIES:
+        lines = [line(results, *figure) for figure in results.figures() if figure[0] == policy]
+        if lines:
+            out += [f"### {policy}", "", _row(HEADER), _row(["---"] * len(HEADER)), *map(_row, lines), ""]
+    missing = [key for key in results.left_out if not any((k[0], k[1], k[3]) == key for k in results.values)]
+    out += [f"Left out: {row}, {server}, {policy}: {results.left_out[policy, row, server]}"
+            for policy, row, server in missing]  # fmt: skip
+    out += [", ".join(f"{key} {value}" for key, value in about.items()) for about in results.about]
+    return "\n".join(out)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    print(markdown(read(sys.argv[1:])))

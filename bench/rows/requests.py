@@ -1,0 +1,84 @@
+"""One record per request at the load client: rate, latency and CPU per request; and end to end through librdkafka."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from bench import client, frames
+from bench.client import Found
+from bench.create import create
+from bench.percentiles import percentiles
+from bench.running import Running
+from bench.servers import Clock
+
+SECONDS = 3.0
+SYNCS = 300
+
+
+def load(running: Running, topic: str, **options: float) -> tuple[Found, Clock]:
+    """Produce one record of 100 bytes per request, each connection to one of six partitions."""
+    create(running.address, topic)
+    data = frames.batch()
+    connections = int(options.get("connections", 1))
+    requests = [frames.opening(), *(frames.produce(topic, i % 6, data) for i in range(connections))]
+    return client.load(
+        running.address, running.meter, requests, frames.produce_errors(topic), seconds=SECONDS, **options
+    )
+
+
+def rate(found: Found, clock: Clock) -> dict[str, float]:
+    """Requests per second, and the broker's CPU time for each."""
+    return {"req/s": found["requests"] / found["seconds"], "CPU us/req": clock.cpu / found["requests"] * 1e6}
+
+
+def latency(found: Found, *names: str) -> dict[str, float]:
+    """Percentiles in milliseconds."""
+    return {f"{name} ms": found[name] for name in names}
+
+
+def single(running: Running) -> dict[str, float]:
+    """Five requests in flight on one connection."""
+    return rate(*load(running, "single", in_flight=5))
+
+
+def sync(running: Running) -> dict[str, float]:
+    """One record, its acknowledgement, the next record. With fsync also the bare cost of one, just before."""
+    bare = fsync_ms(running.data_dir) if running.policy == "fsync" else None
+    found, clock = load(running, "sync")
+    shown = {**latency(found, "p50", "p99", "p99.9"), "CPU us/req": rate(found, clock)["CPU us/req"]}
+    if bare is not None:
+        shown |= {"fsync alone ms": bare, "p50 above fsync ms": found["p50"] - bare}
+    return shown
+
+
+def producers(running: Running, count: int) -> dict[str, float]:
+    """Producers that each wait for their acknowledgement: what group commit is for."""
+    found, clock = load(running, f"producers-{count}", connections=count)
+    return {**rate(found, clock), **latency(found, "p50", "p99")}
+
+
+def end_to_end(running: Running) -> dict[str, float]:
+    """From produce() until a consumer has the record, at a steady rate."""
+    create(running.address, "end-to-end")
+    command = [sys.executable, "-m", "bench.end_to_end", running.address, "end-to-end"]
+    found, clock = client.run(command, running.meter)
+    return {**latency(found, "p50", "p99", "p99.9"), "CPU us/req": clock.cpu / found["requests"] * 1e6}
+
+
+def fsync_ms(folder: Path) -> float:
+    """The median of a small append and its fdatasync, in a file of its own beside the logs."""
+    file, data, times = folder / "fsync-alone", frames.batch(), []
+    fd = os.open(file, os.O_CREAT | os.O_RDWR)
+    try:
+        for number in range(SYNCS):
+            began = time.perf_counter()
+            os.pwrite(fd, data, number * len(data))
+            os.fdatasync(fd)
+            times.append(time.perf_counter() - began)
+    finally:
+        os.close(fd)
+        file.unlink()
+    return percentiles(times)["p50"]

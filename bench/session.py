@@ -1,0 +1,121 @@
+"""A consumer of many partitions in one incremental fetch session (KIP-227), with a trickle of data to one of them.
+
+One fetch at a time that does not wait. After every hundred a record is produced, outside of what is timed; the fetch
+that finds it is followed by one that moves the offset, as a consumer does. The answer to a fetch that finds nothing is
+known beforehand and only compared; all others are decoded and checked.
+"""
+
+from __future__ import annotations
+
+import time
+
+from bench import frames
+from bench.create import end_offsets
+from bench.percentiles import percentiles
+from bench.servers import Clock, Meter
+from bench.warm import MOST_SECONDS, SLICE_SECONDS, settled
+from scripts.client import Wire, check, parse_server
+from wire.codegen import codec
+from wire.header import skip_header_tags
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+TRICKLE = 100
+
+
+class Session:
+    """A session on one connection, and the producer on another."""
+
+    def __init__(self, address: str, topics: list[tuple[str, int]]) -> None:
+        self._wire, self._producer = Wire(*parse_server(address)), Wire(*parse_server(address))
+        part = PartitionProduceData(0, frames.batch())
+        self._record = ProduceRequest(
+            acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(topics[0][0], partition_data=[part])]
+        )
+        self._id = self._epoch = 0
+        self.times: list[float] = []
+        self.seen = 0  # partitions that a fetch found records in
+        self._asked = []
+        for name, count in topics:
+            ends = end_offsets(self._wire, name, count) or []
+            self._asked.append(FetchTopic(name, partitions=[_from(p, end) for p, end in enumerate(ends)]))
+        began = time.perf_counter()
+        self._id = self._read(self._exchange()).session_id
+        self.full_seconds = time.perf_counter() - began
+        if not self._id:
+            raise SystemExit("the broker gave no fetch session")
+        self._nothing = self._exchange()
+        if self._read(self._nothing).responses:
+            raise SystemExit("a fetch from the end found something")
+
+    def fetch(self) -> None:
+        """One fetch; its time is noted."""
+        began = time.perf_counter()
+        answer = self._exchange()
+        self.times.append(time.perf_counter() - began)
+        if answer != self._nothing:
+            self._read(answer)
+
+    def trickle(self) -> None:
+        """One record to the first partition."""
+        answer = self._producer.ask(self._record, ProduceResponse, version=frames.PRODUCE)
+        check(answer.responses[0].partition_responses[0].error_code, "produce")
+
+    def close(self) -> None:
+        """End the connections."""
+        self._wire.close()
+        self._producer.close()
+
+    def _exchange(self) -> bytes:
+        request = FetchRequest(max_wait_ms=0, session_id=self._id, session_epoch=self._epoch, topics=self._asked)
+        self._wire._socket.sendall(frames.frame(request, frames.FETCH))
+        self._epoch += 1
+        self._asked = []
+        return self._wire._receive(int.from_bytes(self._wire._receive(4), "big"))
+
+    def _read(self, answer: bytes) -> FetchResponse:
+        """Decode and check an answer, and move the offsets of what it brings."""
+        found = codec(FetchResponse, frames.FETCH).decode(answer, skip_header_tags(answer, 4))[0]
+        check(found.error_code, "fetch")
+        for topic in found.responses:
+            for part in topic.partitions:
+                check(part.error_code, f"{topic.topic}-{part.partition_index}")
+            moved = [_from(p.partition_index, p.high_watermark) for p in topic.partitions if p.records]
+            if moved:
+                self._asked.append(FetchTopic(topic.topic, partitions=moved))
+                self.seen += len(moved)
+        return found
+
+
+def _from(partition: int, offset: int) -> FetchPartition:
+    return FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+
+
+def measure(address: str, meter: Meter, topics: list[tuple[str, int]], seconds: float = 3) -> dict[str, float]:
+    """Warm, then fetch for some seconds, and until the trickle was met twice."""
+    session = Session(address, topics)
+    rates: list[float] = []
+    began = time.perf_counter()
+    while not settled(rates) and time.perf_counter() - began < MOST_SECONDS:
+        rates.append(_rate(session, SLICE_SECONDS))
+    session.times.clear()
+    with Clock(meter) as clock:
+        rate = _rate(session, seconds, 2 * TRICKLE)
+    if not session.seen:
+        raise SystemExit("no fetch found the trickle")
+    session.close()
+    return {
+        "req/s": rate, "p50 ms": percentiles(session.times)["p50"],
+        "CPU us/req": clock.cpu / len(session.times) * 1e6, "full fetch ms": session.full_seconds * 1000,
+    }  # fmt: skip
+
+
+def _rate(session: Session, seconds: float, least: int = 1) -> float:
+    """Fetch for so many seconds and at least so often; gives the rate."""
+    count, began = 0, time.perf_counter()
+    while count < least or time.perf_counter() < began + seconds:
+        session.fetch()
+        count += 1
+        if count % TRICKLE == 0:
+            session.trickle()
+    return count / (time.perf_counter() - began)
