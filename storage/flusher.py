@@ -26,12 +26,14 @@ from storage.io import Io
 from storage.vnode import FlushJob, Vnode
 
 _LOG_FLUSH_MS_MAX = 2**40
-# The event loop may be held up by fsyncs for about so long at a time, and gathers requests for no longer.
-SPOT_SECONDS = 0.002
+# An fsync that is expected to take longer than this goes to a thread. The event loop is held up by several for about so
+# long at a time, and gathers requests for no longer.
+SPOT_SECONDS = 0.001
+HOLD_SECONDS = 0.002
 SPOT_BYTES = 256 << 10
 # Weight of the newest fsync in what one is expected to take, and that expectation at the start.
 _NEWEST = 0.2
-_EXPECTED_SECONDS = 0.0005
+_EXPECTED_SECONDS = 0.00025
 
 
 class _Pending:
@@ -67,7 +69,6 @@ class Flusher:
         self._pending: dict[Vnode, _Pending] = {}
         self._asked: dict[Vnode, _Pending] = {}
         self._requests = 0
-        self._crowd = False  # more than one request was served by the last flush
         self._wake = trio.Event()
         self._due: list[tuple[float, int, Vnode]] = []
         self._due_vnodes: set[Vnode] = set()
@@ -147,22 +148,34 @@ class Flusher:
                 self._flush_now(vnode, pending)
 
     async def _serve_asked(self) -> None:
+        crowd = False
         while True:
             if not self._asked:
                 self._wake = trio.Event()
                 await self._wake.wait()
-            if self._crowd:
+            if crowd:
                 await self._gather()
-            asked, self._asked = self._asked, {}
-            self._crowd = len(asked) > 1 or any(len(pending.waiters) > 1 for pending in asked.values())
-            with self._around:
-                self._start(asked)
-            if self._asked:
-                await trio.lowlevel.checkpoint()
+            crowd = len(self._asked) > 1 or any(len(pending.waiters) > 1 for pending in self._asked.values())
+            left = len(self._asked)  # what is asked meanwhile has its turn after the next gathering
+            while left:
+                left -= self._start_some(left)
+                if self._asked:
+                    await trio.lowlevel.checkpoint()
+
+    def _start_some(self, most: int) -> int:
+        """Flush vnodes until the event loop has been held up for long enough; how many."""
+        began = time.perf_counter()
+        count = 0
+        with self._around:
+            while count < most and time.perf_counter() - began < HOLD_SECONDS:
+                vnode = next(iter(self._asked))
+                self._start(vnode, self._asked.pop(vnode))
+                count += 1
+        return count
 
     async def _gather(self) -> None:
         """Let others append as long as each pass of the event loop brings more, but not for long."""
-        until = trio.current_time() + self._spot_seconds
+        until = trio.current_time() + HOLD_SECONDS
         seen = -1
         while seen != self._requests and trio.current_time() < until:
             seen = self._requests
@@ -195,31 +208,24 @@ class Flusher:
             self._asked[vnode] = pending
             self._wake.set()
 
-    def _start(self, asked: dict[Vnode, _Pending]) -> None:
-        """Flush these vnodes: here if that is quick, in threads otherwise."""
-        jobs = []
-        for vnode, pending in asked.items():
-            try:
-                job = vnode.begin_flush()
-            except StorageError:
-                job = None
-            if job is None:
-                # Nothing is owed: whoever waits looks again at the high watermark, or meets the vnode's error.
-                self._release(vnode, pending)
-            else:
-                jobs.append((vnode, job))
-                pending.running = True
-        on_the_spot = (
-            not self._jobs
-            and sum(job.syncs for _, job in jobs) * self._expected <= self._spot_seconds
-            and sum(job.size for _, job in jobs) <= SPOT_BYTES
-        )
-        self._jobs += len(jobs)
-        for vnode, job in jobs:
-            if on_the_spot:
-                self._done(vnode, job, *self._run_job(job))
-            else:
-                self._queue.put((vnode, job))
+    def _start(self, vnode: Vnode, pending: _Pending) -> None:
+        """Flush a vnode: here if that is quick, in a thread otherwise."""
+        try:
+            job = vnode.begin_flush()
+        except StorageError:
+            job = None
+        if job is None:
+            # Nothing is owed: whoever waits looks again at the high watermark, or meets the vnode's error.
+            self._release(vnode, pending)
+            return
+        pending.running = True
+        quick = job.syncs * self._expected <= self._spot_seconds and job.size <= SPOT_BYTES
+        on_the_spot = quick and not self._jobs
+        self._jobs += 1
+        if on_the_spot:
+            self._done(vnode, job, *self._run_job(job))
+        else:
+            self._queue.put((vnode, job))
 
     def _flush_now(self, vnode: Vnode, pending: _Pending) -> None:
         with contextlib.suppress(StorageError):
