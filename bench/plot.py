@@ -138,6 +138,13 @@ def ratios(results: Results, policy: str) -> Any:
     return figure
 
 
+def save(figure: Any, file: Path) -> None:
+    """Write an SVG with text as text, the same for the same values."""
+    with plt.rc_context({"svg.hashsalt": "bench", "svg.fonttype": "none"}):
+        figure.savefig(file, metadata={"Date": None})
+    plt.close(figure)
+
+
 def main() -> None:
     """Write the plots."""
     options = argparse.ArgumentParser(description="Plots of benchmark results.")
@@ -146,15 +153,13 @@ def main() -> None:
     args = options.parse_args()
     results = read(args.json)
     args.out.mkdir(parents=True, exist_ok=True)
-    plt.rcParams.update({"svg.hashsalt": "bench", "svg.fonttype": "none", "font.family": "sans-serif"})
     for policy in POLICIES:
         figures = {f"{policy}-ratios": ratios(results, policy)}
         figures |= {f"{policy}-{what}": scaling(results, policy, what) for what in PANELS}
         for name, figure in figures.items():
             if figure is not None:
                 file = args.out / f"{name}.svg"
-                figure.savefig(file, metadata={"Date": None})
-                plt.close(figure)
+                save(figure, file)
                 print(file)
 
 
