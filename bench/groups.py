@@ -35,6 +35,12 @@ HEARTBEAT_SECONDS = 3
 HOLD_SECONDS = 6
 CONNECTING = 200
 AGAIN = (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS)
+NOT_YET = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
+PAUSE_SECONDS = 0.1
 PROTOCOLS = [JoinGroupRequestProtocol("range", b"\0\0\0\0\0\0\xff\xff\xff\xff")]
 
 
@@ -85,9 +91,7 @@ class Groups:
 
     async def run(self) -> dict[str, float]:
         """Join, beat, rebalance; gives the seconds."""
-        first = await Client.connect(self._server)
-        while (await first.ask(FindCoordinatorRequest("g-0"), FindCoordinatorResponse)).error_code:
-            await trio.sleep(0.1)  # Kafka makes its offsets topic in the background and tells nobody when
+        await self._coordinators()
         async with trio.open_nursery() as nursery:
             began = trio.current_time()
             for group in range(self._count):
@@ -111,6 +115,16 @@ class Groups:
             rebalanced = trio.current_time() - began
             self._stop.set()
         return {"join s": joined, "heartbeats/s": rate, "rebalance s": rebalanced}
+
+    async def _coordinators(self) -> None:
+        """Return when every group has its coordinator: Kafka makes them in the background and tells nobody when."""
+        client = await Client.connect(self._server)
+        while (await client.ask(FindCoordinatorRequest("g-0"), FindCoordinatorResponse)).error_code:
+            await trio.sleep(PAUSE_SECONDS)
+        for group in range(self._count):
+            stranger = HeartbeatRequest(f"g-{group}", 0, "nobody")
+            while (await client.ask(stranger, HeartbeatResponse)).error_code in NOT_YET:
+                await trio.sleep(PAUSE_SECONDS)
 
     async def _member(self, group: int) -> None:
         """A member, until all is over: joins, beats, and joins again when the group rebalances."""

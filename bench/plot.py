@@ -24,6 +24,7 @@ import matplotlib.pyplot as plt  # the backend comes first
 NAMES = {"barnabas": "barnabas", "kafka": "Apache Kafka"}
 COLOURS = {"barnabas": "#0b6e99", "kafka": "#c1571a"}
 FLOOR = 1e-3  # of a percentage on a logarithmic axis
+DECADES = 100.0  # the least span of a logarithmic axis: on less, noise looks like growth
 PANELS = {
     "partitions": {
         "CPU us/req": "produce: broker CPU per request (µs)",
@@ -95,8 +96,8 @@ def scaling(results: Results, policy: str, what: str) -> Any:
             reach = [[m - min(v) for m, v in zip(middle, found.values(), strict=True)],
                      [max(v) - m for m, v in zip(middle, found.values(), strict=True)]]  # fmt: skip
             axis.errorbar(list(found), middle, reach, marker="o", capsize=3, color=COLOURS[server], label=NAMES[server])
-        guide(axis, points(results, policy, what, unit, SERVERS[0]))
         axis.set(xscale="log", yscale="log", xlabel=f"{what} (N)", ylabel=title.rpartition(": ")[2], title=title)
+        guide(axis, points(results, policy, what, unit, SERVERS[0]))
         axis.grid(True, which="major", alpha=0.3)
     for axis in axes.flat[len(panels) :]:
         axis.axis("off")
@@ -106,14 +107,15 @@ def scaling(results: Results, policy: str, what: str) -> Any:
 
 
 def guide(axis: Any, found: dict[int, list[float]]) -> None:
-    """A line through our last point that grows as N does, within the reach of the figures."""
-    sizes = list(found)
-    if len(sizes) < 2:
-        return
-    last = statistics.median(found[sizes[-1]])
+    """A line through our last point that grows as N does, on an axis of two decades at least."""
     low, high = axis.get_ylim()
+    widen = max(1, (DECADES / (high / low)) ** 0.5)
+    axis.set_ylim(low / widen, high * widen)
+    axis.set_xmargin(0.08)
+    sizes = list(found)
+    last = statistics.median(found[sizes[-1]])
     axis.plot(sizes, [last * n / sizes[-1] for n in sizes], "--", color="grey", linewidth=1, label="linear in N")
-    axis.set_ylim(max(low, FLOOR / 2), high)
+    axis.set_ylim(low / widen, high * widen)
 
 
 def ratios(results: Results, policy: str) -> Any:
@@ -138,6 +140,13 @@ def ratios(results: Results, policy: str) -> Any:
     return figure
 
 
+def save(figure: Any, file: Path) -> None:
+    """Write an SVG with text as text, the same for the same values."""
+    with plt.rc_context({"svg.hashsalt": "bench", "svg.fonttype": "none"}):
+        figure.savefig(file, metadata={"Date": None})
+    plt.close(figure)
+
+
 def main() -> None:
     """Write the plots."""
     options = argparse.ArgumentParser(description="Plots of benchmark results.")
@@ -146,15 +155,13 @@ def main() -> None:
     args = options.parse_args()
     results = read(args.json)
     args.out.mkdir(parents=True, exist_ok=True)
-    plt.rcParams.update({"svg.hashsalt": "bench", "svg.fonttype": "none", "font.family": "sans-serif"})
     for policy in POLICIES:
         figures = {f"{policy}-ratios": ratios(results, policy)}
         figures |= {f"{policy}-{what}": scaling(results, policy, what) for what in PANELS}
         for name, figure in figures.items():
             if figure is not None:
                 file = args.out / f"{name}.svg"
-                figure.savefig(file, metadata={"Date": None})
-                plt.close(figure)
+                save(figure, file)
                 print(file)
 
 
