@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from bench.percentiles import percentiles
 
 
-def end_to_end(server: str, topic: str, seconds: float = 10, warm: float = 5, rate: int = 1000) -> dict[str, float]:
+def end_to_end(server: str, topic: str, seconds: float = 10, warm: float = 2, rate: int = 1000) -> dict[str, float]:
     """The first `warm` seconds are not measured."""
     unmeasured = int(warm * rate)
     total = int(seconds * rate) + unmeasured

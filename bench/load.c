@@ -1,6 +1,6 @@
 /* The closed-loop request client of the benchmark: prepared Kafka requests over many connections, on one epoll loop.
  *
- *     load HOST PORT [connections=1] [in-flight=1] [window=0] [seconds=0] [requests=0] [settle=0] [errors-at=9,37]
+ *     load HOST PORT [connections=1] [in-flight=1] [window=0] [seconds=0] [requests=0] [settle=0] [warm=0] [errors-at=9,37]
  *
  * Standard input holds length-prefixed requests. The first opens each connection: it is sent and its answer awaited
  * before the next connection is made, so that no backlog overflows. The others are the load: connection i of n sends
@@ -8,8 +8,8 @@
  * `window`, that many are on their way in all, and the connections take turns. With no further requests the
  * connections are merely held.
  *
- * Warming comes first: slices of half a second until the rate has stopped rising, for `settle` seconds at most, and
- * until each request was sent once. Then `measuring` is printed, and after `seconds` or `requests` `measured`, for who
+ * Warming comes first: slices of half a second until the rate has stopped rising and `warm` answers came, for `settle`
+ * seconds at most, and until each request was sent once. Then `measuring` is printed, and after `seconds` or `requests` `measured`, for who
  * reads the broker's CPU time; then, when all answers are there, one line of JSON. An answer whose correlation id is
  * not the request's, or that has other than zero at a place of an error code (counted behind the size), ends all with
  * status 1. bench/load.py is the same client in Python; bench/warm.py says when a rate has stopped rising.
@@ -48,7 +48,7 @@ struct connection {
 
 static int connections = 1, in_flight = 1, window = 0, error_count = 0;
 static double seconds = 0, settle = 0;
-static uint64_t requests = 0;
+static uint64_t requests = 0, warm_answers = 0;
 static size_t errors_at[ERRORS];
 
 static struct frame opening, *frames;
@@ -205,7 +205,7 @@ static int warm(int epoll, double *rates) {
         while (now() < end) handle_events(epoll);
         rates[count++] = (double)(answers - before) / (now() - start);
         int late = now() - began >= settle || count == SLICES;
-        done = answers >= enough && (late || settled(rates, count));
+        done = answers >= enough && (late || (answers >= warm_answers && settled(rates, count)));
         if (count == SLICES && !done) fail("not every request was answered once while warming");
     }
     return count;
@@ -232,6 +232,7 @@ static void parse(int argc, char **argv) {
         else if (!strcmp(argv[i], "seconds")) seconds = atof(value);
         else if (!strcmp(argv[i], "requests")) requests = strtoull(value, NULL, 10);
         else if (!strcmp(argv[i], "settle")) settle = atof(value);
+        else if (!strcmp(argv[i], "warm")) warm_answers = strtoull(value, NULL, 10);
         else if (!strcmp(argv[i], "errors-at")) {
             for (char *word = strtok(value, ","); word; word = strtok(NULL, ",")) {
                 if (error_count == ERRORS || atoi(word) + 6 > HEAD) fail("errors-at: too many, or too far");

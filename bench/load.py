@@ -134,8 +134,8 @@ class Load:
         for fd, _ in self.epoll.poll(0.02):
             self.receive(self.by_fd[fd])
 
-    def warm(self, settle: float) -> list[float]:
-        """Run until the rate has settled and each request was sent once; gives the rates."""
+    def warm(self, settle: float, least: int) -> list[float]:
+        """Run until the rate has settled and so many answers came, each request at least once; gives the rates."""
         rates: list[float] = []
         began, enough = time.perf_counter(), max(len(self.frames), self.count)
         while settle > 0 and self.frames:
@@ -144,7 +144,7 @@ class Load:
                 self.handle_events()
             rates.append((self.answers - before) / (time.perf_counter() - start))
             late = time.perf_counter() - began >= settle
-            if self.answers >= enough and (late or settled(rates)):
+            if self.answers >= enough and (late or (self.answers >= least and settled(rates))):
                 break
         return rates
 
@@ -166,7 +166,7 @@ def run(host: str, port: int, frames: list[bytes], options: dict[str, str]) -> N
     load.connect(host, port)
     connected = time.perf_counter()
     load.begin(int(options.get("in-flight", 1)))
-    rates = load.warm(float(options.get("settle", 0)))
+    rates = load.warm(float(options.get("settle", 0)), int(options.get("warm", 0)))
     warmed = time.perf_counter()
     print("measuring", flush=True)
     took = load.measure(float(options.get("seconds", 0)), int(options.get("requests", 0)))

@@ -21,12 +21,14 @@ from bench.limits import Skip, raise_open_files
 from bench.report import markdown, number
 from bench.results import Results, this_machine
 from bench.rows import SETS, find
+from bench.rows.requests import warm as warm_up
 from bench.running import Running
 from bench.servers import POLICIES, SERVERS
 from compat_tests.tools import missing
 from scripts.client import ClientError
 
 START_SECONDS = {"barnabas": 2.0, "kafka": 7.0}
+WARM_SECONDS = 10.0
 
 
 def say(text: str) -> None:
@@ -42,8 +44,10 @@ def brokers(rows: list[str]) -> list[list[str]]:
 
 def estimate(rows: list[str], servers: list[str], times: int) -> float:
     """About how many seconds a run takes."""
-    one = sum(find(row).seconds for row in rows) * len(servers)
-    return times * (one + len(brokers(rows)) * sum(START_SECONDS[server] for server in servers))
+    shared = brokers(rows)
+    warm = WARM_SECONDS * sum(any(find(row).warm for row in part) for part in shared)
+    one = (sum(find(row).seconds for row in rows) + warm) * len(servers)
+    return times * (one + len(shared) * sum(START_SECONDS[server] for server in servers))
 
 
 def shown(figures: dict[str, float]) -> str:
@@ -54,11 +58,16 @@ def shown(figures: dict[str, float]) -> str:
 def one_broker(name: str, policy: str, rows: list[str], folder: Path, inputs: Path, results: Results) -> None:
     """One broker, started afresh, through its rows."""
     running = Running(name, policy, folder, inputs)
-    started = running.start()
+    started, warm = running.start(), False
     try:
         for row in rows:
             began = time.perf_counter()
             try:
+                if find(row).warm and not warm:
+                    warm = True
+                    warm_up(running)
+                    say(f"  {name}, {policy}: warm [{time.perf_counter() - began:.0f} s]")
+                    began = time.perf_counter()
                 figures = find(row).measure(running)
             except (Skip, ClientFailed, ClientError, SystemExit) as error:
                 results.leave_out(policy, row, name, str(error))

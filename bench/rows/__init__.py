@@ -28,11 +28,15 @@ SETS["all"] = [row for rows in SETS.values() for row in rows]
 
 @dataclass(frozen=True)
 class Row:
-    """`seconds` is about what it takes with one broker; `fresh` rows get a broker of their own."""
+    """`seconds` is about what it takes with one broker; `fresh` rows get a broker of their own.
+
+    Before its first `warm` row a broker answers requests that are not measured.
+    """
 
     measure: Callable[[Running], Figures]
     seconds: float
     fresh: bool = False
+    warm: bool = False
 
 
 def find(name: str) -> Row:
@@ -42,9 +46,9 @@ def find(name: str) -> Row:
         "produce-1k": Row(throughput.produce_1k, 8),
         "consume": Row(throughput.consume, 4),
         "produce-100": Row(throughput.produce_100, 7),
-        "single": Row(requests.single, 6),
-        "sync": Row(requests.sync, 6),
-        "end-to-end": Row(requests.end_to_end, 17),
+        "single": Row(requests.single, 6, warm=True),
+        "sync": Row(requests.sync, 6, warm=True),
+        "end-to-end": Row(requests.end_to_end, 14, warm=True),
         "memory": Row(start.memory, 0),
     }
     if name in plain:
@@ -54,15 +58,15 @@ def find(name: str) -> Row:
         raise ValueError(f"no row {name}")
     n = int(number)
     numbered = {
-        "producers": Row(lambda running: requests.producers(running, n), 6),
+        "producers": Row(lambda running: requests.producers(running, n), 6, warm=True),
         "connections": Row(lambda running: many.connections(running, n), 12, fresh=True),
-        "session": Row(lambda running: many.session(running, n), 12, fresh=True),
+        "session": Row(lambda running: many.session(running, n), 12, fresh=True, warm=True),
         "partitions": Row(lambda running: many.partitions(running, n), 15 + n / 300, fresh=True),
         "groups": Row(lambda running: many.groups(running, n), 20 + n / 50, fresh=True),
         "cold": Row(lambda running: throughput.cold(running, n), 15 + 15 * n, fresh=True),
         "recovery": Row(lambda running: recovery.recovery(running, n), 15 + 8 * n, fresh=True),
-        "scale-partitions": Row(lambda running: scale.partitions(running, n), 25 + n / 300, fresh=True),
-        "scale-connections": Row(lambda running: scale.connections(running, n), 30 + n / 500, fresh=True),
+        "scale-partitions": Row(lambda running: scale.partitions(running, n), 15 + n / 300, fresh=True, warm=True),
+        "scale-connections": Row(lambda running: scale.connections(running, n), 25 + n / 500, fresh=True, warm=True),
     }
     if family not in numbered:
         raise ValueError(f"no row {name}")

@@ -15,6 +15,7 @@ from bench.running import Running
 from bench.servers import Clock
 
 SECONDS = 3.0
+WARM_ANSWERS = 30_000  # a JIT compiles for good what has run some ten thousand times
 SYNCS = 300
 
 
@@ -24,9 +25,8 @@ def load(running: Running, topic: str, **options: float) -> tuple[Found, Clock]:
     data = frames.batch()
     connections = int(options.get("connections", 1))
     requests = [frames.opening(), *(frames.produce(topic, i % 6, data) for i in range(connections))]
-    return client.load(
-        running.address, running.meter, requests, frames.produce_errors(topic), seconds=SECONDS, **options
-    )
+    errors = frames.produce_errors(topic)
+    return client.load(running.address, running.meter, requests, errors, **{"seconds": SECONDS, **options})
 
 
 def rate(found: Found, clock: Clock) -> dict[str, float]:
@@ -37,6 +37,11 @@ def rate(found: Found, clock: Clock) -> dict[str, float]:
 def latency(found: Found, *names: str) -> dict[str, float]:
     """Percentiles in milliseconds."""
     return {f"{name} ms": found[name] for name in names}
+
+
+def warm(running: Running) -> None:
+    """Sixteen producers, before a broker's first row of requests; nothing is measured."""
+    load(running, "warm", connections=16, warm=WARM_ANSWERS, seconds=0.1)
 
 
 def single(running: Running) -> dict[str, float]:

@@ -122,6 +122,15 @@ def test_warming_sends_every_request_once(client: list[str]) -> None:
     assert len(json.loads(done.stdout.splitlines()[-1])["warm req/s"]) >= 1
 
 
+def test_warming_goes_on_until_so_many_answers_came(client: list[str]) -> None:
+    with fake_broker(answers()) as broker:
+        run(client, broker.address, produces(1), "requests=1", "settle=0.01", "warm=1000000", ERRORS)
+        run(client, broker.address, produces(1), "requests=1", "settle=30", "warm=30000", "connections=2", ERRORS)
+        counts = [len(asked) for asked in broker.requests]
+    assert counts[0] < 1_000_000  # the time was over
+    assert counts[1] + counts[2] > 30_000
+
+
 def test_connections_without_requests_are_held(client: list[str]) -> None:
     with fake_broker(answers()) as broker:
         done = run(client, broker.address, [frames.opening()], "connections=3", "seconds=0.01", "settle=30")
