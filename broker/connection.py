@@ -1,10 +1,10 @@
 """One client connection: frames in, handlers in request order, responses out in request order.
 
-Reading and the ordinary answer happen in one task without a hand-over: what a recv brought is parsed in place, handled
-and answered with one `sendmsg` or `sendfile`. Answers that are not there yet (fsync, long poll, a rebalance) queue up;
-whoever completes one sends it, and what was ready behind it, in order. A writer task waits for the rest: for a socket
-that takes no more, for cold log data, for handlers that are coroutines. A client that does not read its answers is not
-read from any more once its backlog is full, and costs nothing but that backlog.
+A connection has no task of its own. The poller calls it when there is something to read; what a recv brought is parsed
+in place, handled and answered with one `sendmsg` or `sendfile`. Answers that are not there yet (fsync, long poll, a
+rebalance) queue up; whoever completes one sends it, and what was ready behind it, in order. A task is made only for
+what has to wait: a socket that takes no more, cold log data, handlers that are coroutines. A client that does not read
+its answers is not read from any more once its backlog is full, and costs nothing but that backlog.
 
 Log data that is not in the page cache is read by a thread first, so that only who asked waits for the disk.
 
@@ -17,11 +17,12 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from broker.buffers import FrameBuffers
 from broker.registry import Api, Context, Later, find
 from storage.segment import FileSlice
 from wire.header import read_request_header, skip_header_tags
@@ -52,40 +53,6 @@ MAX_PIECES = 1024
 
 _shared = bytearray(RECEIVE_BYTES)
 _shared_view = memoryview(_shared)
-
-
-class FrameBuffers:
-    """Buffers for large frames, used again: fresh memory costs a page fault for every 4 KiB, as much as receiving.
-
-    A frame may be given back when it has been handled: of its parts only the record data of Produce are views, and
-    those are in the log by then.
-    """
-
-    SIZES = tuple(1 << bits for bits in range(17, 23))  # 128 KiB to 4 MiB
-    KEPT_BYTES = 16 << 20
-
-    def __init__(self) -> None:
-        self._free: dict[int, list[bytearray]] = {size: [] for size in self.SIZES}
-        self._kept = 0
-
-    def take(self, length: int) -> memoryview:
-        """A buffer of this length, with whatever was in it before."""
-        for size in self.SIZES:
-            if length <= size:
-                free = self._free[size]
-                if free:
-                    self._kept -= size
-                return memoryview(free.pop() if free else bytearray(size))[:length]
-        return memoryview(bytearray(length))
-
-    def give_back(self, frame: memoryview) -> None:
-        """Keep the buffer for the next frame, if there is room."""
-        buffer = frame.obj
-        assert isinstance(buffer, bytearray)
-        size = len(buffer)
-        if size in self._free and self._kept + size <= self.KEPT_BYTES:
-            self._kept += size
-            self._free[size].append(buffer)
 
 
 frames = FrameBuffers()
@@ -146,13 +113,14 @@ class Connection:
         self.last_active = trio.current_time()
         self._closed_because: str | None = None
         self.waiting: deque[Waiting | list[SizedChunk]] = deque()
-        self._wake = trio.Event()
-        self._drained = trio.Event()
-        self._drained.set()
-        self._writer_runs = False
-        self._writer_has_front = False  # the writer waits for the first answer, and will send it
-        self._broken: Exception | None = None
-        self._cancel = trio.CancelScope()
+        self._writer_runs = False  # the writer waits for the first answer, and will send it
+        self._awaited: Waiting | None = None  # the answer that the writer is at
+        self._scopes: set[trio.CancelScope] = set()  # of the tasks that wait on behalf of the client
+        self._closed = False
+        self._paused = False  # nothing is read: the client's backlog is full, or its large request waits for memory
+        self._granting = False  # the second of these
+        self._pace_stopped = False  # a frame has begun, but it is we who keep it from coming in
+        self._eager = True  # another recv will probably find something: worth trying before waiting
         self._log: Log = node.log
         self._partial = bytearray()  # the beginning of a frame, if it fits the shared buffer
         self._frame: memoryview | None = None  # a larger frame, received into a buffer of its own
@@ -163,39 +131,56 @@ class Connection:
         self._more = False  # whole frames are left from the last turn
         self._handled = 0  # frames that the last turn handled
 
-    async def run(self) -> None:
-        """Serve the client until it leaves, breaks the protocol, or the broker stops. Raises nothing of its own."""
-        reason: str | None = None
-        try:
-            with self._cancel:
-                async with trio.open_nursery() as nursery:
-                    self._nursery = nursery
-                    try:
-                        await self._read()
-                    except Disconnected as left:
-                        reason = left.reason
-                    nursery.cancel_scope.cancel()
-            if self._broken is not None:
-                raise self._broken
-        except* (Disconnected, OSError, ProtocolError) as group:
-            reason = str(group.exceptions[0])
-        except* Exception as group:
-            self._log.exception("connection.failed", group, client=f"{self.host}:{self.port}")
-        finally:
-            self.node.request_bytes.release(self._granted)
-            self.sock.close()
-            for item in self.waiting:
-                if isinstance(item, Waiting):
-                    item.abandon()
-            self.waiting.clear()
-            reason = reason or self._closed_because
-            if reason:
-                self._log.info("connection.closed", client=f"{self.host}:{self.port}", reason=reason)
+    def open(self) -> None:
+        """Begin to serve the client, until it leaves, breaks the protocol, or `close`."""
+        self.node.poller.add(self.sock, self._readable)
 
     def close(self, reason: str | None = None) -> None:
-        """End the connection from outside; `reason` is for the log."""
-        self._closed_because = reason
-        self._cancel.cancel()
+        """End the connection; `reason` is for the log."""
+        if self._closed:
+            return
+        self._closed = True
+        self.node.poller.forget(self._readable)
+        if not self._paused:
+            self.node.poller.remove(self.sock)
+        self.sock.close()
+        for scope in self._scopes:
+            scope.cancel()
+        self.node.request_bytes.release(self._granted)
+        for item in self.waiting:
+            if isinstance(item, Waiting) and item is not self._awaited:
+                item.abandon()
+        self.waiting.clear()
+        if reason:
+            self._log.info("connection.closed", client=f"{self.host}:{self.port}", reason=reason)
+        self.node.disconnected(self)
+
+    def _start(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run a task that ends with the connection."""
+        self.node.nursery.start_soon(self._run, work, args)
+
+    async def _run(self, work: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        if self._closed:
+            return
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                await work(*args)
+            except Exception as error:
+                self._failed(error)
+            finally:
+                self._scopes.discard(scope)
+
+    def _failed(self, error: Exception) -> None:
+        """End the connection for an error that its client made, or that is ours."""
+        if isinstance(error, Disconnected):
+            self.close(error.reason)
+        elif isinstance(error, OSError | ProtocolError):
+            self.close(str(error))
+        else:
+            if not self._closed:
+                self._log.exception("connection.failed", error, client=f"{self.host}:{self.port}")
+            self.close()
 
     def is_too_slow(self, now: float) -> bool:
         """Whether the frame that is coming in takes longer than it may."""
@@ -208,16 +193,17 @@ class Connection:
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
-        sock = self.sock
-        wait_readable = trio.lowlevel.wait_readable
-        turns = 0
-        eager = True  # another recv will probably find something: worth trying before waiting
-        while True:
-            turns += 1
-            if not eager and not self._more:
-                await wait_readable(sock)
-                turns = 0
+    def _readable(self) -> None:
+        if self._closed or self._paused:
+            return
+        try:
+            self._receive()
+        except Exception as error:
+            self._failed(error)
+
+    def _receive(self) -> None:
+        """Read and handle what there is, for some turns."""
+        for _ in range(TURNS):
             if self._frame is not None:
                 target: Any = self._frame[self._filled :]
             else:
@@ -226,10 +212,10 @@ class Connection:
                     _shared[:size] = self._partial
                 target = _shared_view[size:]
             try:
-                got = 0 if self._more else sock.recv_into(target)
+                got = 0 if self._more else self.sock.recv_into(target)
             except (BlockingIOError, InterruptedError):
-                eager = False
-                continue
+                self._eager = False
+                return
             except OSError as error:
                 raise Disconnected(error.strerror) from None
             if got == 0 and not self._more:
@@ -239,24 +225,35 @@ class Connection:
             if self._frame is not None:
                 self._filled += got
                 if self._filled < len(self._frame):
-                    if turns >= TURNS:
-                        await trio.lowlevel.checkpoint()
-                        turns = 0
                     continue
                 self._handle_large()
             elif large := self._handle_small(len(self._partial) + got):
-                await self._begin_large(*large)
-            eager = eager or self._handled > 1 or got == len(target) or self._frame is not None
+                self._begin_large(*large)
+            self._eager = self._eager or self._handled > 1 or got == len(target) or self._frame is not None
+            if self._paused or self._closed:
+                return
             if len(self.waiting) > MAX_WAITING or self._backlog() > MAX_BACKLOG_BYTES:
-                self._drained = trio.Event()
-                since, self._frame_since = self._frame_since, None  # it is we who keep the frame from coming in
-                await self._drained.wait()
-                if since is not None:
-                    self._frame_since = trio.current_time()
-                turns = 0
-            elif turns >= TURNS:
-                await trio.lowlevel.checkpoint()
-                turns = 0
+                self._pause()
+                return
+            if not self._eager and not self._more:
+                return
+        if self._more:
+            self.node.poller.again(self._readable)
+
+    def _pause(self) -> None:
+        """Read no more, so that the client cannot go on either."""
+        self._paused = True
+        self.node.poller.remove(self.sock)
+        # It is we who keep the frame from coming in.
+        self._pace_stopped, self._frame_since = self._frame_since is not None, None
+
+    def _resume(self) -> None:
+        self._paused = False
+        self.node.poller.add(self.sock, self._readable)
+        if self._pace_stopped:
+            self._frame_since = trio.current_time()
+        if self._more:
+            self.node.poller.again(self._readable)
 
     def _handle_small(self, size: int) -> tuple[int, bytes] | None:
         """Handle the whole frames in the shared buffer and keep what is left for the next turn.
@@ -301,12 +298,25 @@ class Connection:
             self._partial = bytearray()
             return length, bytes(_shared_view[pos + 4 : size])
 
-    async def _begin_large(self, length: int, beginning: bytes) -> None:
+    def _begin_large(self, length: int, beginning: bytes) -> None:
         """Receive the rest of this frame into a buffer of its own, once the budget of all connections has room."""
-        self._frame_since = None
+        if self.node.request_bytes.try_acquire(length):
+            self._granted = length
+            self._take_buffer(length, beginning)
+        else:
+            self._granting = True
+            self._pause()
+            self._start(self._wait_for_budget, length, beginning)
+
+    async def _wait_for_budget(self, length: int, beginning: bytes) -> None:
         await self.node.request_bytes.acquire(length)
+        self._granted = length  # from here on `close` gives it back
+        self._granting = False
+        self._take_buffer(length, beginning)
+        self._resume()
+
+    def _take_buffer(self, length: int, beginning: bytes) -> None:
         self._frame_since = trio.current_time()
-        self._granted = length
         self._frame = frames.take(length)
         self._frame[: len(beginning)] = beginning
         self._filled = len(beginning)
@@ -387,22 +397,23 @@ class Connection:
         try:
             self._advance()
         except Exception as error:
-            self._broken = error
-            self._cancel.cancel()
+            self._failed(error)
 
     def _advance(self) -> None:
         """Send what is ready, in order; where that means to wait, leave it to the writer."""
+        if not self._writer_runs and not self._closed and self._send_ready():
+            self._writer_runs = True
+            self._start(self._write)
+
+    def _send_ready(self) -> bool:
+        """Send the answers that are there, up to the first that is not. Whether a task has to wait for that one."""
         waiting = self.waiting
-        if self._writer_has_front:
-            return
         ready: list[SizedChunk] = []
         while waiting:
             item = waiting[0]
             if isinstance(item, list):
                 ready += item
-            elif isinstance(item.answer, Later):
-                if item.answer.message is None:
-                    break
+            elif isinstance(item.answer, Later) and item.answer.message is not None:
                 ready += item.encoded(item.answer.message)
             else:
                 break
@@ -410,41 +421,37 @@ class Connection:
         left = send_some(self.sock, ready)
         if left:
             waiting.appendleft(left)
-        if left or (waiting and not _is_later(waiting[0])):
-            self._wake_writer()
         if (
-            not self._drained.is_set()
+            self._paused
+            and not self._granting
             and len(waiting) <= MAX_WAITING // 2
             and self._backlog() <= MAX_BACKLOG_BYTES // 2
         ):
-            self._drained.set()
-
-    def _wake_writer(self) -> None:
-        if self._writer_runs:
-            self._wake.set()
-        else:
-            self._writer_runs = True
-            self._nursery.start_soon(self._write)
+            self._resume()
+        return bool(left) or bool(waiting and not _is_later(waiting[0]))
 
     async def _write(self) -> None:
-        """The writer task: wait for the first answer, or for the socket to take it, and go on sending."""
+        """A task for as long as the first answer has to be waited for, or the socket takes no more."""
         waiting = self.waiting
-        while True:
-            self._wake = trio.Event()
-            while waiting and not _is_later(waiting[0]):
-                self._writer_has_front = True
-                item = waiting[0]
-                if isinstance(item, Waiting):
-                    assert not isinstance(item.answer, Later)
-                    waiting[0] = item.encoded(await item.answer)
-                elif is_cold(item[0]):
-                    await trio.to_thread.run_sync(item[0].warm, limiter=self.node.cold_reads)  # type: ignore[attr-defined]
-                else:
-                    await trio.lowlevel.wait_writable(self.sock)
-                self.last_active = trio.current_time()
-                self._writer_has_front = False
-                self._advance()
-            await self._wake.wait()
+        more = True
+        while more:
+            item = waiting[0]
+            if isinstance(item, Waiting):
+                assert not isinstance(item.answer, Later)
+                self._awaited = item
+                message = await item.answer
+                self._awaited = None
+                if not self._closed:
+                    waiting[0] = item.encoded(message)
+            elif is_cold(item[0]):
+                await trio.to_thread.run_sync(item[0].warm, limiter=self.node.cold_reads)  # type: ignore[attr-defined]
+            else:
+                await trio.lowlevel.wait_writable(self.sock)
+            if self._closed:
+                return
+            self.last_active = trio.current_time()
+            more = self._send_ready()
+        self._writer_runs = False
 
 
 def _is_later(item: Waiting | list[SizedChunk]) -> bool:
@@ -494,42 +501,3 @@ def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]
 
 def _api_versions() -> Api:
     return find(18, 0)
-
-
-class ByteBudget:
-    """Bytes that all connections together may hold in unfinished large requests; who asks for more waits its turn."""
-
-    def __init__(self, total: int) -> None:
-        self.free = self.total = total
-        self._queue: deque[tuple[int, trio.Event]] = deque()
-
-    @property
-    def is_waited_for(self) -> bool:
-        return bool(self._queue)
-
-    async def acquire(self, size: int) -> None:
-        """Wait until `size` bytes are free. A request larger than the whole budget gets the whole budget."""
-        size = min(size, self.total)
-        if size <= self.free and not self._queue:
-            self.free -= size
-            return
-        event = trio.Event()
-        entry = (size, event)
-        self._queue.append(entry)
-        try:
-            await event.wait()
-        except trio.Cancelled:
-            if event.is_set():
-                self.release(size)
-            else:
-                self._queue.remove(entry)
-                self.release(0)  # those behind may ask for less
-            raise
-
-    def release(self, size: int) -> None:
-        """Give bytes back, as many as were acquired."""
-        self.free = min(self.total, self.free + min(size, self.total))
-        while self._queue and self._queue[0][0] <= self.free:
-            taken, event = self._queue.popleft()
-            self.free -= taken
-            event.set()

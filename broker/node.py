@@ -18,13 +18,15 @@ from typing import Any
 import trio
 
 import broker.apis  # noqa: F401  registers the handlers
+from broker.buffers import ByteBudget
 from broker.config import BrokerConfig, ConfigError, Listener
-from broker.connection import ByteBudget, Connection
+from broker.connection import Connection
 from broker.deadlines import Deadlines
 from broker.fetch_sessions import FetchSessions
 from broker.groups import Groups
 from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata
+from broker.poller import Poller
 from broker.producer_ids import ProducerIds
 from broker.topics import Topics, new_topic_id
 from broker.turn import Turn
@@ -58,6 +60,7 @@ class Node:
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.request_bytes = ByteBudget(config["queued.max.request.bytes"])
         self.cold_reads = trio.CapacityLimiter(COLD_READS)
+        self.poller = Poller()
         self.turn = Turn()
         self.deadlines = Deadlines()
         self.connections: set[Connection] = set()
@@ -138,6 +141,9 @@ class Node:
                     await self._stop.wait()
                     nursery.cancel_scope.cancel()
             finally:
+                for connection in list(self.connections):
+                    connection.close()
+                self.poller.close()
                 with trio.CancelScope(shield=True):
                     for _, sock in sockets:
                         sock.close()
@@ -168,6 +174,8 @@ class Node:
         self.topics.on_created.append(lambda topic: self.configs_changed(topic.name))
         self.topics.on_deleted.append(self.groups.topic_deleted)
         await self.groups.start(nursery)
+        self.nursery = nursery
+        nursery.start_soon(self.poller.run)
         nursery.start_soon(self.deadlines.run)
         nursery.start_soon(self._retention)
         nursery.start_soon(self._close_idle)
@@ -258,7 +266,11 @@ class Node:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            nursery.start_soon(self._serve, Connection(self, sock, address, name))
+            connection = Connection(self, sock, address, name)
+            self.connections.add(connection)
+            self._per_address[connection.host] += 1
+            connection.open()
+            await trio.lowlevel.checkpoint()
 
     def _connection_limit(self) -> int:
         """How many connections the process's descriptors allow: log files must never go short of them."""
@@ -271,16 +283,12 @@ class Node:
             self._told[event] = now
             self.log.warning(event, **fields)
 
-    async def _serve(self, connection: Connection) -> None:
-        self.connections.add(connection)
-        self._per_address[connection.host] += 1
-        try:
-            await connection.run()
-        finally:
-            self.connections.discard(connection)
-            self._per_address[connection.host] -= 1
-            if not self._per_address[connection.host]:
-                del self._per_address[connection.host]
+    def disconnected(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self.connections.discard(connection)
+        self._per_address[connection.host] -= 1
+        if not self._per_address[connection.host]:
+            del self._per_address[connection.host]
 
     # --- chores -------------------------------------------------------------------------------------------------------
 

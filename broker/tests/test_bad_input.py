@@ -13,7 +13,8 @@ import trio.testing
 import broker.connection
 import broker.node
 from broker.apis.produce import INTERNAL
-from broker.connection import RECEIVE_BYTES, ByteBudget
+from broker.buffers import ByteBudget
+from broker.connection import RECEIVE_BYTES
 from broker.registry import APIS
 from broker.tests.client import Client, batch_of, connect, frame_of, produce_request
 from broker.tests.conftest import Running, Start
