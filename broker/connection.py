@@ -143,6 +143,8 @@ class Connection:
         self.node.poller.forget(self._readable)
         if not self._paused:
             self.node.poller.remove(self.sock)
+        if self._writer_runs:
+            trio.lowlevel.notify_closing(self.sock)
         self.sock.close()
         for scope in self._scopes:
             scope.cancel()
@@ -151,6 +153,8 @@ class Connection:
             if isinstance(item, Waiting) and item is not self._awaited:
                 item.abandon()
         self.waiting.clear()
+        self._frame = None
+        self._partial = bytearray()
         if reason:
             self._log.info("connection.closed", client=f"{self.host}:{self.port}", reason=reason)
         self.node.disconnected(self)

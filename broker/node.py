@@ -266,10 +266,7 @@ class Node:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection = Connection(self, sock, address, name)
-            self.connections.add(connection)
-            self._per_address[connection.host] += 1
-            connection.open()
+            self._connected(Connection(self, sock, address, name))
             await trio.lowlevel.checkpoint()
 
     def _connection_limit(self) -> int:
@@ -282,6 +279,11 @@ class Node:
         if now - self._told.get(event, -10.0) >= 5:
             self._told[event] = now
             self.log.warning(event, **fields)
+
+    def _connected(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self._per_address[connection.host] += 1
+        connection.open()
 
     def disconnected(self, connection: Connection) -> None:
         """A connection has ended."""

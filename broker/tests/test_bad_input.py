@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import struct
+import weakref
 
 import pytest
 import trio
@@ -16,7 +18,7 @@ from broker.apis.produce import INTERNAL
 from broker.buffers import ByteBudget
 from broker.connection import RECEIVE_BYTES
 from broker.registry import APIS
-from broker.tests.client import Client, batch_of, connect, frame_of, produce_request
+from broker.tests.client import Client, batch_of, connect, fetch_request, frame_of, produce_request
 from broker.tests.conftest import Running, Start
 from wire.codegen import codec
 from wire.compression import Codec
@@ -395,3 +397,31 @@ async def test_connections_beyond_the_limit_are_closed_and_places_come_free(star
             assert await client.ask(MetadataRequest(topics=[]))
         for client in held:
             await client.stream.aclose()
+
+
+@pytest.mark.parametrize("left_behind", ["nothing", "a long poll", "a large frame", "answers that are not read"])
+async def test_a_connection_that_ends_is_freed_at_once(start: Start, left_behind: str) -> None:
+    gc.disable()
+    try:
+        async with start() as broker:
+            client = await broker.client()
+            await client.create_topic("t")
+            (connection,) = broker.node.connections
+            alive = weakref.ref(connection)
+            del connection
+            if left_behind == "a long poll":
+                await client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
+            elif left_behind == "a large frame":
+                await client.send_bytes(struct.pack(">i", 1 << 20) + bytes(100_000))
+            elif left_behind == "answers that are not read":
+                await client.produce("t", batch_of(bytes(500_000)))
+                for _ in range(40):
+                    await client.send(fetch_request("t", 0, max_wait_ms=0), 12)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            await client.stream.aclose()
+            while broker.node.connections:
+                await trio.testing.wait_all_tasks_blocked()
+            await trio.testing.wait_all_tasks_blocked()
+            assert alive() is None
+    finally:
+        gc.enable()
