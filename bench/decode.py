@@ -78,8 +78,8 @@ def main() -> None:
             figures.append(
                 {"decoder": name, "codec": codec.name.lower(), "batch KiB": size >> 10, "M records/s": rate / 1e6}
             )
-    titles = list(figures[0])
-    print(table([titles, *([f"{v:.2f}" if isinstance(v, float) else str(v) for v in f.values()] for f in figures)]))
+    rows = [[f"{v:.2f}" if isinstance(v, float) else v for v in figure.values()] for figure in figures]
+    print(table(list(figures[0]), rows))
     if args.json:
         with open(args.json, "w") as file:
             json.dump(figures, file, indent=1)
