@@ -86,7 +86,7 @@ def test_mutated_records_are_accepted_or_refused_alike(records: list[Record], da
     if header.last_offset_delta < 0:
         return
     given_records = [Records(header, bytes(whole[batch.HEADER_SIZE : len(whole) - cut]), 0, _MAX_OFFSET)]
-    outcomes = []
+    outcomes: list[object] = []
     for backend in BACKENDS:
         try:
             outcomes.append(rows(backend, given_records))

@@ -1,0 +1,127 @@
+"""Offsets to byte ranges of segment files: the splits that tasks read."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from storage import index
+from storage.segment import CorruptLogError, OpenFile, Segment
+from streams.wal.errors import DataLossError, WalError
+from streams.wal.log_dir import Key, LogDir, Ranges
+
+SPLIT_BYTES = 32 << 20
+# A rest smaller than this part of a split goes with the split before it.
+_SMALL_REST = 4
+
+
+class Split(NamedTuple):
+    """Bytes [start, end) of a segment file, on batch boundaries; of their records those with lo <= offset < hi."""
+
+    topic: str
+    partition: int
+    path: str
+    start: int
+    end: int
+    lo: int
+    hi: int
+
+
+class Planner:
+    """Makes splits. It remembers where the last range of a partition ended, so that the next one is found at once."""
+
+    def __init__(self, log_dir: LogDir, *, split_bytes: int = SPLIT_BYTES, fail_on_data_loss: bool = True) -> None:
+        self._log_dir = log_dir
+        self._split_bytes = split_bytes
+        self._fail = fail_on_data_loss
+        self._hints: dict[Key, tuple[int, int, int]] = {}  # segment's base offset, offset, position
+
+    def plan(self, ranges: Ranges) -> list[Split]:
+        """The splits that hold the records of `ranges`, each of about `split_bytes`.
+
+        Raises DataLossError (unless told to go on) when records of the ranges are no longer there, WalError for a log
+        that cannot be read.
+        """
+        splits: list[Split] = []
+        for key, (lo, hi) in ranges.items():
+            if lo < hi:
+                try:
+                    self._partition(key, lo, hi, splits)
+                except (OSError, CorruptLogError) as error:
+                    raise WalError(f"{key[0]}-{key[1]} cannot be read: {error}") from None
+        return splits
+
+    def _partition(self, key: Key, lo: int, hi: int, splits: list[Split]) -> None:
+        segments = self._log_dir.segments(key)
+        if self._fail and (not segments or segments[0].base_offset > lo):
+            upto = min(hi, segments[0].base_offset if segments else hi)
+            raise DataLossError(*key, f"offsets {lo} to {upto - 1} are gone")
+        for number, segment in enumerate(segments):
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+            if segment.base_offset >= hi or (following is not None and following <= lo):
+                continue
+            try:
+                file = OpenFile(self._log_dir.io, segment.path(), os.O_RDONLY)
+            except FileNotFoundError:
+                if self._fail:
+                    raise DataLossError(*key, f"the segment with offset {segment.base_offset} is gone") from None
+                continue
+            start = self._start(key, segment, file, lo)
+            end = segment.size if following is not None and following <= hi else self._end(segment, file, hi, start)
+            self._hints[key] = segment.base_offset, hi, end
+            while start < end:
+                cut = end
+                if end - start > self._split_bytes + self._split_bytes // _SMALL_REST:
+                    limit = start + self._split_bytes
+                    self._load(segment)
+                    cut = segment.align(self._log_dir.io, file, start, limit, at_least_one=True)
+                splits.append(Split(key[0], key[1], segment.path(), start, cut, lo, hi))
+                start = cut
+
+    def _start(self, key: Key, segment: Segment, file: OpenFile, lo: int) -> int:
+        base, offset, position = self._hints.get(key, (-1, -1, -1))
+        if lo <= segment.base_offset:
+            return 0
+        if base == segment.base_offset and offset == lo and position <= segment.size:
+            return position
+        found = self._find(segment, file, lo, 0)
+        return segment.size if found is None else found[0]
+
+    def _end(self, segment: Segment, file: OpenFile, hi: int, start: int) -> int:
+        """The position after the batch with the last wanted record. What lies behind it may be half written."""
+        found = self._find(segment, file, hi - 1, start)
+        if found is None:
+            return segment.size
+        position, base_offset, size = found
+        return position + size if base_offset < hi else position
+
+    def _find(self, segment: Segment, file: OpenFile, offset: int, start: int) -> tuple[int, int, int] | None:
+        """Position, base offset and size of the first batch from `start` on that ends at or after `offset`."""
+        self._load(segment)
+        assert segment.index is not None
+        at = index.floor_entry(segment.index, offset - segment.base_offset)
+        io = self._log_dir.io
+        if at >= 0:
+            entry = segment.index[at]
+            position = index.position_of(entry)
+            if position > start:
+                try:
+                    expected = segment.base_offset + (entry >> 32)
+                    return segment.walk(io, file, position, offset, segment.size, expected=expected)
+                except CorruptLogError:  # the index does not fit: the log itself tells
+                    pass
+        return segment.walk(io, file, start, offset, segment.size)
+
+    def _load(self, segment: Segment) -> None:
+        """The index as far as the broker has written it; of an active segment that is often nothing."""
+        try:
+            segment.load_indexes(self._log_dir.io)
+        except CorruptLogError:
+            segment.start()
+
+
+def plan(
+    log_dir: LogDir, ranges: Ranges, *, split_bytes: int = SPLIT_BYTES, fail_on_data_loss: bool = True
+) -> list[Split]:
+    """The splits of `ranges`, of about `split_bytes` each; see `Planner.plan`."""
+    return Planner(log_dir, split_bytes=split_bytes, fail_on_data_loss=fail_on_data_loss).plan(ranges)
