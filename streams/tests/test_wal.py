@@ -115,10 +115,10 @@ def test_a_segment_that_retention_took_is_loss_or_skipped(logs: Logs) -> None:
     first = next(reading)[0].to_pylist()  # its file is open: it may be finished
     logs.vnode().truncate_prefix(second)
     assert first + [offset for part in reading for offset in part[0].to_pylist()] == list(range(second))
-    with pytest.raises(DataLossError, match="t-0: the segment .* is gone.*failOnDataLoss=false"):
+    with pytest.raises(DataLossError, match=r"t-0: the segment .* is gone.*failOnDataLoss=false"):
         list(read(splits[0], ["offset"]))
     assert list(read(splits[0], ["offset"], fail_on_data_loss=False)) == []
-    with pytest.raises(DataLossError, match=f"offsets 0 to {second - 1} are gone"):
+    with pytest.raises(DataLossError, match=rf"offsets 0 to {second - 1} are gone"):
         plan(log_dir, {("t", 0): (0, 60)})
     assert len(plan(log_dir, {("t", 0): (0, 60)}, fail_on_data_loss=False)) == len(splits) - 1
     assert log_dir.ranges([("t", 0)]) == {("t", 0): (second, 60)}
@@ -131,10 +131,10 @@ def test_a_damaged_batch_is_named(logs: Logs) -> None:
     data = bytearray(path.read_bytes())
     data[70] ^= 1
     path.write_bytes(data)
-    with pytest.raises(WalError, match="damaged between bytes 0 and .*barnabas log dump"):
+    with pytest.raises(WalError, match=r"damaged between bytes 0 and .*barnabas log dump"):
         list(read(split, ["offset"]))
     path.write_bytes(data[:0])
-    with pytest.raises(WalError, match="it ends at byte 0"):
+    with pytest.raises(WalError, match=r"it ends at byte 0"):
         list(read(split, ["offset"]))
 
 
@@ -155,13 +155,13 @@ def test_topics_and_refusals(logs: Logs, tmp_path: Path) -> None:
     logs.write(numbers(0, 1), "__internal")
     assert logs.log_dir().topics() == {"a": [0], "b-side": [0, 1]}
     assert logs.log_dir().partitions("__internal") == [("__internal", 0)]
-    with pytest.raises(WalError, match="there is no topic c in .*a, b-side"):
+    with pytest.raises(WalError, match=r"there is no topic c in .*a, b-side"):
         logs.log_dir().partitions("c")
-    with pytest.raises(WalError, match="is no data directory.*set the option path"):
+    with pytest.raises(WalError, match=r"is no data directory.*set the option path"):
         LogDir(tmp_path / "elsewhere")
-    with pytest.raises(WalError, match="there is no column colour: a record has key, value, topic"):
+    with pytest.raises(WalError, match=r"there is no column colour: a record has key, value, topic"):
         schema_of(["colour"])
-    with pytest.raises(WalError, match="name at least one"):
+    with pytest.raises(WalError, match=r"name at least one"):
         schema_of([])
 
 
@@ -203,7 +203,7 @@ def test_beside_a_broker_the_broker_tells_the_end(tmp_path: Path) -> None:
         assert table(LogDir(broker.data_dir)).num_rows == 50
         with pytest.raises(WalError, match=r"cannot ask the broker at 127\.0\.0\.1:1 "):
             LogDir(broker.data_dir, bootstrap="127.0.0.1:1").ranges([("t", 0)])
-        with pytest.raises(WalError, match="is of cluster .*, the data directory of another"):
+        with pytest.raises(WalError, match=r"is of cluster .*, the data directory of another"):
             ask_broker(broker.address, "another", [("t", 0)])
         broker.kill()
         assert not is_locked(str(broker.data_dir))

@@ -6,13 +6,14 @@ import os
 from typing import NamedTuple
 
 from storage import index
-from storage.segment import CorruptLogError, OpenFile, Segment
+from storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
 from streams.wal.errors import DataLossError, WalError
 from streams.wal.log_dir import Key, LogDir, Ranges
 
 SPLIT_BYTES = 32 << 20
 # A rest smaller than this part of a split goes with the split before it.
 _SMALL_REST = 4
+_KEPT_HINTS = 4
 
 
 class Split(NamedTuple):
@@ -34,7 +35,7 @@ class Planner:
         self._log_dir = log_dir
         self._split_bytes = split_bytes
         self._fail = fail_on_data_loss
-        self._hints: dict[Key, tuple[int, int, int]] = {}  # segment's base offset, offset, position
+        self._hints: dict[Key, dict[int, tuple[int, int]]] = {}  # by offset: its segment's base offset, its position
 
     def plan(self, ranges: Ranges) -> list[Split]:
         """The splits that hold the records of `ranges`, each of about `split_bytes`.
@@ -68,7 +69,7 @@ class Planner:
                 continue
             start = self._start(key, segment, file, lo)
             end = segment.size if following is not None and following <= hi else self._end(segment, file, hi, start)
-            self._hints[key] = segment.base_offset, hi, end
+            self._remember(key, hi, segment, end)
             while start < end:
                 cut = end
                 if end - start > self._split_bytes + self._split_bytes // _SMALL_REST:
@@ -79,13 +80,57 @@ class Planner:
                 start = cut
 
     def _start(self, key: Key, segment: Segment, file: OpenFile, lo: int) -> int:
-        base, offset, position = self._hints.get(key, (-1, -1, -1))
         if lo <= segment.base_offset:
             return 0
-        if base == segment.base_offset and offset == lo and position <= segment.size:
+        base, position = self._hints.get(key, {}).get(lo, (-1, -1))
+        if base == segment.base_offset and position <= segment.size:
             return position
         found = self._find(segment, file, lo, 0)
         return segment.size if found is None else found[0]
+
+    def _remember(self, key: Key, offset: int, segment: Segment, position: int) -> None:
+        """The few newest ends: a batch may be planned anew, or a shorter one than first looked at."""
+        hints = self._hints.setdefault(key, {})
+        hints.pop(offset, None)
+        hints[offset] = segment.base_offset, position
+        while len(hints) > _KEPT_HINTS:
+            del hints[next(iter(hints))]
+
+    def within_bytes(self, ranges: Ranges, max_bytes: int) -> dict[Key, tuple[int, int]]:
+        """Ranges cut to about `max_bytes` of log in all, each partition's share as large as its part of the whole.
+
+        At least one batch of each is left, so that a small limit does not stop the reader. Raises as `plan`.
+        """
+        splits = self.plan(ranges)
+        sizes: dict[Key, int] = {}
+        for split in splits:
+            key = split.topic, split.partition
+            sizes[key] = sizes.get(key, 0) + split.end - split.start
+        total = sum(sizes.values())
+        found = dict(ranges)
+        if total <= max_bytes:
+            return found
+        left = {key: max_bytes * size // total for key, size in sizes.items()}
+        for split in splits:
+            key = split.topic, split.partition
+            if left[key] >= split.end - split.start:
+                left[key] -= split.end - split.start
+            elif left[key] >= 0:
+                lo, hi = ranges[key]
+                found[key] = lo, min(hi, self._offset_after(split, left[key]))
+                left[key] = -1
+        return found
+
+    def _offset_after(self, split: Split, size: int) -> int:
+        """The offset after the batch in which the first `size` bytes of a split end."""
+        try:
+            file = OpenFile(self._log_dir.io, split.path, os.O_RDONLY)
+            for position, header in iter_headers(self._log_dir.io, file.fd, split.start, split.end):
+                if header.last_offset >= split.lo and position + header.size_in_bytes - split.start >= size:
+                    return header.last_offset + 1
+        except (OSError, CorruptLogError) as error:
+            raise WalError(f"{split.topic}-{split.partition} cannot be read: {error}") from None
+        return split.hi
 
     def _end(self, segment: Segment, file: OpenFile, hi: int, start: int) -> int:
         """The position after the batch with the last wanted record. What lies behind it may be half written."""
