@@ -24,6 +24,8 @@ def register(spark: SparkSession) -> None:
     except ModuleNotFoundError as error:
         raise ImportError(f"the wal data source needs {error.name}: pip install 'barnabas[spark]'") from None
     spark.dataSource.register(WalDataSource)
+    # Filters on partition, offset and timestamp narrow what is read; Spark asks for it to be switched on.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
 __all__ = ["register"]

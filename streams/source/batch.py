@@ -35,7 +35,8 @@ class BatchReader(DataSourceReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take note of bounds on partition, offset and timestamp; what they do not decide goes back to Spark."""
         for one in filters:
-            column = self._rows.source.get(one.attribute[0]) if len(getattr(one, "attribute", ())) == 1 else None
+            attribute: tuple[str, ...] = getattr(one, "attribute", ())
+            column = self._rows.source.get(attribute[0]) if len(attribute) == 1 else None
             if column is None or not self._bounds.take(column, one):
                 yield one
 

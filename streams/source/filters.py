@@ -43,11 +43,11 @@ class Bounds:
             return self._take_partition(one, value)
         if column == "offset":
             return self._take_offset(one, value)
-        if column == "timestamp" and isinstance(value, datetime.datetime):
-            # Times need not go up with offsets: the end of a range of times tells nothing of the end of offsets.
-            if isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual):
-                since = int(value.timestamp() * 1000)
-                self.since_ms = since if self.since_ms is None else max(self.since_ms, since)
+        # Times need not go up with offsets: the end of a range of times tells nothing of the end of offsets.
+        begins = isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual)
+        if column == "timestamp" and begins and isinstance(value, datetime.datetime):
+            since = int(value.timestamp() * 1000)
+            self.since_ms = since if self.since_ms is None else max(self.since_ms, since)
         return False
 
     def _take_partition(self, one: Filter, value: Any) -> bool:

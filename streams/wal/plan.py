@@ -9,6 +9,7 @@ from storage import index
 from storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
 from streams.wal.errors import DataLossError, WalError
 from streams.wal.log_dir import Key, LogDir, Ranges
+from wire.batch import HEADER_SIZE, parse_header
 
 SPLIT_BYTES = 32 << 20
 # A rest smaller than this part of a split goes with the split before it.
@@ -68,8 +69,10 @@ class Planner:
                     raise DataLossError(*key, f"the segment with offset {segment.base_offset} is gone") from None
                 continue
             start = self._start(key, segment, file, lo)
-            end = segment.size if following is not None and following <= hi else self._end(segment, file, hi, start)
-            self._remember(key, hi, segment, end)
+            end = segment.size
+            if following is None or following > hi:
+                end, next_batch = self._end(segment, file, hi, start)
+                self._remember(key, hi, segment, next_batch)
             while start < end:
                 cut = end
                 if end - start > self._split_bytes + self._split_bytes // _SMALL_REST:
@@ -132,13 +135,19 @@ class Planner:
             raise WalError(f"{split.topic}-{split.partition} cannot be read: {error}") from None
         return split.hi
 
-    def _end(self, segment: Segment, file: OpenFile, hi: int, start: int) -> int:
-        """The position after the batch with the last wanted record. What lies behind it may be half written."""
+    def _end(self, segment: Segment, file: OpenFile, hi: int, start: int) -> tuple[int, int]:
+        """The position after the batch with the last wanted record, and that of the batch with the next one.
+
+        They differ where one batch has both. What lies behind may be half written, and is not looked at.
+        """
         found = self._find(segment, file, hi - 1, start)
         if found is None:
-            return segment.size
+            return segment.size, segment.size
         position, base_offset, size = found
-        return position + size if base_offset < hi else position
+        if base_offset >= hi:
+            return position, position
+        header = parse_header(self._log_dir.io.pread(file.fd, HEADER_SIZE, position))
+        return position + size, position if header.last_offset >= hi else position + size
 
     def _find(self, segment: Segment, file: OpenFile, offset: int, start: int) -> tuple[int, int, int] | None:
         """Position, base offset and size of the first batch from `start` on that ends at or after `offset`."""
