@@ -19,7 +19,7 @@ from streams.source.batch import SplitPartition
 from streams.source.offsets import LATEST, Position, from_wire, share, to_wire
 from streams.source.options import Options
 from streams.source.rows import Rows
-from streams.wal import DataLossError, Key, LogDir, Planner, WalError
+from streams.wal import DataLossError, Key, LogDir, NotReadyError, Planner, WalError
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -31,7 +31,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._rows = options, rows
         self._opened: tuple[LogDir, Planner] | None = None
         self._target: dict[Key, int] | None = None
-        self._latest: dict[Key, int] = {}
+        self._seen: dict[Key, tuple[int, int]] = {}
 
     def _open(self) -> tuple[LogDir, Planner]:
         if self._opened is None:
@@ -44,10 +44,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def _ranges(self) -> dict[Key, tuple[int, int]]:
+        """What can be read now. While a broker starts or stops under a running query, nothing is new."""
         log_dir, _ = self._open()
-        found = log_dir.ranges(self._options.keys(log_dir))
-        self._latest = {key: end for key, (_, end) in found.items()}
-        return found
+        try:
+            self._seen = log_dir.ranges(self._options.keys(log_dir))
+        except NotReadyError:
+            if not self._seen:
+                raise
+        return self._seen
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins. Raises WalError."""
@@ -70,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends last seen, for `latestOffset` in the progress: less `endOffset`, that is the lag."""
-        return to_wire(self._latest) or None
+        return to_wire({key: end for key, (_, end) in self._seen.items()}) or None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch. A partition that is new since `start` begins with its first offset.

@@ -11,7 +11,7 @@ Nothing at or above the durable end is read, and nothing is written. Errors are 
 
 from __future__ import annotations
 
-from streams.wal.errors import DataLossError, WalError
+from streams.wal.errors import DataLossError, NotReadyError, WalError
 from streams.wal.log_dir import Key, LogDir, Ranges
 from streams.wal.plan import SPLIT_BYTES, Planner, Split, plan
 from streams.wal.read import COLUMNS, read, schema_of
@@ -23,6 +23,7 @@ __all__ = [
     "DataLossError",
     "Key",
     "LogDir",
+    "NotReadyError",
     "Planner",
     "Ranges",
     "Split",

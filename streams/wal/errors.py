@@ -7,6 +7,14 @@ class WalError(Exception):
     """The logs cannot be read as asked."""
 
 
+class NotReadyError(WalError):
+    """A broker has the directory, and is just starting or stopping."""
+
+
+class NotReadyError(WalError):
+    """A broker has the directory, and is just starting or stopping."""
+
+
 class DataLossError(WalError):
     """Records that were asked for are no longer there."""
 

@@ -18,7 +18,7 @@ from storage.layout import (
 from storage.recovery import kept_end
 from storage.segment import LOG_SUFFIX, CorruptLogError, Segment
 from streams.wal.ends import ask_broker
-from streams.wal.errors import WalError
+from streams.wal.errors import NotReadyError, WalError
 
 #: Topic and partition.
 Key = tuple[str, int]
@@ -95,14 +95,15 @@ class LogDir:
         """The first offset and the durable end of each partition.
 
         Of a directory that a broker has, the broker is asked: its end is that of a read_committed consumer. Else the
-        end is what the next start's recovery would keep. Raises WalError.
+        end is what the next start's recovery would keep. Raises WalError; NotReadyError where asking again helps.
         """
         keys = list(keys)
         while is_locked(self.path):
+            address = self._address()
             try:
-                return ask_broker(self._address(), self.cluster_id, keys)
+                return ask_broker(address, self.cluster_id, keys)
             except WalError:
-                if is_locked(self.path):
+                if is_locked(self.path) and self._address() == address:
                     raise
         return self._ranges_on_disk(keys)
 
@@ -112,7 +113,7 @@ class LogDir:
         try:
             return read_file(self.io, os.path.join(self.path, ADDRESS_FILE)).decode().strip()
         except FileNotFoundError:
-            raise WalError(
+            raise NotReadyError(
                 f"the broker of {self.path} does not say where it listens: wait until it is ready, "
                 "or set the option bootstrap.servers"
             ) from None
