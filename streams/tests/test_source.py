@@ -23,7 +23,7 @@ from streams.source.offsets import share
 from streams.source.options import parse
 from streams.source.source import WalDataSource
 from streams.tests.support import NOW, Logs, numbers
-from streams.wal import DataLossError, WalError
+from streams.wal import DataLossError, NotReadyError, WalError
 
 
 @pytest.fixture
@@ -208,6 +208,19 @@ def test_loss_stops_a_stream_unless_told_otherwise(logs: Logs) -> None:
         stream(logs).latestOffset({"t": {"0": 0, "7": 3}}, ReadAllAvailable())
     kept = stream(logs, failOnDataLoss=False)
     assert kept.latestOffset({"t": {"0": 99, "7": 3}}, ReadAllAvailable()) == {"t": {"0": 99, "7": 3}}
+
+
+def test_while_a_broker_starts_a_running_stream_sees_nothing_new(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs.write(numbers(0, 10))
+    reader = stream(logs)
+    assert reader.initialOffset() == {"t": {"0": 10}}
+    monkeypatch.setattr("streams.wal.log_dir.is_locked", lambda path: True)
+    assert reader.latestOffset({"t": {"0": 10}}, ReadAllAvailable()) == {"t": {"0": 10}}
+    with pytest.raises(NotReadyError, match="does not say where it listens: wait until it is ready"):
+        stream(logs).initialOffset()
+    monkeypatch.undo()
+    logs.write(numbers(10, 12))
+    assert reader.latestOffset({"t": {"0": 10}}, ReadAllAvailable()) == {"t": {"0": 12}}
 
 
 @given(st.dictionaries(st.integers(0, 5), st.integers(0, 1000), min_size=1), st.integers(1, 500))

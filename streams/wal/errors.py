@@ -11,10 +11,6 @@ class NotReadyError(WalError):
     """A broker has the directory, and is just starting or stopping."""
 
 
-class NotReadyError(WalError):
-    """A broker has the directory, and is just starting or stopping."""
-
-
 class DataLossError(WalError):
     """Records that were asked for are no longer there."""
 
