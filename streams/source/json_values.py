@@ -48,9 +48,9 @@ def _lines(values: pa.Array) -> pa.Buffer | None:
     """The values a line each, if every one begins an object on its line; so no line can hold less than one record."""
     filled = values.fill_null(_EMPTY)
     one_list = pa.ListArray.from_arrays(pa.array([0, len(filled)], pa.int32()), filled)
-    joined = pc.binary_join(one_list, b"\n")[0].as_py() + b"\n"
+    joined = pc.binary_join(one_list, b"\n")[0].as_py()
     begins = joined.count(b"\n{") + joined.startswith(b"{")
-    if joined.count(b"\n") != len(values) or begins != len(values) or b"\0" in joined:
+    if joined.count(b"\n") != len(values) - 1 or begins != len(values) or b"\0" in joined:
         return None
     return pa.py_buffer(joined)
 

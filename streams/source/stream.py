@@ -87,6 +87,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is not None:
                 end = min(end, self._target.get(key, first))
             at = began.get(key, first)
+            if at < first:
+                self._lost(key, f"offsets {at} to {first - 1} are gone")
             if at > end and self._target is None:
                 self._lost(key, f"the query is at offset {at}, the log ends at {end}")
             backlog[key] = at, max(at, end)
