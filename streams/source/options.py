@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from streams.source.offsets import EARLIEST, LATEST, Position, parse_position
-from streams.wal import SPLIT_BYTES, Key, LogDir, WalError, schema_of
+from streams.wal import Key, LogDir, WalError, schema_of
 
 FORMATS = ("kafka", "raw", "json")
 MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
@@ -33,7 +33,7 @@ class Options(msgspec.Struct, frozen=True):
     max_offsets: int | None = None
     max_bytes: int | None = None
     fail_on_data_loss: bool = True
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int | None = None
     columns: tuple[str, ...] = ()
     include_headers: bool = False
     format: str = "kafka"
@@ -83,7 +83,7 @@ def parse(given: Mapping[str, str]) -> Options:
         max_offsets=_number(found, "maxOffsetsPerTrigger"),
         max_bytes=_number(found, "maxBytesPerTrigger"),
         fail_on_data_loss=_flag(found, "failOnDataLoss", True),
-        split_bytes=_number(found, "splitBytes") or SPLIT_BYTES,
+        split_bytes=_number(found, "splitBytes"),
         columns=columns,
         include_headers=_flag(found, "includeHeaders", False),
         format=kind,

@@ -69,7 +69,9 @@ class Logs:
         return LogDir(self.path)
 
 
-def table(log_dir: LogDir, topic: str = "t", *, split_bytes: int = 32 << 20, columns: Sequence[str] = ()) -> pa.Table:
+def table(
+    log_dir: LogDir, topic: str = "t", *, split_bytes: int | None = None, columns: Sequence[str] = ()
+) -> pa.Table:
     """Everything readable of a topic."""
     ranges = log_dir.ranges(log_dir.partitions(topic))
     names = list(columns or COLUMNS)

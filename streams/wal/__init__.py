@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from streams.wal.errors import DataLossError, NotReadyError, WalError
 from streams.wal.log_dir import Key, LogDir, Ranges
-from streams.wal.plan import SPLIT_BYTES, Planner, Split, plan
+from streams.wal.plan import Planner, Split, plan
 from streams.wal.read import COLUMNS, read, schema_of
 from streams.wal.times import offset_at
 
 __all__ = [
     "COLUMNS",
-    "SPLIT_BYTES",
     "DataLossError",
     "Key",
     "LogDir",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import NamedTuple
 
 from storage import index
@@ -12,6 +13,9 @@ from streams.wal.log_dir import Key, LogDir, Ranges
 from wire.batch import HEADER_SIZE, parse_header
 
 SPLIT_BYTES = 32 << 20
+# Every task costs Spark some tens of milliseconds: of much data the splits are larger, as long as there are enough.
+_MAX_SPLIT_BYTES = 128 << 20
+_ENOUGH_SPLITS = 16
 # A rest smaller than this part of a split goes with the split before it.
 _SMALL_REST = 4
 _KEPT_HINTS = 4
@@ -32,28 +36,31 @@ class Split(NamedTuple):
 class Planner:
     """Makes splits. It remembers where the last range of a partition ended, so that the next one is found at once."""
 
-    def __init__(self, log_dir: LogDir, *, split_bytes: int = SPLIT_BYTES, fail_on_data_loss: bool = True) -> None:
+    def __init__(self, log_dir: LogDir, *, split_bytes: int | None = None, fail_on_data_loss: bool = True) -> None:
         self._log_dir = log_dir
         self._split_bytes = split_bytes
         self._fail = fail_on_data_loss
         self._hints: dict[Key, dict[int, tuple[int, int]]] = {}  # by offset: its segment's base offset, its position
 
     def plan(self, ranges: Ranges) -> list[Split]:
-        """The splits that hold the records of `ranges`, each of about `split_bytes`.
+        """The splits that hold the records of `ranges`, each of about `split_bytes`; if None, of 32 to 128 MiB.
 
         Raises DataLossError (unless told to go on) when records of the ranges are no longer there, WalError for a log
         that cannot be read.
         """
-        splits: list[Split] = []
+        whole: list[tuple[Segment, Split]] = []
         for key, (lo, hi) in ranges.items():
             if lo < hi:
                 try:
-                    self._partition(key, lo, hi, splits)
+                    self._partition(key, lo, hi, whole)
                 except (OSError, CorruptLogError) as error:
                     raise WalError(f"{key[0]}-{key[1]} cannot be read: {error}") from None
-        return splits
+        total = sum(split.end - split.start for _, split in whole)
+        size = self._split_bytes or min(max(total // _ENOUGH_SPLITS, SPLIT_BYTES), _MAX_SPLIT_BYTES)
+        return [part for segment, split in whole for part in self._cut(segment, split, size)]
 
-    def _partition(self, key: Key, lo: int, hi: int, splits: list[Split]) -> None:
+    def _partition(self, key: Key, lo: int, hi: int, whole: list[tuple[Segment, Split]]) -> None:
+        """The wanted part of every segment of a partition, uncut."""
         segments = self._log_dir.segments(key)
         if self._fail and (not segments or segments[0].base_offset > lo):
             upto = min(hi, segments[0].base_offset if segments else hi)
@@ -73,14 +80,24 @@ class Planner:
             if following is None or following > hi:
                 end, next_batch = self._end(segment, file, hi, start)
                 self._remember(key, hi, segment, next_batch)
-            while start < end:
-                cut = end
-                if end - start > self._split_bytes + self._split_bytes // _SMALL_REST:
-                    limit = start + self._split_bytes
+            if start < end:
+                whole.append((segment, Split(key[0], key[1], segment.path(), start, end, lo, hi)))
+
+    def _cut(self, segment: Segment, split: Split, size: int) -> list[Split]:
+        """A split in parts of about `size` bytes. Where the segment is gone meanwhile, its reader will say so."""
+        ends = [split.start]
+        try:
+            while split.end - ends[-1] > size + size // _SMALL_REST:
+                if len(ends) == 1:
                     self._load(segment)
-                    cut = segment.align(self._log_dir.io, file, start, limit, at_least_one=True)
-                splits.append(Split(key[0], key[1], segment.path(), start, cut, lo, hi))
-                start = cut
+                    file = OpenFile(self._log_dir.io, split.path, os.O_RDONLY)
+                ends.append(segment.align(self._log_dir.io, file, ends[-1], ends[-1] + size, at_least_one=True))
+        except FileNotFoundError:
+            pass
+        except (OSError, CorruptLogError) as error:
+            raise WalError(f"{split.topic}-{split.partition} cannot be read: {error}") from None
+        ends.append(split.end)
+        return [split._replace(start=start, end=end) for start, end in pairwise(ends)]
 
     def _start(self, key: Key, segment: Segment, file: OpenFile, lo: int) -> int:
         if lo <= segment.base_offset:
@@ -175,7 +192,7 @@ class Planner:
 
 
 def plan(
-    log_dir: LogDir, ranges: Ranges, *, split_bytes: int = SPLIT_BYTES, fail_on_data_loss: bool = True
+    log_dir: LogDir, ranges: Ranges, *, split_bytes: int | None = None, fail_on_data_loss: bool = True
 ) -> list[Split]:
-    """The splits of `ranges`, of about `split_bytes` each; see `Planner.plan`."""
+    """The splits of `ranges`; see `Planner.plan`."""
     return Planner(log_dir, split_bytes=split_bytes, fail_on_data_loss=fail_on_data_loss).plan(ranges)
