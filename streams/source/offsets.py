@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import msgspec
@@ -73,10 +72,9 @@ def to_wire(offsets: Mapping[Key, int]) -> Wire:
     return found
 
 
-def from_wire(wire: Mapping[str, Mapping[str, int]] | str) -> dict[Key, int]:
+def from_wire(wire: Mapping[str, Mapping[str, int]]) -> dict[Key, int]:
     """What `to_wire` has written."""
-    told = json.loads(wire) if isinstance(wire, str) else wire
-    return {(topic, int(partition)): offset for topic, parts in told.items() for partition, offset in parts.items()}
+    return {(topic, int(partition)): offset for topic, parts in wire.items() for partition, offset in parts.items()}
 
 
 def share(ranges: Mapping[Key, tuple[int, int]], limit: int) -> dict[Key, tuple[int, int]]:

@@ -69,7 +69,7 @@ def parse(given: Mapping[str, str]) -> Options:
             raise WalError(f"topicPattern {found['topicPattern']} is no regular expression: {error}") from None
     elif not topics:
         raise WalError(f"the option {named[0]} names no topic")
-    kind = _one_of(found, "format", FORMATS, "kafka", lambda text: text.lower())
+    kind = _one_of(found, "format", FORMATS, "kafka")
     columns = tuple(name.strip() for name in found.get("columns", "").split(",") if name.strip())
     if columns:
         schema_of(columns)
@@ -87,7 +87,7 @@ def parse(given: Mapping[str, str]) -> Options:
         columns=columns,
         include_headers=_flag(found, "includeHeaders", False),
         format=kind,
-        mode=_one_of(found, "mode", MODES, "PERMISSIVE", lambda text: text.upper()),
+        mode=_one_of(found, "mode", MODES, "PERMISSIVE"),
     )
 
 
@@ -119,9 +119,10 @@ def _flag(found: Mapping[str, str], name: str, otherwise: bool) -> bool:
     return text == "true"
 
 
-def _one_of(found: Mapping[str, str], name: str, known: tuple[str, ...], otherwise: str, norm: object) -> str:
-    assert callable(norm)
-    text = str(norm(found.get(name, otherwise)))
+def _one_of(found: Mapping[str, str], name: str, known: tuple[str, ...], otherwise: str) -> str:
+    """The value as `known` spells it, whatever its case."""
+    spelled = {text.lower(): text for text in (*known, *_LATER)}
+    text = spelled.get(found.get(name, otherwise).lower(), "")
     if text in _LATER:
         raise WalError(f"{name}={text} is not supported yet: read the column value and parse it with from_{text}")
     if text not in known:
