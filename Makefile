@@ -23,7 +23,7 @@ $(VENV)/bin/python:
 	$(PY) -m venv $(VENV)
 
 # --require-hashes: exactly the locked files, nothing resolved anew.
-$(VENV)/.base: lock/base.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/.base: lock/base.txt pyproject.toml streams/decode/_native.c | $(VENV)/bin/python
 	$(PIP) --require-hashes -r lock/base.txt
 	$(PIP) --no-deps -e .
 	@touch $@
@@ -40,6 +40,7 @@ setup: $(VENV)/.base
 setup-test: $(VENV)/.test
 setup-all: $(VENV)/.all tools
 
+# lock/test.txt has the spark extra too, which the tests of streams need; `make run` does without.
 # The clients that are not Python packages: kcat, kafkajs, Kafka's jars. Tests of what cannot be had skip and say why.
 tools: $(VENV)/.test
 	@$(BIN)/python -m compat_tests.setup_tools

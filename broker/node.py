@@ -137,6 +137,7 @@ class Node:
                     for name, sock in sockets:
                         self._listen(name, sock)
                         nursery.start_soon(self._accept, name, sock, nursery)
+                    self._announce()
                     task_status.started()
                     await self._stop.wait()
                     nursery.cancel_scope.cancel()
@@ -180,6 +181,15 @@ class Node:
         nursery.start_soon(self._retention)
         nursery.start_soon(self._close_idle)
         nursery.start_soon(self._close_slow)
+
+    def _announce(self) -> None:
+        """Say in the data directory where the first listener is, for processes on this machine that read the files."""
+        first = self.bound[0]
+        host = "127.0.0.1" if first.host in ("", "::", "0.0.0.0") else first.host
+        try:
+            self.data_dir.announce(f"[{host}]:{first.port}" if ":" in host else f"{host}:{first.port}")
+        except OSError as error:  # readers can be told the address by their option
+            self.log.warning("address.not.written", error=error)
 
     def _loading_progress(self, done: int, total: int, what: str) -> None:
         """Say how recovery goes, every few seconds."""

@@ -21,17 +21,21 @@ from storage.checkpoints import read_offsets, read_properties, write_offsets, wr
 from storage.config import LogConfig
 from storage.errors import StorageError
 from storage.io import Io, sync_path, write_file
+from storage.layout import (
+    ADDRESS_FILE,
+    CLEAN_FILE,
+    DELETE_SUFFIX,
+    LOCK_FILE,
+    LOG_STARTS_FILE,
+    META_FILE,
+    RECOVERY_POINTS_FILE,
+    parse_partition_name,
+)
 from storage.recovery import needs_repair, recover_partition
 from storage.segment import CorruptLogError, FileCache
 from storage.vnode import ZERO_ID, Vnode
 from wire.errors import ErrorCode, KafkaError
 
-META_FILE = "meta.properties"
-LOCK_FILE = ".lock"
-CLEAN_FILE = ".kafka_cleanshutdown"
-RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
-LOG_STARTS_FILE = "log-start-offset-checkpoint"
-DELETE_SUFFIX = "-delete"
 _MAX_NAME = 255
 _REPAIR_CHECKS_AT_ONCE = 500
 
@@ -89,6 +93,7 @@ class DataDir:
                 lock_fd=lock_fd,
             )
             data_dir._take_clean_mark()
+            data_dir._withdraw_address()
         except OSError as error:
             io.close(lock_fd)
             raise StorageError(f"cannot use the data directory {path}: {error}") from error
@@ -134,6 +139,19 @@ class DataDir:
             return
         sync_path(self.io, self.path)
         self.was_clean = True
+
+    def announce(self, address: str) -> None:
+        """Tell readers of the files, in a file beside them, where the broker that serves them listens (HOST:PORT).
+
+        Raises OSError.
+        """
+        write_file(self.io, os.path.join(self.path, ADDRESS_FILE), f"{address}\n".encode(), sync=False)
+
+    def _withdraw_address(self) -> None:
+        try:
+            self.io.unlink(os.path.join(self.path, ADDRESS_FILE))
+        except FileNotFoundError:
+            pass
 
     async def load(self, progress: Progress | None = None, *, config_of: ConfigOf | None = None) -> None:
         """Fill `vnodes`, mending what an unclean stop left. `progress` hears (done, total, what) on the event loop.
@@ -325,6 +343,7 @@ class DataDir:
         """
         with trio.CancelScope(shield=True):
             try:
+                self._withdraw_address()
                 if await self._close_vnodes():
                     await self.checkpoint()
                     await trio.to_thread.run_sync(self._write_clean_mark, limiter=self._limiter)
@@ -383,14 +402,6 @@ class DataDir:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def parse_partition_name(name: str) -> tuple[str, int] | None:
-    """Topic and partition of a folder name, or None for anything else that lies in a data directory."""
-    topic, _, number = name.rpartition("-")
-    if not topic or not number.isdecimal() or not number.isascii():
-        return None
-    return topic, int(number)
 
 
 def random_id() -> str:

@@ -7,6 +7,7 @@ is taken as it is; everything above is read with its CRC. The first batch that i
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from storage import index
 from storage.config import LogConfig
@@ -104,6 +105,27 @@ def recover_partition(io: Io, directory: str, recovery_point: int, config: LogCo
     return end_offset
 
 
+def kept_end(io: Io, directory: str, recovery_point: int) -> int:
+    """The log end offset that `recover_partition` would give. For readers: nothing is written."""
+    segments = list_segments(io, directory)
+    end_offset = segments[0].base_offset if segments else 0
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        if following is not None and following <= recovery_point:
+            end_offset = following
+            continue
+        if segment.base_offset < end_offset:
+            raise CorruptLogError(f"{segment.path()} begins inside the segment before it")
+        file = OpenFile(io, segment.path(), os.O_RDONLY)
+        file_size = segment.size
+        position, end_offset = _trusted_start(io, segment, file, recovery_point)
+        for at, header in _whole_batches(io, segment, file, position, end_offset, file_size):
+            position, end_offset = at + header.size_in_bytes, header.last_offset + 1
+        if position < file_size:
+            break
+    return end_offset
+
+
 def replay_producers(io: Io, segments: list[Segment], producers: ProducerState, from_offset: int) -> None:
     """Bring `producers` from `from_offset` to the end of the log by its batch headers."""
     for number, segment in enumerate(segments):
@@ -168,30 +190,12 @@ def _recover_segment(
     segment.size = position
     if position:
         segment.index_on_next(interval)
-    data = b""
-    start = 0
-    while position < file_size:
-        at = position - start
-        if at + batch.HEADER_SIZE > len(data):
-            data, start, at = io.pread(file.fd, _READ_SIZE, position), position, 0
-        try:
-            header = batch.parse_header(data, at)
-            size = header.size_in_bytes
-            if at + size > len(data) and size <= file_size - position:
-                data, start, at = io.pread(file.fd, max(_READ_SIZE, size), position), position, 0
-            header = batch.check(data, at)
-        except KafkaError:
-            break
-        last = header.last_offset
-        if header.base_offset < expected or header.last_offset_delta < 0:
-            break
-        if last - segment.base_offset > 2**31 - 1:
-            break
-        segment.note(last, size, header.max_timestamp, interval)
+    for at, header in _whole_batches(io, segment, file, position, expected, file_size):
+        segment.note(header.last_offset, header.size_in_bytes, header.max_timestamp, interval)
         if header.partition_leader_epoch > epochs.latest:
             epochs.assign(header.partition_leader_epoch, header.base_offset)
-        position += size
-        expected = last + 1
+        position = at + header.size_in_bytes
+        expected = header.last_offset + 1
     changed = False
     if position < file_size:
         io.ftruncate(file.fd, position)
@@ -205,6 +209,34 @@ def _recover_segment(
         changed = True
     segment.index = segment.times = None
     return expected, changed
+
+
+def _whole_batches(
+    io: Io, segment: Segment, file: OpenFile, position: int, expected: int, file_size: int
+) -> Iterator[tuple[int, batch.BatchHeader]]:
+    """Position and header of the batches from `position` on, up to the first that recovery would not keep."""
+    data = b""
+    start = 0
+    while position < file_size:
+        at = position - start
+        if at + batch.HEADER_SIZE > len(data):
+            data, start, at = io.pread(file.fd, _READ_SIZE, position), position, 0
+        try:
+            header = batch.parse_header(data, at)
+            size = header.size_in_bytes
+            if at + size > len(data) and size <= file_size - position:
+                data, start, at = io.pread(file.fd, max(_READ_SIZE, size), position), position, 0
+            header = batch.check(data, at)
+        except KafkaError:
+            return
+        last = header.last_offset
+        if header.base_offset < expected or header.last_offset_delta < 0:
+            return
+        if last - segment.base_offset > 2**31 - 1:
+            return
+        yield position, header
+        position += size
+        expected = last + 1
 
 
 def _trusted_start(io: Io, segment: Segment, file: OpenFile, recovery_point: int) -> tuple[int, int]:

@@ -200,10 +200,11 @@ def iter_records(buf: Bytes, *, max_decompressed: int = MAX_DECOMPRESSED) -> Ite
     The CRC is not checked here; who reads untrusted bytes calls `check` first.
     """
     header, data = _records_of(buf, max_decompressed)
-    return _decode(header, data)
+    return decode_records(header, data)
 
 
-def _decode(header: BatchHeader, data: bytes) -> Iterator[Record]:
+def decode_records(header: BatchHeader, data: bytes) -> Iterator[Record]:
+    """As `iter_records`, for who has decompressed the records already."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.attributes & _TIMESTAMP_TYPE_BIT else None
     size = len(data)

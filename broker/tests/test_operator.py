@@ -303,7 +303,7 @@ async def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_broker(star
 
 
 async def test_a_topic_that_finds_no_room_is_not_half_there(start: Start) -> None:
-    disk = FullDisk("t-2")
+    disk = FullDisk("/t-2")
     async with start(io_calls=disk) as broker, await broker.client() as client:
         disk.full = True
         asked = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=4, replication_factor=1)])
@@ -316,7 +316,7 @@ async def test_a_topic_that_finds_no_room_is_not_half_there(start: Start) -> Non
 
 
 async def test_a_read_without_a_descriptor_may_be_tried_again(start: Start) -> None:
-    disk = FullDisk("t-0", errno.EMFILE)
+    disk = FullDisk("/t-0", errno.EMFILE)
     async with start(io_calls=disk) as broker, await broker.client() as client:
         await client.create_topic("t", segment_bytes="1024")
         for _ in range(4):

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from storage.config import LogConfig
-from storage.data_dir import DataDir, parse_partition_name
+from storage.data_dir import DataDir
 from storage.errors import StorageError
 from storage.io import Io
+from storage.layout import parse_partition_name
 from storage.tests.support import NOW, TOPIC_ID, FaultyIo, one, produced, values_of
 from wire.errors import ErrorCode, KafkaError
 

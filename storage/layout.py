@@ -1,0 +1,52 @@
+"""What lies in a data directory under which name, and whether a broker has it. Readers need no event loop for it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import sys
+
+META_FILE = "meta.properties"
+LOCK_FILE = ".lock"
+CLEAN_FILE = ".kafka_cleanshutdown"
+RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
+LOG_STARTS_FILE = "log-start-offset-checkpoint"
+#: HOST:PORT of the broker that serves the directory, there from when it is ready until it stops.
+ADDRESS_FILE = "broker.address"
+DELETE_SUFFIX = "-delete"
+
+# struct flock: type, whence, start, length, pid; on macOS type and whence come last.
+_FLOCK = struct.Struct("@hhqqi4x" if sys.platform.startswith("linux") else "@qqihh")
+_TYPE_AT = 0 if sys.platform.startswith("linux") else 3
+
+
+def parse_partition_name(name: str) -> tuple[str, int] | None:
+    """Topic and partition of a folder name, or None for anything else that lies in a data directory."""
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isdecimal() or not number.isascii():
+        return None
+    return topic, int(number)
+
+
+def is_locked(path: str) -> bool:
+    """Whether another process holds the lock of the data directory `path`. Takes no lock, not even for a moment.
+
+    Not for the process that holds it: POSIX drops its lock when any of its descriptors of the file is closed.
+    """
+    try:
+        fd = os.open(os.path.join(path, LOCK_FILE), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fields = [0, 0, 0, 0, 0]
+        fields[_TYPE_AT] = fcntl.F_RDLCK
+        found = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(*fields)))
+        return bool(found[_TYPE_AT] != fcntl.F_UNLCK)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOLCK):  # a file system without locks: no broker can be there either
+            return False
+        raise
+    finally:
+        os.close(fd)

@@ -1,0 +1,31 @@
+"""Spark and Arrow over the logs of a data directory: record decoder, reading layer, and the `wal` data source.
+
+`register(spark)` makes `spark.read.format("wal")` and `spark.readStream.format("wal")` known to a session. Without
+Spark, `streams.wal` reads the same records as Arrow batches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+try:
+    import pyarrow  # noqa: F401
+except ModuleNotFoundError:
+    raise ImportError("streams needs pyarrow and pyspark: pip install 'barnabas[spark]'") from None
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make the `wal` data source known to a session. Raises ImportError, in one line, without pyspark."""
+    try:
+        from streams.source.source import WalDataSource
+    except ModuleNotFoundError as error:
+        raise ImportError(f"the wal data source needs {error.name}: pip install 'barnabas[spark]'") from None
+    spark.dataSource.register(WalDataSource)
+    # Filters on partition, offset and timestamp narrow what is read; Spark asks for it to be switched on.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+__all__ = ["register"]

@@ -1,0 +1,13 @@
+"""Record batches to Arrow.
+
+`open_batch` checks, trims and decompresses one batch of a buffer; `decode` makes Arrow arrays of many. The work on
+records is done by a small C module where it was built, else in Python, with the same results.
+"""
+
+from __future__ import annotations
+
+from streams.decode.arrow import backend, decode
+from streams.decode.batches import Aborted, Records, open_batch
+from streams.decode.types import SCHEMA
+
+__all__ = ["SCHEMA", "Aborted", "Records", "backend", "decode", "open_batch"]

@@ -1,0 +1,40 @@
+"""The decoder's two backends behind one function."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import pyarrow as pa
+
+from streams.decode.batches import Records
+from streams.decode.python import decode_python
+from streams.decode.types import SCHEMA
+
+Backend = Callable[[Sequence[Records], Sequence[str]], tuple[int, dict[str, pa.Array]]]
+
+
+@cache
+def backend() -> Backend:
+    """The C decoder if it was built, else the one in Python; the latter is logged, once."""
+    try:
+        from streams.decode.native import decode_native
+    except ImportError:
+        logging.getLogger("barnabas.streams").warning(
+            "the record decoder in C is not built, the slower one in Python is used: "
+            "install a C compiler and run `pip install -e .` again"
+        )
+        return decode_python
+    return decode_native
+
+
+def decode(records: Sequence[Records], columns: Sequence[str]) -> tuple[int, dict[str, pa.Array]]:
+    """The number of wanted records, and of each column of `SCHEMA` that is asked for an array of that length.
+
+    Timestamps are milliseconds since 1970 in UTC. Raises KafkaError INVALID_RECORD for damaged records.
+    """
+    unknown = set(columns) - set(SCHEMA.names)
+    if unknown:
+        raise ValueError(f"no column {', '.join(sorted(unknown))}")
+    return backend()(records, columns)

@@ -1,0 +1,68 @@
+"""The part of decoding that looks at whole batches: CRC, what to skip, decompression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from wire import batch
+from wire.batch import HEADER_SIZE, MAX_DECOMPRESSED, BatchHeader
+from wire.compression import Bytes, Codec, decompress
+from wire.errors import ErrorCode, KafkaError
+
+_MAX_OFFSET = 2**63 - 1
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction: its producer, and the first and last offset (inclusive) that it may have written to."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class Records(NamedTuple):
+    """The decompressed records of one batch, of which those with `lo <= offset < hi` are wanted."""
+
+    header: BatchHeader
+    data: Bytes
+    lo: int
+    hi: int
+
+
+def open_batch(
+    buf: Bytes, position: int, *, lo: int = 0, hi: int = _MAX_OFFSET, aborted: Iterable[Aborted] = ()
+) -> tuple[Records | None, int]:
+    """The records of the batch at `position` of `buf`, and the position in bytes after it.
+
+    The records are None where nothing of the batch is wanted: outside [lo, hi), a control batch, or aborted; the CRC is
+    checked all the same, unless all its offsets are outside. Raises KafkaError: CORRUPT_MESSAGE or INVALID_RECORD.
+    """
+    header = batch.parse_header(buf, position)
+    end = position + header.size_in_bytes
+    if not HEADER_SIZE <= header.size_in_bytes <= len(buf) - position or header.magic != batch.MAGIC:
+        batch.check(buf, position)
+    if header.last_offset < lo or header.base_offset >= hi:
+        return None, end
+    batch.check(buf, position)
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset > _MAX_OFFSET:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch with offsets {header.base_offset} to {header.last_offset}")
+    if header.is_control or (header.is_transactional and _is_aborted(header, aborted)):
+        return None, end
+    if header.records_count < 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"record count {header.records_count}")
+    view = memoryview(buf)[position + HEADER_SIZE : end]
+    if header.records_count == 0 and not view:
+        return None, end
+    if header.compression == Codec.NONE:
+        if len(view) > MAX_DECOMPRESSED:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch of more than {MAX_DECOMPRESSED} bytes")
+        return Records(header, view, lo, hi), end
+    return Records(header, decompress(header.compression, view, MAX_DECOMPRESSED), lo, hi), end
+
+
+def _is_aborted(header: BatchHeader, aborted: Iterable[Aborted]) -> bool:
+    return any(
+        header.producer_id == one.producer_id and one.first_offset <= header.base_offset <= one.last_offset
+        for one in aborted
+    )

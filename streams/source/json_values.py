@@ -1,0 +1,107 @@
+"""JSON values to typed columns: a block at a time, and record by record around the malformed ones.
+
+What a record becomes never depends on its neighbours: a block is taken only if every line of it is one record, else it
+is halved until the malformed records stand alone.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from streams.wal import WalError
+
+_EMPTY = b"{}"
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raises WalError for a type that JSON values cannot be parsed to."""
+    for field in schema:
+        try:
+            _parse(_EMPTY + b"\n", pa.schema([field]), 1)
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise WalError(f"format=json has no type {field.type} (column {field.name}): {error}") from None
+
+
+def parse_json(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
+    """One row for each of the binary `values`, with the columns of `schema`; and the numbers of the malformed ones.
+
+    A malformed value (no JSON object, or a field of another type) and a null value give a row of nulls.
+    """
+    count = len(values)
+    lines = _lines(values)
+    if lines is not None:
+        whole = _try(lines, schema, count)
+        if whole is not None:
+            return whole, []
+    cleaned = [_one_line(value) for value in values.to_pylist()]
+    bad = [number for number, line in enumerate(cleaned) if line is None]
+    parts: list[pa.Table] = []
+    _halve([line or _EMPTY for line in cleaned], 0, schema, parts, bad)
+    return pa.concat_tables(parts), sorted(bad)
+
+
+def _lines(values: pa.Array) -> pa.Buffer | None:
+    """The values a line each, if every one begins an object on its line; so no line can hold less than one record."""
+    filled = values.fill_null(_EMPTY)
+    one_list = pa.ListArray.from_arrays(pa.array([0, len(filled)], pa.int32()), filled)
+    joined = pc.binary_join(one_list, b"\n")[0].as_py()
+    begins = joined.count(b"\n{") + joined.startswith(b"{")
+    if joined.count(b"\n") != len(values) - 1 or begins != len(values) or b"\0" in joined:
+        return None
+    return pa.py_buffer(joined)
+
+
+def _one_line(value: bytes | None) -> bytes | None:
+    """The same JSON object on one line; None where it is none."""
+    if value is None:
+        return _EMPTY
+    if value.startswith(b"{") and b"\n" not in value and b"\0" not in value:
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return json.dumps(found).encode() if isinstance(found, dict) else None
+
+
+def _halve(lines: list[bytes], at: int, schema: pa.Schema, parts: list[pa.Table], bad: list[int]) -> None:
+    found = _try(pa.py_buffer(b"\n".join(lines) + b"\n"), schema, len(lines))
+    if found is None and len(lines) == 1:
+        bad.append(at)
+        found = _parse(_EMPTY + b"\n", schema, 1)
+    if found is not None:
+        parts.append(found)
+        return
+    middle = len(lines) // 2
+    _halve(lines[:middle], at, schema, parts, bad)
+    _halve(lines[middle:], at + middle, schema, parts, bad)
+
+
+def _try(data: pa.Buffer, schema: pa.Schema, count: int) -> pa.Table | None:
+    try:
+        return _parse(data, schema, count)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _parse(data: pa.Buffer | bytes, schema: pa.Schema, count: int) -> pa.Table:
+    """Raises ArrowInvalid unless `data` is `count` records."""
+    # Arrow's reader knows no dates: they are read as times, and lose the time of day.
+    dates = {field.name for field in schema if pa.types.is_date32(field.type)}
+    read_as = pa.schema([pa.field(f.name, pa.timestamp("s") if f.name in dates else f.type) for f in schema])
+    table = arrow_json.read_json(
+        pa.BufferReader(data),
+        read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=arrow_json.ParseOptions(explicit_schema=read_as, unexpected_field_behavior="ignore"),
+    )
+    if table.num_rows != count:
+        raise pa.ArrowInvalid(f"{table.num_rows} records instead of {count}")
+    columns = [
+        table[field.name].cast(pa.date32(), safe=False) if field.name in dates else table[field.name]
+        for field in schema
+    ]
+    return pa.table(columns, schema=pa.schema([pa.field(f.name, f.type) for f in schema])) if columns else table

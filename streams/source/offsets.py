@@ -1,0 +1,85 @@
+"""Offsets as users and checkpoints write them: `{"topic": {"partition": offset}}`, as Spark's Kafka connector does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from streams.wal import DataLossError, Key, LogDir, WalError, offset_at
+
+EARLIEST, LATEST = -2, -1
+
+#: A checkpoint's form of offsets.
+Wire = dict[str, dict[str, int]]
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where a query begins or ends: `special` for every partition that `offsets` leaves out; or a time (ms)."""
+
+    special: int = EARLIEST
+    offsets: dict[str, dict[str, int]] = {}
+    timestamp: int | None = None
+
+    def resolve(
+        self, name: str, log_dir: LogDir, ranges: Mapping[Key, tuple[int, int]], *, fail_on_data_loss: bool
+    ) -> dict[Key, int]:
+        """The offset in each partition, inside its range of readable offsets.
+
+        Raises WalError for a partition that is not read, DataLossError for an offset that is not there.
+        """
+        for topic, partitions in self.offsets.items():
+            for partition in partitions:
+                if (topic, int(partition)) not in ranges:
+                    raise WalError(f"{name} names {topic}-{partition}, which the query does not read")
+        found = {}
+        for key, (first, end) in ranges.items():
+            if self.timestamp is not None:
+                at = offset_at(log_dir, key, self.timestamp, first, end)
+                found[key] = end if at is None else at
+                continue
+            offset = self.offsets.get(key[0], {}).get(str(key[1]), self.special)
+            if offset < 0:
+                offset = first if offset == EARLIEST else end
+            elif not first <= offset <= end:
+                if fail_on_data_loss:
+                    raise DataLossError(*key, f"{name} {offset} is outside the offsets {first} to {end}")
+                offset = min(max(offset, first), end)
+            found[key] = offset
+        return found
+
+
+def parse_position(name: str, text: str, otherwise: int) -> Position:
+    """`earliest`, `latest`, or JSON offsets in which -2 and -1 mean these. Raises WalError."""
+    if text.strip().lower() in ("earliest", "latest"):
+        return Position(EARLIEST if text.strip().lower() == "earliest" else LATEST)
+    try:
+        found = msgspec.json.decode(text, type=dict[str, dict[str, int]])
+        if any(not p.isdecimal() or o < EARLIEST for parts in found.values() for p, o in parts.items()):
+            raise ValueError("a partition or offset is out of range")
+    except (msgspec.DecodeError, ValueError) as error:
+        raise WalError(
+            f'{name}={text}: expected earliest, latest, or JSON like {{"topic": {{"0": 23, "1": -2}}}} ({error})'
+        ) from None
+    return Position(otherwise, found)
+
+
+def to_wire(offsets: Mapping[Key, int]) -> Wire:
+    """For Spark's checkpoint: always the same text for the same offsets."""
+    found: Wire = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def from_wire(wire: Mapping[str, Mapping[str, int]]) -> dict[Key, int]:
+    """What `to_wire` has written."""
+    return {(topic, int(partition)): offset for topic, parts in wire.items() for partition, offset in parts.items()}
+
+
+def share(ranges: Mapping[Key, tuple[int, int]], limit: int) -> dict[Key, tuple[int, int]]:
+    """Ranges cut so that about `limit` offsets are left, each partition's share as large as its part of the backlog."""
+    total = sum(end - start for start, end in ranges.values())
+    if total <= limit:
+        return dict(ranges)
+    return {key: (start, min(end, start + -(-limit * (end - start) // total))) for key, (start, end) in ranges.items()}

@@ -1,0 +1,130 @@
+"""The options of the `wal` data source, checked before anything is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from streams.source.offsets import EARLIEST, LATEST, Position, parse_position
+from streams.wal import Key, LogDir, WalError, schema_of
+
+FORMATS = ("kafka", "raw", "json")
+MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+_LATER = ("csv", "avro")
+_NAMES = (
+    "path", "topic", "topics", "topicPattern", "bootstrap.servers", "startingOffsets", "endingOffsets",
+    "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss",
+    "splitBytes", "columns", "includeHeaders", "format", "mode",
+)  # fmt: skip
+_BY_LOWER = {name.lower(): name for name in _NAMES}
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What a query asks for. `starting` and `ending` are None where the query's kind decides."""
+
+    path: str
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    bootstrap: str | None = None
+    starting: Position | None = None
+    ending: Position | None = None
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    fail_on_data_loss: bool = True
+    split_bytes: int | None = None
+    columns: tuple[str, ...] = ()
+    include_headers: bool = False
+    format: str = "kafka"
+    mode: str = "PERMISSIVE"
+
+    def keys(self, log_dir: LogDir) -> list[Key]:
+        """The partitions that the options name, in order. Raises WalError for an unknown topic."""
+        names = self.topics
+        if self.pattern:
+            names = tuple(name for name in log_dir.topics() if re.fullmatch(self.pattern, name))
+        return [key for name in names for key in log_dir.partitions(name)]
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """The options as Spark hands them over, whatever the case of their names. Raises WalError."""
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        known = _BY_LOWER.get(name.lower())
+        if known is None:
+            raise WalError(f"there is no option {name}: the wal source has {', '.join(_NAMES)}")
+        found[known] = value
+    if not found.get("path"):
+        raise WalError('the option path is missing: .load("FOLDER") with the folder that the broker has as log.dir')
+    named = [name for name in ("topic", "topics", "topicPattern") if name in found]
+    if len(named) != 1:
+        raise WalError(f"one of topic, topics, topicPattern is needed, {' and '.join(named) or 'none'} is given")
+    topics = tuple(dict.fromkeys(name.strip() for name in found.get(named[0], "").split(",") if name.strip()))
+    if named[0] == "topicPattern":
+        topics = ()
+        try:
+            re.compile(found["topicPattern"])
+        except re.error as error:
+            raise WalError(f"topicPattern {found['topicPattern']} is no regular expression: {error}") from None
+    elif not topics:
+        raise WalError(f"the option {named[0]} names no topic")
+    kind = _one_of(found, "format", FORMATS, "kafka")
+    columns = tuple(name.strip() for name in found.get("columns", "").split(",") if name.strip())
+    if columns:
+        schema_of(columns)
+    return Options(
+        path=found["path"],
+        topics=topics,
+        pattern=found.get("topicPattern", ""),
+        bootstrap=found.get("bootstrap.servers"),
+        starting=_position(found, "starting", EARLIEST),
+        ending=_position(found, "ending", LATEST),
+        max_offsets=_number(found, "maxOffsetsPerTrigger"),
+        max_bytes=_number(found, "maxBytesPerTrigger"),
+        fail_on_data_loss=_flag(found, "failOnDataLoss", True),
+        split_bytes=_number(found, "splitBytes"),
+        columns=columns,
+        include_headers=_flag(found, "includeHeaders", False),
+        format=kind,
+        mode=_one_of(found, "mode", MODES, "PERMISSIVE"),
+    )
+
+
+def _position(found: Mapping[str, str], which: str, otherwise: int) -> Position | None:
+    offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
+    if timestamp in found:
+        if offsets in found:
+            raise WalError(f"{offsets} and {timestamp} are both given: leave one out")
+        return Position(timestamp=_number(found, timestamp, least=0))
+    return parse_position(offsets, found[offsets], otherwise) if offsets in found else None
+
+
+def _number(found: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    if name not in found:
+        return None
+    try:
+        value = int(found[name])
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise WalError(f"{name}={found[name]}: expected a whole number from {least} on")
+    return value
+
+
+def _flag(found: Mapping[str, str], name: str, otherwise: bool) -> bool:
+    text = found.get(name, str(otherwise)).lower()
+    if text not in ("true", "false"):
+        raise WalError(f"{name}={found[name]}: expected true or false")
+    return text == "true"
+
+
+def _one_of(found: Mapping[str, str], name: str, known: tuple[str, ...], otherwise: str) -> str:
+    """The value as `known` spells it, whatever its case."""
+    spelled = {text.lower(): text for text in (*known, *_LATER)}
+    text = spelled.get(found.get(name, otherwise).lower(), "")
+    if text in _LATER:
+        raise WalError(f"{name}={text} is not supported yet: read the column value and parse it with from_{text}")
+    if text not in known:
+        raise WalError(f"{name}={found[name]}: expected one of {', '.join(known)}")
+    return text

@@ -1,0 +1,120 @@
+"""From a split to the Arrow batches of a query's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from streams.source.json_values import check_schema, parse_json
+from streams.source.options import Options
+from streams.wal import COLUMNS, Split, WalError, read
+
+CORRUPT = "_corrupt_record"
+#: In typed formats a record's own columns go by these names, so that they hide no field of the values.
+META = {f"_{name}": name for name in COLUMNS if name != "value"}
+_BLOBS = ("key", "value")
+_MICROS = pa.timestamp("us", "UTC")
+_MAX_MILLIS = (2**63 - 1) // 1000
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """How a query's rows are made: `target` is the query's schema, `source` the record's column behind each field."""
+
+    options: Options
+    target: pa.Schema
+    source: dict[str, str]
+    values: pa.Schema  # of the fields that come out of the value
+
+    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows of a split. Raises WalError: data loss, damage, or a malformed value under FAILFAST."""
+        wanted = dict.fromkeys(self.source.values())
+        if self.options.format == "json":
+            wanted |= {"value": None, "offset": None}
+        for found in read(split, list(wanted), fail_on_data_loss=self.options.fail_on_data_loss):
+            made = self._typed(found, split) if self.options.format == "json" else self._plain(found)
+            if made.num_rows:
+                yield made
+
+    def _plain(self, found: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [_converted(found.column(self.source[field.name]), field.type) for field in self.target]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.target)
+
+    def _typed(self, found: pa.RecordBatch, split: Split) -> pa.RecordBatch:
+        values = found.column("value")
+        parsed, bad = parse_json(values, self.values)
+        if bad and self.options.mode == "FAILFAST":
+            raise WalError(
+                f"{split.topic}-{split.partition}: the value at offset {found.column('offset')[bad[0]]} does not fit "
+                "the schema: set mode=PERMISSIVE or DROPMALFORMED, or correct the schema"
+            )
+        arrays = []
+        malformed = pa.array([number in set(bad) for number in range(len(values))]) if bad else None
+        for field in self.target:
+            if field.name in self.source:
+                arrays.append(_converted(found.column(self.source[field.name]), field.type))
+            elif field.name == CORRUPT:
+                text = values.view(pa.string())
+                none = pa.nulls(len(values), pa.string())
+                arrays.append(none if malformed is None else pc.if_else(malformed, text, none))
+            else:
+                arrays.append(parsed[field.name].combine_chunks().cast(field.type))
+        made = pa.RecordBatch.from_arrays(arrays, schema=self.target)
+        if malformed is not None and self.options.mode == "DROPMALFORMED":
+            return made.filter(pc.invert(malformed))
+        return made
+
+
+def rows_of(options: Options, schema: StructType) -> Rows:
+    """How rows of `schema` are made. Raises WalError for columns or types that there are not."""
+    target = to_arrow_schema(schema, timezone="UTC")
+    source: dict[str, str] = {}
+    values = []
+    for field in target:
+        if options.format != "json":
+            if field.name not in COLUMNS:
+                raise WalError(
+                    f"there is no column {field.name}: a record has {', '.join(COLUMNS)}; "
+                    "set format=json for columns out of the value"
+                )
+            source[field.name] = field.name
+        elif field.name in META:
+            source[field.name] = META[field.name]
+        elif field.name == CORRUPT:
+            if field.type != pa.string():
+                raise WalError(f"the column {CORRUPT} must be a string")
+        else:
+            values.append(field)
+        name = source.get(field.name)
+        if name is not None and not _converts(name, field.type):
+            raise WalError(f"the column {field.name} of type {field.type} cannot be made of a record's {name}")
+    check_schema(pa.schema(values))
+    return Rows(options, target, source, pa.schema(values))
+
+
+def _converts(name: str, kind: pa.DataType) -> bool:
+    if name in _BLOBS:
+        return bool(kind in (pa.binary(), pa.string()))
+    if name == "timestamp":
+        return bool(kind in (_MICROS, pa.int64()))
+    return bool(kind == COLUMNS[name])
+
+
+def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Bytes are taken as text unchecked, as Spark's own cast does; times that Spark cannot hold become null."""
+    if array.type == kind:
+        return array
+    if pa.types.is_binary(array.type):
+        return array.view(kind)
+    if pa.types.is_timestamp(array.type) and kind == _MICROS:
+        millis = array.cast(pa.int64())
+        extremes = pc.min_max(millis)
+        if extremes["max"].as_py() > _MAX_MILLIS or extremes["min"].as_py() < -_MAX_MILLIS:
+            fits = pc.and_(pc.less_equal(millis, _MAX_MILLIS), pc.greater_equal(millis, -_MAX_MILLIS))
+            millis = pc.if_else(fits, millis, pa.scalar(None, pa.int64()))
+        return pc.multiply(millis, 1000).cast(kind)
+    return array.cast(kind)

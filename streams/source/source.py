@@ -1,0 +1,66 @@
+"""The `wal` data source as Spark sees it: `spark.read.format("wal")` and `spark.readStream.format("wal")`."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from streams.source.batch import BatchReader
+from streams.source.options import parse
+from streams.source.rows import rows_of
+from streams.source.stream import StreamReader
+from streams.wal import COLUMNS, WalError
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
+
+
+class WalDataSource(DataSource):
+    """Kafka-format logs of a data directory on this machine. Raises WalError for options that make no query."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format(...)` takes."""
+        return "wal"
+
+    def schema(self) -> StructType:
+        """The schema where the query states none: that of Spark's Kafka connector, or of the option columns."""
+        if self._options.format == "json":
+            raise WalError('format=json needs a schema: .schema("device string, temperature double")')
+        names = self._options.columns or [
+            name for name in COLUMNS if name != "headers" or self._options.include_headers
+        ]
+        return StructType([StructField(name, _TYPES[name]) for name in names])
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For a batch query."""
+        return BatchReader(self._options, rows_of(self._options, schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """For a streaming query."""
+        return StreamReader(self._options, rows_of(self._options, schema))

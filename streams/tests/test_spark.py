@@ -1,0 +1,180 @@
+"""The data source inside a real Spark: batch and streaming queries, with a broker process beside them and without."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compat_tests.broker_process import Barnabas
+from streams import register
+from streams.tests.support import NOW, Logs, numbers
+from streams.tests.test_wal import produce
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+    pytest.skip("there is no Java on this machine", allow_module_level=True)
+
+from pyspark.sql import DataFrame, SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"}
+    builder = SparkSession.builder.master("local[2]").appName("barnabas tests")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    session = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    return Logs(tmp_path / "data")
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Barnabas]:
+    made = Barnabas(tmp_path)
+    made.start()
+    yield made
+    made.kill()
+
+
+def batch(spark: SparkSession, path: Path, schema: str = "", **options: object) -> DataFrame:
+    reader = spark.read.format("wal").options(**{"topic": "t"} | {k: str(v) for k, v in options.items()})
+    return (reader.schema(schema) if schema else reader).load(str(path))
+
+
+def run_available(spark: SparkSession, data: Path, place: Path, **options: object) -> list[dict[str, Any]]:
+    """A streaming query to its end, its rows to parquet files; gives the progress of its batches."""
+    reader = spark.readStream.format("wal").options(topic="t", startingOffsets="earliest")
+    query = (
+        reader.options(**{k: str(v) for k, v in options.items()})
+        .schema("partition int, offset bigint, value string")
+        .load(str(data))
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(place / "out"))
+    )
+    assert query.awaitTermination(60)
+    return [json.loads(progress.json) for progress in query.recentProgress]
+
+
+def out(spark: SparkSession, place: Path) -> list[tuple[int, str]]:
+    return sorted((row.offset, row.value) for row in spark.read.parquet(str(place / "out")).collect())
+
+
+def test_batch_has_the_columns_of_the_kafka_connector(spark: SparkSession, logs: Logs) -> None:
+    logs.write([b"a", None, b"c"])
+    frame = batch(spark, logs.path, includeHeaders=True)
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    rows = frame.orderBy("offset").collect()
+    assert [bytes(row.value) if row.value is not None else None for row in rows] == [b"a", None, b"c"]
+    assert [row.timestamp.timestamp() * 1000 for row in rows] == [NOW, NOW + 1, NOW + 2]
+    assert rows[0].headers is None
+    assert [(h.key, bytes(h.value)) for h in rows[1].headers] == [("h", b"1")]
+    assert batch(spark, logs.path).columns[-1] == "timestampType"
+    assert batch(spark, logs.path, columns="offset,topic").columns == ["offset", "topic"]
+
+
+def test_filters_are_pushed_down(spark: SparkSession, logs: Logs) -> None:
+    for partition in range(3):
+        logs.write(numbers(0, 60), partition=partition)
+    frame = batch(spark, logs.path, splitBytes=200)
+    found = frame.where("partition = 1 and offset >= 20 and offset < 23")
+    assert sorted((row.partition, row.offset) for row in found.collect()) == [(1, 20), (1, 21), (1, 22)]
+    late = frame.where("timestamp >= timestamp'2023-11-14 22:13:20.050'")
+    assert late.count() == 30
+    assert frame.where("partition in (0, 2) and offset = 7").count() == 2
+    assert frame.where("partition > 1").count() == 60
+
+
+def test_typed_json(spark: SparkSession, logs: Logs) -> None:
+    logs.write([b'{"device":"a","temp":1.5}', b'{"device":"b"}', b"oops", b'{"device":7}', None])
+    schema = "device string, temp double, _offset bigint, _corrupt_record string"
+    rows = batch(spark, logs.path, schema, format="json").orderBy("_offset").collect()
+    assert [tuple(row) for row in rows] == [
+        ("a", 1.5, 0, None),
+        ("b", None, 1, None),
+        (None, None, 2, "oops"),
+        (None, None, 3, '{"device":7}'),
+        (None, None, 4, None),
+    ]
+    assert batch(spark, logs.path, schema, format="json", mode="DROPMALFORMED").count() == 3
+    with pytest.raises(Exception, match=r"t-0: the value at offset 2 does not fit the schema: set mode="):
+        batch(spark, logs.path, schema, format="json", mode="FAILFAST").collect()
+
+
+def test_refusals_are_one_clear_line(spark: SparkSession, logs: Logs, tmp_path: Path) -> None:
+    logs.write(numbers(0, 3))
+    for options, told in (
+        ({"topic": "none"}, "there is no topic none"),
+        ({"colour": "red"}, "there is no option colour"),
+        ({"startingOffsets": "{"}, "expected earliest, latest, or JSON like"),
+    ):
+        with pytest.raises(Exception, match=told):
+            batch(spark, logs.path, **options).collect()
+    with pytest.raises(Exception, match="is no data directory of a broker"):
+        batch(spark, tmp_path).collect()
+
+
+def test_batch_beside_a_writing_broker_and_after_its_end(spark: SparkSession, broker: Barnabas) -> None:
+    for end in (40, 80):
+        produce(broker, numbers(end - 40, end))
+        assert batch(spark, broker.data_dir).count() == end
+    broker.kill()
+    rows = batch(spark, broker.data_dir, "offset bigint, value string").orderBy("offset").collect()
+    assert [(row.offset, row.value) for row in rows] == [(n, str(n)) for n in range(80)]
+
+
+def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: Barnabas, tmp_path: Path) -> None:
+    produce(broker, numbers(0, 50))
+    told = run_available(spark, broker.data_dir, tmp_path, maxOffsetsPerTrigger=20)
+    assert [batch["numInputRows"] for batch in told if batch["numInputRows"]] == [20, 20, 10]
+    assert out(spark, tmp_path) == [(n, str(n)) for n in range(50)]
+    produce(broker, numbers(50, 70))
+    broker.kill()  # the next run finds the end without it
+    told = run_available(spark, broker.data_dir, tmp_path)
+    assert told[-1]["sources"][0]["latestOffset"] == {"t": {"0": 70}}
+    broker.start()
+    produce(broker, numbers(70, 75))
+    run_available(spark, broker.data_dir, tmp_path)
+    assert out(spark, tmp_path) == [(n, str(n)) for n in range(75)]
+
+
+def test_retention_under_a_stream(spark: SparkSession, logs: Logs, tmp_path: Path) -> None:
+    logs.write(numbers(0, 30))
+    run_available(spark, logs.path, tmp_path)
+    logs.write(numbers(30, 90))
+    logs.vnode().truncate_prefix(60)
+    first = logs.vnode().segments[0].base_offset
+    assert first > 30
+    with pytest.raises(Exception, match=f"t-0: offsets 30 to {first - 1} are gone"):
+        run_available(spark, logs.path, tmp_path)
+    run_available(spark, logs.path, tmp_path, failOnDataLoss="false")
+    assert [offset for offset, _ in out(spark, tmp_path)] == [*range(30), *range(first, 90)]

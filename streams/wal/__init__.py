@@ -1,0 +1,34 @@
+"""Reading a data directory's logs as Arrow batches, beside a running broker or without one.
+
+    log_dir = LogDir("/var/lib/barnabas")
+    ends = log_dir.ranges(log_dir.partitions("orders"))       # {(topic, partition): (earliest, end)}
+    for split in plan(log_dir, ends):
+        for batch in read(split, ["offset", "value"]):
+            ...                                               # pyarrow.RecordBatch
+
+Nothing at or above the durable end is read, and nothing is written. Errors are `WalError`, in one line.
+"""
+
+from __future__ import annotations
+
+from streams.wal.errors import DataLossError, NotReadyError, WalError
+from streams.wal.log_dir import Key, LogDir, Ranges
+from streams.wal.plan import Planner, Split, plan
+from streams.wal.read import COLUMNS, read, schema_of
+from streams.wal.times import offset_at
+
+__all__ = [
+    "COLUMNS",
+    "DataLossError",
+    "Key",
+    "LogDir",
+    "NotReadyError",
+    "Planner",
+    "Ranges",
+    "Split",
+    "WalError",
+    "offset_at",
+    "plan",
+    "read",
+    "schema_of",
+]

@@ -1,0 +1,114 @@
+"""A split to Arrow record batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from streams import decode
+from streams.decode import Aborted, Records
+from streams.wal.errors import DataLossError, WalError
+from streams.wal.plan import Split
+from wire.batch import HEADER_SIZE, LOG_OVERHEAD, OFFSET_AND_LENGTH
+from wire.errors import KafkaError
+
+#: Names and types of the columns, in the order of Spark's Kafka connector.
+COLUMNS: Mapping[str, pa.DataType] = {
+    "key": decode.SCHEMA.field("key").type,
+    "value": decode.SCHEMA.field("value").type,
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": decode.SCHEMA.field("offset").type,
+    "timestamp": decode.SCHEMA.field("timestamp").type,
+    "timestampType": decode.SCHEMA.field("timestampType").type,
+    "headers": decode.SCHEMA.field("headers").type,
+}
+# Arrow batches: begun anew after so many bytes of records, and never much larger than the second.
+_BATCH_BYTES = 2 << 20
+_MAX_BATCH_BYTES = 4 << 20
+_READ_BYTES = 4 << 20
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of batches with these columns. Raises WalError for an unknown one."""
+    if not columns:
+        raise WalError("no column is asked for: name at least one")
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise WalError(f"there is no column {unknown[0]}: a record has {', '.join(COLUMNS)}")
+    return pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
+
+
+def read(
+    split: Split, columns: Sequence[str], *, aborted: Sequence[Aborted] = (), fail_on_data_loss: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """The records of a split, as batches of about 1 to 4 MiB with the columns asked for; timestamps in ms UTC.
+
+    Raises DataLossError when the segment is gone, unless told to skip it; WalError for a damaged batch.
+    """
+    schema = schema_of(columns)
+    held: list[Records] = []
+    size = 0
+    try:
+        for records in _records(split, aborted):
+            held.append(records)
+            size += len(records.data)
+            if size >= _BATCH_BYTES:
+                yield from _batches(split, held, schema)
+                held, size = [], 0
+        if held:
+            yield from _batches(split, held, schema)
+    except FileNotFoundError:
+        if fail_on_data_loss:
+            raise DataLossError(split.topic, split.partition, f"the segment {split.path} is gone") from None
+    except KafkaError as error:
+        raise WalError(f"{_damaged(split)}: {error}") from None
+
+
+def _records(split: Split, aborted: Sequence[Aborted]) -> Iterator[Records]:
+    """The batches of the split that hold wanted records."""
+    fd = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        position = split.start
+        size = _READ_BYTES
+        while position < split.end:
+            data = os.pread(fd, min(size, split.end - position), position)
+            at = 0
+            while at + HEADER_SIZE <= len(data):
+                length = OFFSET_AND_LENGTH.unpack_from(data, at)[1] + LOG_OVERHEAD
+                if at + length > len(data) and length <= split.end - position - at:
+                    break
+                records, at = decode.open_batch(data, at, lo=split.lo, hi=split.hi, aborted=aborted)
+                if records is not None:
+                    yield records
+            if at == 0:
+                size *= 2  # one batch is larger than what was read
+                if len(data) < min(size // 2, split.end - position):
+                    raise WalError(f"{_damaged(split)}: it ends at byte {position + len(data)}")
+            position += at
+    finally:
+        os.close(fd)
+
+
+def _batches(split: Split, records: Sequence[Records], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    count, found = decode.decode(records, [name for name in schema.names if name in decode.SCHEMA.names])
+    if not count:
+        return
+    if "topic" in schema.names:
+        found["topic"] = pa.repeat(pa.scalar(split.topic), count)
+    if "partition" in schema.names:
+        found["partition"] = pa.repeat(pa.scalar(split.partition, pa.int32()), count)
+    made = pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
+    parts = min(count, -(-made.nbytes // _MAX_BATCH_BYTES)) or 1
+    rows = -(-count // parts)
+    for start in range(0, count, rows):
+        yield made.slice(start, rows)
+
+
+def _damaged(split: Split) -> str:
+    return (
+        f"{split.path} is damaged between bytes {split.start} and {split.end} "
+        f"(`barnabas log dump {split.path}` shows where)"
+    )

@@ -1,0 +1,56 @@
+"""From a time to an offset, as ListOffsets answers it."""
+
+from __future__ import annotations
+
+import os
+
+from storage import index
+from storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
+from streams.wal.errors import WalError
+from streams.wal.log_dir import Key, LogDir
+from wire import batch
+from wire.errors import KafkaError
+
+
+def offset_at(log_dir: LogDir, key: Key, timestamp: int, lo: int, hi: int) -> int | None:
+    """The offset in [lo, hi) of the first record at or after `timestamp` (ms since 1970); None if there is none.
+
+    Raises WalError for a log that cannot be read.
+    """
+    segments = log_dir.segments(key)
+    try:
+        for number, segment in enumerate(segments):
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else hi
+            if segment.base_offset < hi and following > lo and segment.size:
+                found = _search(log_dir, segment, timestamp, lo, hi)
+                if found is not None:
+                    return found
+    except FileNotFoundError:  # deleted meanwhile: what follows it is newer
+        return offset_at(log_dir, key, timestamp, lo, hi)
+    except (OSError, CorruptLogError, KafkaError) as error:
+        raise WalError(f"{key[0]}-{key[1]} cannot be read: {error}") from None
+    return None
+
+
+def _search(log_dir: LogDir, segment: Segment, timestamp: int, lo: int, hi: int) -> int | None:
+    io = log_dir.io
+    file = OpenFile(io, segment.path(), os.O_RDONLY)
+    try:
+        segment.load_indexes(io)
+    except CorruptLogError:
+        segment.start()
+    assert segment.times is not None
+    least = max(segment.base_offset + index.floor_time(segment.times, timestamp), lo)
+    if least >= hi:
+        return None
+    found = segment.find(io, file, least, segment.size)
+    if found is None:
+        return None
+    for position, header in iter_headers(io, file.fd, found[0], segment.size):
+        if header.max_timestamp >= timestamp and header.last_offset >= lo:
+            for outline in batch.iter_outlines(io.pread(file.fd, header.size_in_bytes, position)):
+                if outline.timestamp >= timestamp and lo <= outline.offset < hi:
+                    return outline.offset
+        if header.last_offset >= hi - 1:  # what follows may be half written
+            return None
+    return None
