@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from scripts.client import Wire, check, parse_server
+from client.cluster import Wire, check, parse_server
 from wire.errors import ErrorCode
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic

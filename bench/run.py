@@ -24,8 +24,8 @@ from bench.rows import SETS, find
 from bench.rows.requests import warm as warm_up
 from bench.running import Running
 from bench.servers import POLICIES, SERVERS
+from client.cluster import ClientError
 from compat_tests.tools import missing
-from scripts.client import ClientError
 
 START_SECONDS = {"barnabas": 2.0, "kafka": 7.0}
 WARM_SECONDS = 10.0

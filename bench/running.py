@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bench.create import end_offsets
 from bench.servers import Clock, Meter, make
+from client.cluster import ClientError, Wire, parse_server
 from compat_tests.apache_kafka import ApacheKafka, free_ports
 from compat_tests.broker_process import Server
-from scripts.client import ClientError, Wire, parse_server
 
 START_SECONDS = 300.0
 PROBE_SECONDS = 0.005

@@ -14,7 +14,7 @@ from bench.create import end_offsets
 from bench.percentiles import percentiles
 from bench.servers import Clock, Meter
 from bench.warm import MOST_SECONDS, SLICE_SECONDS, settled
-from scripts.client import Wire, check, parse_server
+from client.cluster import Wire, check, parse_server
 from wire.codegen import codec
 from wire.header import skip_header_tags
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.command == "serve":
         return _serve(args)
-    from scripts.client import ClientError
+    from client.cluster import ClientError
 
     try:
         status: int = args.run(args)

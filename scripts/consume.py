@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from scripts.client import ClientError, Cluster, check
+from client.cluster import ClientError, Cluster, check
 from scripts.group_member import GroupMember, Rebalance
 from scripts.topics import EARLIEST, LATEST, offsets
 from wire.batch import Record, iter_batches, iter_records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.client import ClientError, Cluster, check
+from client.cluster import ClientError, Cluster, check
 from wire.codegen import codec
 from wire.errors import ErrorCode
 from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from scripts.client import ClientError, Cluster, check
+from client.cluster import ClientError, Cluster, check
 from scripts.group_member import FIND, OFFSET_FETCH
 from scripts.output import table
 from scripts.topics import LATEST, offsets

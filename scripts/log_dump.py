@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from scripts.client import ClientError
+from client.cluster import ClientError
 from wire.batch import BatchHeader, Record, check, iter_records
 from wire.compression import Codec
 from wire.errors import KafkaError

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from scripts.client import ClientError, Cluster, check
+from client.cluster import ClientError, Cluster, check
 from wire.batch import Record, build_batch
 from wire.compression import Codec
 from wire.messages.produce import (

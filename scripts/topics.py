@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import uuid
 
-from scripts.client import ClientError, Cluster, check
+from client.cluster import ClientError, Cluster, check
 from scripts.output import table
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from wire.messages.create_topics import (

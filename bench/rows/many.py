@@ -10,7 +10,7 @@ from bench.create import create_many
 from bench.limits import need_files
 from bench.running import IDLE_SECONDS, Running
 from bench.session import measure
-from scripts.client import Wire, check, parse_server
+from client.cluster import Wire, check, parse_server
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 

@@ -6,7 +6,7 @@ from bench.client import ClientFailed
 from bench.create import end_offsets
 from bench.rows.throughput import fill
 from bench.running import Running
-from scripts.client import Wire, parse_server
+from client.cluster import Wire, parse_server
 
 TOPIC = "recovery"
 

@@ -15,7 +15,7 @@ from bench.create import create, end_offsets
 from bench.limits import need_disk
 from bench.running import Running
 from bench.servers import Clock
-from scripts.client import Wire, parse_server
+from client.cluster import Wire, parse_server
 
 KCAT = ["kcat", "-q", "-X", "batch.size=1000000", "-X", "batch.num.messages=100000"]
 PRODUCE = ["acks=all", "linger.ms=5", "queue.buffering.max.messages=1000000", "queue.buffering.max.kbytes=262144"]

@@ -46,7 +46,7 @@ async def test_a_consumer_gets_cold_data(tmp_path, monkeypatch):
     from broker.config import BrokerConfig
     from broker.log import Log
     from broker.node import Node
-    from scripts.client import Cluster
+    from client.cluster import Cluster
     from scripts.consume import Reader
     from storage.vnode import Origin, Vnode
     from wire.batch import Record, build_batch

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from client.cluster import Cluster
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.broker_process import Barnabas
 from compat_tests.tools import missing
-from scripts.client import Cluster
 from scripts.consume import Reader
 from scripts.topics import LATEST, offsets
 from wire.batch import Record, build_batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.client import ClientError, Cluster, check
+from client.cluster import ClientError, Cluster, check
 from streams.wal.errors import WalError
 from wire.messages.list_offsets import (
     ListOffsetsPartition,

@@ -1,4 +1,4 @@
-"""A small Kafka client for the command line: blocking sockets, versions chosen with the broker, leaders from metadata.
+"""A small Kafka client: blocking sockets, versions chosen with the broker, leaders from metadata.
 
 It speaks through the same codecs as the broker and works against any Kafka broker.
 """
