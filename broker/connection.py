@@ -80,7 +80,7 @@ class Waiting:
     def abandon(self) -> None:
         """The client is gone."""
         if isinstance(self.answer, Later):
-            self.answer.on_finish = None
+            self.answer.on_finish = self.answer.on_error = None
             self.answer.abandon()
         elif hasattr(self.answer, "close"):
             self.answer.close()  # a coroutine that never got its turn
@@ -117,8 +117,8 @@ class Connection:
         self._awaited: Waiting | None = None  # the answer that the writer is at
         self._scopes: set[trio.CancelScope] = set()  # of the tasks that wait on behalf of the client
         self._closed = False
-        self._paused = False  # nothing is read: the client's backlog is full, or its large request waits for memory
-        self._granting = False  # the second of these
+        self._paused = True  # nothing is read: not opened yet, backlog full, or a large request waits for memory
+        self._granting = False  # the last of these
         self._pace_stopped = False  # a frame has begun, but it is we who keep it from coming in
         self._eager = True  # another recv will probably find something: worth trying before waiting
         self._log: Log = node.log
@@ -134,6 +134,7 @@ class Connection:
     def open(self) -> None:
         """Begin to serve the client, until it leaves, breaks the protocol, or `close`."""
         self.node.poller.add(self.sock, self._readable)
+        self._paused = False
 
     def close(self, reason: str | None = None) -> None:
         """End the connection; `reason` is for the log."""
@@ -149,6 +150,7 @@ class Connection:
         for scope in self._scopes:
             scope.cancel()
         self.node.request_bytes.release(self._granted)
+        self._granted = 0
         for item in self.waiting:
             if isinstance(item, Waiting) and item is not self._awaited:
                 item.abandon()
@@ -363,7 +365,7 @@ class Connection:
             self._finish(found, version, correlation_id, answer, out)
             return
         if isinstance(answer, Later):
-            answer.on_finish = self._finished
+            answer.on_finish, answer.on_error = self._finished, self._failed
         self._enqueue(Waiting(answer, found, version, correlation_id), out)
 
     def _finish(self, api: Api, version: int, correlation_id: int, answer: Message, out: list[SizedChunk]) -> None:

@@ -293,7 +293,10 @@ class Node:
     def _connected(self, connection: Connection) -> None:
         self.connections.add(connection)
         self._per_address[connection.host] += 1
-        connection.open()
+        try:
+            connection.open()
+        except OSError as error:  # more sockets than the system lets one process watch
+            connection.close(f"cannot be watched: {error.strerror}")
 
     def disconnected(self, connection: Connection) -> None:
         """A connection has ended."""

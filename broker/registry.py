@@ -30,17 +30,23 @@ Q = TypeVar("Q", bound=Message)
 class Later:
     """An answer that somebody completes with `finish`, or that its connection gives up with `abandon`."""
 
-    __slots__ = ("message", "on_finish")
+    __slots__ = ("message", "on_error", "on_finish")
 
     def __init__(self) -> None:
         self.message: Message | None = None
         self.on_finish: Callable[[], None] | None = None
+        self.on_error: Callable[[Exception], None] | None = None
 
     def finish(self, message: Message) -> None:
         """The answer is there; whoever waits for it is told."""
         self.message = message
         if self.on_finish is not None:
             self.on_finish()
+
+    def fail(self, error: Exception) -> None:
+        """The answer cannot be made: the end of its own connection, and of nobody else's."""
+        if self.on_error is not None:
+            self.on_error(error)
 
     def abandon(self) -> None:
         """Nobody waits any more: let go of what would have completed it."""

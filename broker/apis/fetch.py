@@ -208,14 +208,20 @@ class LongPoll(Later):
         self._moved(vnode)
 
     def _look(self) -> None:
-        while self._dirty:
-            self._reading.read_again(self._dirty.pop())
-        if self._reading.enough() and self.message is None:
-            self._answer()
+        try:
+            while self._dirty:
+                self._reading.read_again(self._dirty.pop())
+            if self._reading.enough() and self.message is None:
+                self._answer()
+        except Exception as error:  # whoever moved the partition must not suffer for it
+            self.fail(error)
 
     def _answer(self) -> None:
         self.abandon()
-        self.finish(self._reading.response())
+        try:
+            self.finish(self._reading.response())
+        except Exception as error:
+            self.fail(error)
 
     def abandon(self) -> None:
         self._deadline.cancel()

@@ -425,3 +425,20 @@ async def test_a_connection_that_ends_is_freed_at_once(start: Start, left_behind
             assert alive() is None
     finally:
         gc.enable()
+
+
+async def test_a_fault_of_ours_in_a_long_poll_ends_that_connection_only(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fault(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    async with start() as broker, await broker.client() as producer, await broker.client() as consumer:
+        await producer.create_topic("t")
+        await consumer.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        monkeypatch.setattr("broker.apis.fetch.Reading.read_again", fault)
+        assert (await producer.produce("t", batch_of(b"x"))).error_code == 0
+        assert await consumer.is_closed()
+        assert "a fault of ours" in broker.log
+        assert (await producer.fetch("t")).records
