@@ -81,7 +81,15 @@ def one_broker(name: str, policy: str, rows: list[str], folder: Path, inputs: Pa
             results.add(policy, row, name, figures)
             say(f"  {name}, {policy}, {row}: {shown(figures)} [{time.perf_counter() - began:.0f} s]")
     finally:
+        stop(running)
+
+
+def stop(running: Running) -> None:
+    """Stop a broker; one that takes too long is killed, which is no reason to end the run."""
+    try:
         running.server.stop()
+    except AssertionError as error:
+        say(f"  {str(error).splitlines()[0]}")
 
 
 def plan(rounds: int, policies: list[str], servers: list[str], rows: list[str]) -> Iterator[tuple[str, str, list[str]]]:
