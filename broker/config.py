@@ -19,6 +19,7 @@ from storage.config import LogConfig
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+VALUE_FORMATS = ("raw", "json", "csv", "avro")
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -99,6 +100,12 @@ def _one_replica(value: int) -> None:
         raise ConfigError(f"Replication factor {value} is not possible: this cluster has one broker")
 
 
+def _query_start(value: str) -> None:
+    if value not in ("earliest", "latest") and not value.isdigit():
+        raise ConfigError(f"Invalid value {value!r} for barnabas.query.start: expected earliest, latest, or "
+                          "milliseconds since 1970")  # fmt: skip
+
+
 def _keys(keys: Iterable[Key]) -> dict[str, Key]:
     return {key.name: key for key in keys}
 
@@ -173,6 +180,13 @@ BROKER = _keys([
     Key("offsets.topic.segment.bytes", "int", 100 << 20, "Segment size of __consumer_offsets.", minimum=1),
     Key("offsets.retention.minutes", "int", 10080, "How long offsets of an empty group are kept.", minimum=1),
     Key("offsets.retention.check.interval.ms", "long", 600000, "How often expired offsets are looked for.", minimum=1),
+    Key("barnabas.streams.driver", "string", "auto", "auto: the broker starts the Spark driver with the first query "
+        "topic. none: `barnabas streams` is run by hand.", choices=("auto", "none")),
+    Key("barnabas.streams.master", "string", "local[*]", "Spark master of the driver that the broker starts."),
+    Key("barnabas.streams.driver.memory", "string", "1g", "Memory of that driver's JVM."),
+    Key("barnabas.streams.trigger.ms", "int", 250, "Shortest time between two looks at the sources.", minimum=1),
+    Key("barnabas.streams.init.file", "string", None, "A Python file with a function init(spark), which may register "
+        "functions for queries; run when the driver starts."),
 ])  # fmt: skip
 
 TOPIC = _keys([
@@ -213,6 +227,17 @@ TOPIC = _keys([
     Key("segment.jitter.ms", "long", 0, "Accepted and not used.", minimum=0),
     Key("segment.ms", "long", 604800000, "Age at which a segment rolls.", minimum=1, synonym="log.roll.ms"),
     Key("unclean.leader.election.enable", "boolean", False, "Accepted and not used: one replica is always in sync."),
+    Key("barnabas.query", "string", None, "A SELECT over another topic, whose results are this topic's records."),
+    Key("barnabas.query.start", "string", "earliest", "Where a new query begins in its source: earliest, latest, or "
+        "milliseconds since 1970.", check=_query_start),
+    Key("barnabas.query.on.error", "string", "dead-letter", "What becomes of a record that does not fit the source's "
+        "schema: it goes to NAME.dead-letter, is left out, or stops the query.",
+        choices=("dead-letter", "skip", "fail")),
+    Key("barnabas.query.plan", "string", None, "Set by the broker: source, first offsets and schema of the query."),
+    Key("barnabas.query.dead.letter.of", "string", None, "Makes NAME.dead-letter of the query topic NAME; its driver "
+        "does so when it is needed."),
+    Key("barnabas.value.format", "string", "raw", "What the values are.", choices=VALUE_FORMATS),
+    Key("barnabas.value.schema", "string", None, "Columns of the values, as Spark DDL: device STRING, temp DOUBLE."),
 ])  # fmt: skip
 
 # Keys of Kafka that ask for what is not served: refuse rather than pretend.

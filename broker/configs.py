@@ -22,6 +22,8 @@ from broker.config import (
     check_topic_configs,
 )
 from broker.metadata import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP, RESOURCE_TOPIC
+from broker.queries import check_changes
+from broker.query_plan import DEAD_LETTER_OF, PLAN, QUERY, START
 from wire.errors import ErrorCode, KafkaError
 from wire.types import Message
 
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from broker.node import Node
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+# What an AlterConfigs that does not name them leaves as they are: a query topic is made with them.
+_KEPT = (PLAN, START, DEAD_LETTER_OF)
+_QUERY_CHECK_MS = 30_000
 
 
 @dataclass
@@ -116,18 +121,31 @@ async def alter(
 
     Raises KafkaError; then nothing has changed.
     """
+    planned: dict[str, str] = {}
+    if kind == RESOURCE_TOPIC and name in node.queries.plans:
+        current, target = _target(node, kind, name, changes, whole)
+        if current.get(QUERY) != target.get(QUERY):  # the streams driver is asked, which takes its time
+            planned = await node.queries.change(name, target, _QUERY_CHECK_MS)
     with trio.CancelScope(shield=True):
         async with node.topics.changes:
-            records = _records(node, kind, name, changes, whole)
+            current, target = _target(node, kind, name, changes, whole)
+            target |= planned
+            record = node.metadata.config_record
+            records: list[Message] = [
+                record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
+            ]
+            records += [record(kind, name, key, None) for key in current if key not in target]
             if records and not validate_only:
                 await node.topics.commit(records)
                 node.configs_changed(name if kind == RESOURCE_TOPIC else None)
+                if kind == RESOURCE_TOPIC:
+                    node.queries.altered(node.metadata.topics[name])
 
 
-def _records(
+def _target(
     node: Node, kind: int, name: str, changes: list[tuple[str, int, str | None]], whole: bool
-) -> list[Message]:
-    """The metadata records that make the change, after all checks."""
+) -> tuple[dict[str, str], dict[str, str]]:
+    """A resource's keys as they are and as they shall be, after all checks. Raises KafkaError."""
     if kind == RESOURCE_TOPIC:
         current = dict(node.topics.find(name).configs)
         keys: Mapping[str, Key] = TOPIC
@@ -139,22 +157,19 @@ def _records(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
     if len({key for key, _, _ in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    target = {} if whole else dict(current)
+    target = {key: value for key, value in current.items() if not whole or key in _KEPT}
     for key, operation, value in changes:
         _change(node, kind, keys, target, key, operation, value)
     try:
         if kind == RESOURCE_TOPIC:
             check_topic_configs(target)
+            check_changes(name, current, target)
         else:
             for key, value in target.items():
                 BROKER[key].parse(value)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    record = node.metadata.config_record
-    records: list[Message] = [
-        record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
-    ]
-    return records + [record(kind, name, key, None) for key in current if key not in target]
+    return current, target
 
 
 def _change(

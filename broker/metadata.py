@@ -29,6 +29,7 @@ from wire.schema import ProtocolError
 from wire.types import Message
 
 METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state", "__barnabas_queries"))
 RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP = 2, 4, 8, 32
 PRODUCER_ID_BLOCK = 1000
 FRAME_VERSION = 1
@@ -73,7 +74,7 @@ class Topic:
 
     @property
     def internal(self) -> bool:
-        return self.name in ("__consumer_offsets", "__transaction_state", "__share_group_state")
+        return self.name in INTERNAL_TOPICS
 
 
 class Metadata:

@@ -28,6 +28,7 @@ from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata
 from broker.poller import Poller
 from broker.producer_ids import ProducerIds
+from broker.queries import Queries
 from broker.topics import Topics, new_topic_id
 from broker.turn import Turn
 from storage.config import LogConfig
@@ -174,6 +175,8 @@ class Node:
         self.groups = Groups(self)
         self.topics.on_created.append(lambda topic: self.configs_changed(topic.name))
         self.topics.on_deleted.append(self.groups.topic_deleted)
+        self.queries = Queries(self)
+        self.queries.attach(self.topics)
         await self.groups.start(nursery)
         self.nursery = nursery
         nursery.start_soon(self.poller.run)
@@ -181,6 +184,7 @@ class Node:
         nursery.start_soon(self._retention)
         nursery.start_soon(self._close_idle)
         nursery.start_soon(self._close_slow)
+        nursery.start_soon(self.queries.run)
 
     def _announce(self) -> None:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""

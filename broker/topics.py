@@ -16,6 +16,7 @@ import trio
 from broker.config import BrokerConfig, ConfigError, check_topic_configs
 from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata, Topic
+from broker.query_plan import first_offset
 from wire.errors import ErrorCode, KafkaError
 from wire.records.cluster_metadata import RemoveTopicRecord
 from wire.types import ZERO_UUID, Message
@@ -53,6 +54,7 @@ class Topics:
         self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
         self.on_created: list[Callable[[Topic], None]] = []
         self.on_deleted: list[Callable[[Topic], None]] = []
+        self.on_grown: list[Callable[[Topic], None]] = []
         self.changes = trio.Lock()
 
     # --- checks -------------------------------------------------------------------------------------------------------
@@ -184,6 +186,8 @@ class Topics:
                 added = range(have, count)
                 records = list(self.metadata.partition_records(topic.topic_id, added))
                 await self.commit(records, lambda: self._make_vnodes(topic, added))
+                for told in self.on_grown:
+                    told(topic)
 
     async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> Topic:
         """Delete a topic; what readers have open stays readable to them. Raises KafkaError."""
@@ -212,8 +216,12 @@ class Topics:
     async def _make_vnodes(self, topic: Topic, indexes: range) -> None:
         config = self.config.log_config(topic.configs)
         for index in indexes:
+            first = first_offset(topic.configs, index)
+            made = self.data_dir.vnodes.get((topic.name, index))
+            if made is not None and first and made.error is None and made.log_end_offset == 0:
+                self.data_dir.delete_vnode(topic.name, index)  # a creation that was cut short left it without its start
             if (topic.name, index) not in self.data_dir.vnodes:
-                self.data_dir.create_vnode(topic.name, index, topic.topic_id, config)
+                self.data_dir.create_vnode(topic.name, index, topic.topic_id, config, first_offset=first)
                 await trio.lowlevel.checkpoint()  # a large topic must not hold up everybody else
 
     def apply_configs(self, topic: Topic) -> None:

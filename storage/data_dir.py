@@ -227,7 +227,9 @@ class DataDir:
             discard=self.discard,
         )
 
-    def create_vnode(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Vnode:
+    def create_vnode(
+        self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, first_offset: int = 0
+    ) -> Vnode:
         """A new, empty partition; durable with its first flush. An empty folder without a topic id is adopted.
 
         Raises `KafkaError` TOPIC_ALREADY_EXISTS, `StorageError`.
@@ -236,7 +238,7 @@ class DataDir:
         known = self.vnodes.get(key)
         if known is not None and not (known.topic_id == ZERO_ID and known.error is None and known.log_end_offset == 0):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"partition {topic}-{partition} exists")
-        vnode = self._vnode(key, config, log_start_offset=0, recovery_point=0)
+        vnode = self._vnode(key, config, log_start_offset=first_offset, recovery_point=first_offset)
         try:
             vnode.create(topic_id)
         except StorageError:

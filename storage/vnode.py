@@ -63,6 +63,7 @@ class Origin(Enum):
     CLIENT = "client"
     COORDINATOR = "coordinator"
     REPLICATION = "replication"  # offsets and epochs are the leader's and stay
+    QUERY = "query"  # offsets are those of another log: a batch goes on where the last one ended, with gaps inside
 
 
 class AppendResult(msgspec.Struct, frozen=True, gc=False):
@@ -418,12 +419,15 @@ class Vnode:
 
         Whether that is enough to acknowledge it is the flusher's to say. Raises `KafkaError`: CORRUPT_MESSAGE,
         INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR; after any but the last the vnode is as before.
+        INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR; after any but the last the vnode is as before. Under QUERY
+        OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER for a batch that does not begin at the log's end.
         """
         if not self._ready:
             self._load()
         if origin is Origin.REPLICATION:
             return self._append_replicated(data, now_ms)
+        if origin is Origin.QUERY:
+            return self._append_given(data, now_ms, leader_epoch)
         config = self._config
         size = len(data)
         if size > config.max_message_bytes:
@@ -470,6 +474,31 @@ class Vnode:
         if not self._fsync_first:
             self._advance(last + 1, self._active, self._active.size)
         return AppendResult(base, last, append_time, self._log_start_offset)
+
+    def _append_given(self, data: Bytes, now_ms: int, leader_epoch: int) -> AppendResult:
+        """One batch with the offsets that it has: it must begin where the log ends, may have gaps and no records.
+
+        Its record count is its writer's word; the offsets that it covers are checked, so that nothing comes twice.
+        """
+        header = batch.check(data)
+        if header.batch_length + 12 != len(data) or header.is_control:
+            raise _invalid("a partition takes exactly one batch, and no control records")
+        if header.records_count < 0 or header.last_offset_delta < max(header.records_count - 1, 0):
+            raise _invalid(f"record count {header.records_count} with last offset delta {header.last_offset_delta}")
+        base, end = header.base_offset, self._log_end_offset
+        if base != end:
+            covered = header.last_offset < end
+            raise KafkaError(
+                ErrorCode.DUPLICATE_SEQUENCE_NUMBER if covered else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"the batch covers offsets {base} to {header.last_offset}; the log ends at {end}",
+            )
+        prefix = _pack_prefix(base, header.batch_length, leader_epoch)
+        with memoryview(data) as view:
+            rest = view[_PREFIX_SIZE:]
+            self._write(header, prefix, rest, len(data), base, header.max_timestamp, now_ms, leader_epoch)
+        if not self._fsync_first:
+            self._advance(self._log_end_offset, self._active, self._active.size)
+        return AppendResult(base, header.last_offset, -1, self._log_start_offset)
 
     def _append_replicated(self, data: Bytes, now_ms: int) -> AppendResult:
         """Batches of a leader: checked for length and CRC, kept with their offsets, epochs and timestamps."""

@@ -34,6 +34,10 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePa
 
 async def _grow(context: Context, topic: CreatePartitionsTopic, validate_only: bool) -> None:
     topics = context.node.topics
+    if topic.name in context.node.queries.plans:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"{topic.name} is a query topic: it grows when its source grows."
+        )
     if topic.assignments is not None:
         added = topic.count - len(topics.find(topic.name).partitions)
         if added > 0 and len(topic.assignments) != added:

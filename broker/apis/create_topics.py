@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.configs import topic_entries
+from broker.queries import check_keys, is_query
+from broker.query_plan import DEAD_LETTER_OF
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.create_topics import (
@@ -29,17 +31,25 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            answers.append(await _create(context, topic, request.validate_only))
+            answers.append(await _create(context, topic, request.validate_only, request.timeout_ms))
         except KafkaError as error:
             answers.append(CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error)))
     return CreateTopicsResponse(topics=answers)
 
 
-async def _create(context: Context, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
-    topics = context.node.topics
+async def _create(
+    context: Context, asked: CreatableTopic, validate_only: bool, timeout_ms: int
+) -> CreatableTopicResult:
+    topics, queries = context.node.topics, context.node.queries
     count = _partition_count(context, asked)
     configs = {entry.name: entry.value for entry in asked.configs}
     topics.check_new(asked.name, count, configs)
+    check_keys(configs)
+    if is_query(configs):
+        wanted = -1 if not asked.assignments and asked.num_partitions == -1 else count
+        count, configs = await queries.prepare(asked.name, wanted, configs, timeout_ms)
+    elif configs.get(DEAD_LETTER_OF):
+        count, configs = queries.prepare_dead_letters(asked.name, configs)
     topic_id = ZERO_UUID
     if not validate_only:
         topic_id = (await topics.create(asked.name, count, configs)).topic_id

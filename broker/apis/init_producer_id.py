@@ -1,13 +1,15 @@
 """InitProducerId (22), versions 0-5: producer ids for idempotent producers, never given twice.
 
 Ids come in blocks that the metadata log records before the first of them is given out. Transactional producers are
-refused: there is no transaction coordinator yet.
+refused: there is no transaction coordinator yet. The one exception is the streams driver, whose id fences the driver
+before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from broker.queries import WRITER_ID
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -17,6 +19,8 @@ from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerId
 def handle(
     context: Context, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    if request.transactional_id == WRITER_ID:
+        return _give_driver(context)
     if request.transactional_id is not None:
         empty = request.transactional_id == ""
         code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -24,6 +28,13 @@ def handle(
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     return _give(context)
+
+
+async def _give_driver(context: Context) -> InitProducerIdResponse:
+    try:
+        return InitProducerIdResponse(producer_id=await context.node.queries.new_writer())
+    except KafkaError as error:
+        return InitProducerIdResponse(error_code=error.code)
 
 
 async def _give(context: Context) -> InitProducerIdResponse:

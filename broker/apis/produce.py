@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from broker.connection import Disconnected
+from broker.queries import QUERIES_TOPIC, WRITER_ID
 from broker.registry import Context, Later, api
 from storage.vnode import Origin, Vnode
 from wire.compression import Codec
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from broker.node import Node
 
 ALL = -1
-INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 @api(ProduceRequest, ProduceResponse, advertised=v[0:13])
@@ -37,7 +37,7 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Later
     refused = ErrorCode.NONE
     if acks not in (ALL, 0, 1):
         refused = ErrorCode.INVALID_REQUIRED_ACKS
-    elif request.transactional_id is not None:
+    elif request.transactional_id is not None and request.transactional_id != WRITER_ID:
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # no coordinator gives out transactional ids yet
     now_ms = time.time_ns() // 1_000_000
     topics = []
@@ -55,7 +55,8 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Later
                 code = missing
             elif not code and vnode is not None:
                 try:
-                    answers.append(_append(node, vnode, part, acks, now_ms, context.version, waits))
+                    by_driver = request.transactional_id is not None
+                    answers.append(_append(node, vnode, part, acks, now_ms, context.version, waits, by_driver))
                     continue
                 except KafkaError as error:
                     code, message = error.code, str(error)
@@ -81,13 +82,15 @@ def _append(
     now_ms: int,
     version: int,
     waits: list[tuple[Vnode, int]],
+    by_driver: bool,
 ) -> PartitionProduceResponse:
     if acks == ALL and vnode.topic in node.topics_without_enough_replicas:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is")
     if part.records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
-    if vnode.topic in INTERNAL:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "only the broker writes to an internal topic")
+    closed = vnode.topic in node.queries.closed
+    if closed != by_driver:
+        raise _refused(node, vnode.topic)
     attributes = bytes(part.records[21:23])  # type: ignore[index]
     if len(attributes) == 2 and attributes[1] & 0x10:
         raise KafkaError(
@@ -95,7 +98,10 @@ def _append(
         )
     if version < 7 and len(attributes) == 2 and attributes[1] & 0x07 == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-    result = vnode.append(part.records, now_ms=now_ms, origin=Origin.CLIENT)  # type: ignore[arg-type]
+    if closed:
+        result = node.queries.append(vnode, part.records, now_ms)  # type: ignore[arg-type]
+    else:
+        result = vnode.append(part.records, now_ms=now_ms, origin=Origin.CLIENT)  # type: ignore[arg-type]
     if acks == ALL and vnode.high_watermark <= result.last_offset:
         waits.append((vnode, result.last_offset + 1))
     else:
@@ -104,6 +110,19 @@ def _append(
         index=part.index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
         log_start_offset=result.log_start_offset,
     )  # fmt: skip
+
+
+def _refused(node: Node, topic: str) -> KafkaError:
+    """Why a client may not write this topic, or the streams driver not that one."""
+    if topic in node.queries.plans:
+        return KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is read-only: its records are the results of a query"
+        )
+    if topic in node.queries.closed and topic != QUERIES_TOPIC:
+        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "only the broker writes to an internal topic")
+    return KafkaError(
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, f"{topic} and the transactional id do not go together"
+    )
 
 
 class Durable(Later):

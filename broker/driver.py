@@ -1,0 +1,132 @@
+"""The streams driver as a child process: started with the first query topic, and again with back-off when it ends.
+
+The child is `python -m streams.query`: a Kafka client of this broker that runs Spark. Its life hangs on its standard
+input, which the system closes when this process ends, however it does. It says on its standard output, in JSON lines,
+what the operator should know; all else (Spark's and the JVM's own words) goes to `streams-driver.log` in the data
+directory.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import trio
+
+if TYPE_CHECKING:
+    from broker.node import Node
+
+LOG_FILE = "streams-driver.log"
+#: The exit status of a driver that another one has taken over from.
+TAKEN_OVER = 4
+_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
+_STOP_SECONDS = 3.0
+
+
+class Driver:
+    """Keeps one driver running while it is needed. `failed` hears why one ended that somebody may wait for."""
+
+    def __init__(self, node: Node, failed: Callable[[str], None]) -> None:
+        self._node, self._failed = node, failed
+        self._needed = trio.Event()
+        self._again = trio.Event()
+
+    def need(self) -> None:
+        """There is a query: have a driver run, at once if one has failed lately."""
+        self._needed.set()
+        self._again.set()
+
+    async def run(self) -> None:
+        """Start the driver when it is needed, and again when it ends, until cancelled."""
+        if self._node.config["barnabas.streams.driver"] != "auto":
+            return
+        await self._needed.wait()
+        backoff = _FIRST_BACKOFF_SECONDS
+        while True:
+            self._again = trio.Event()
+            began = trio.current_time()
+            reason, taken_over = await self._run_once()
+            self._node.log.error("streams.driver.ended", reason=reason)
+            self._failed(reason)
+            if trio.current_time() - began > _MAX_BACKOFF_SECONDS:
+                backoff = _FIRST_BACKOFF_SECONDS
+            with trio.move_on_after(float("inf") if taken_over else backoff):
+                await self._again.wait()
+            backoff = min(2 * backoff, _MAX_BACKOFF_SECONDS)
+
+    async def _run_once(self) -> tuple[str, bool]:
+        """Run a driver to its end: why it ended, and whether another one has taken over."""
+        try:
+            with open(os.path.join(self._node.config.data_dir, LOG_FILE), "wb") as errors:
+                process = await trio.lowlevel.open_process(
+                    self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                    start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            return f"The streams driver cannot be started: {error}", False
+        self._node.log.info("streams.driver.started", pid=process.pid)
+        reason = ""
+        try:
+            assert process.stdout is not None
+            async for line in _lines(process.stdout):
+                reason = self._tell(line) or reason
+            status = await process.wait()
+        finally:
+            with trio.CancelScope(shield=True):
+                await _end(process)
+        told = os.path.join(self._node.config.data_dir, LOG_FILE)
+        return reason or f"The streams driver ended with status {status}; see {told}", status == TAKEN_OVER
+
+    def _command(self) -> list[str]:
+        config = self._node.config
+        first = self._node.bound[0]
+        host = "127.0.0.1" if first.host in ("", "::", "0.0.0.0") else first.host
+        command = [
+            sys.executable, "-m", "streams.query", "--child",
+            "--server", f"[{host}]:{first.port}" if ":" in host else f"{host}:{first.port}",
+            "--data-dir", str(config.data_dir),
+            "--master", config["barnabas.streams.master"],
+            "--driver-memory", config["barnabas.streams.driver.memory"],
+            "--trigger-ms", str(config["barnabas.streams.trigger.ms"]),
+        ]  # fmt: skip
+        init = config["barnabas.streams.init.file"]
+        return [*command, "--init", init] if init else command
+
+    def _tell(self, line: bytes) -> str | None:
+        """Pass on a line of the driver; the reason, if it says why it cannot go on."""
+        try:
+            fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return None
+        level, event = fields.pop("level", "info"), fields.pop("event", "streams")
+        tell = {"warning": self._node.log.warning, "error": self._node.log.error}.get(level, self._node.log.info)
+        tell(event, **fields)
+        return str(fields.get("reason")) if event == "streams.fatal" else None
+
+
+async def _lines(stream: trio.abc.ReceiveStream) -> AsyncIterator[bytes]:
+    rest = b""
+    async for data in stream:
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            yield line
+
+
+async def _end(process: trio.Process) -> None:
+    """End the driver with all its processes: nothing of what it does is lost, so there is no need to ask for long."""
+    if process.stdin is not None:
+        await process.stdin.aclose()
+    with trio.move_on_after(_STOP_SECONDS):
+        await process.wait()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    await process.wait()
+    if process.stdout is not None:
+        await process.stdout.aclose()

@@ -1,0 +1,347 @@
+"""Query topics, as the broker sees them: made from a SELECT, written by the streams driver only, never behind its back.
+
+The broker knows no SQL. It asks the driver, through a log of their own (`__barnabas_queries`), and fixes the answer as
+the topic's plan:
+
+    CreateTopics -> "check" in the log -> the driver analyses -> "checked" -> plan in the metadata log, vnodes -> answer
+    any change of query topics -> "changed" in the log -> the driver reads the definitions anew
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import trio
+
+from broker.driver import Driver
+from broker.metadata import INTERNAL_TOPICS
+from broker.query_plan import (
+    DEAD_LETTER_OF,
+    DEAD_LETTER_SUFFIX,
+    FORMAT,
+    ON_ERROR,
+    PLAN,
+    QUERY,
+    SCHEMA,
+    START,
+    QueryPlan,
+    plan_of,
+)
+from storage.vnode import AppendResult, Origin, Vnode
+from wire.batch import Record, build_batch, check, iter_records, parse_header
+from wire.compression import Bytes
+from wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.metadata import Topic
+    from broker.node import Node
+    from broker.topics import Topics
+
+QUERIES_TOPIC = "__barnabas_queries"
+#: The transactional id of the streams driver: who asked for it last may write query topics.
+WRITER_ID = "barnabas.streams"
+# The log is talk: who was not there does not need it.
+_LOG_CONFIGS = {"retention.ms": "3600000", "segment.bytes": str(4 << 20), "cleanup.policy": "delete"}
+_MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """The driver's answer: the reason why the query cannot be, or what it reads and what comes out."""
+
+    id: str
+    error: str | None = None
+    source: str = ""
+    source_id: str = ""
+    format: str = "raw"
+    schema: str = ""
+    output_format: str = "raw"
+    output_schema: str = ""
+
+
+class _Pending:
+    """A check that waits for the driver."""
+
+    def __init__(self, question: Mapping[str, Any]) -> None:
+        self.question = question
+        self.done = trio.Event()
+        self.answer: Checked | None = None
+        self.problem: str | None = None
+
+
+class Queries:
+    """The query topics of a broker."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._pending: dict[str, _Pending] = {}
+        self.plans: dict[str, QueryPlan] = {}
+        #: Topics that clients may not write.
+        self.closed: set[str] = set(INTERNAL_TOPICS)
+        #: The producer id of the driver, None until one has asked.
+        self.writer: int | None = None
+        self.driver = Driver(node, self._driver_failed)
+
+        for topic in node.metadata.topics.values():
+            self._note(topic)
+
+    def attach(self, topics: Topics) -> None:
+        """Hear of all changes of topics from now on."""
+        topics.on_created.append(self.created)
+        topics.on_deleted.append(self.deleted)
+        topics.on_grown.append(self.grown)
+
+    async def run(self) -> None:
+        """Keep the driver running from the first query on, until cancelled."""
+        for topic in list(self._node.metadata.topics.values()):
+            self.grown(topic)  # a crash may have come between a source's growth and its queries'
+        if any(plan.source for plan in self.plans.values()):
+            self.driver.need()
+        await self.driver.run()
+
+    # --- definitions --------------------------------------------------------------------------------------------------
+
+    def _note(self, topic: Topic) -> bool:
+        """Take note of a topic's plan; whether it has one."""
+        plan = plan_of(topic.configs)
+        if plan is None:
+            return False
+        self.plans[topic.name] = plan
+        self.closed.add(topic.name)
+        return True
+
+    def created(self, topic: Topic) -> None:
+        """A topic was made."""
+        if self._note(topic):
+            self._say({"type": "changed"})
+
+    def deleted(self, topic: Topic) -> None:
+        """A topic is gone; so are the dead letters of its query."""
+        if self.plans.pop(topic.name, None) is None:
+            return
+        self.closed.discard(topic.name)
+        self._say({"type": "changed"})
+        letters = topic.name + DEAD_LETTER_SUFFIX
+        plan = self.plans.get(letters)
+        if plan is not None and plan.dead_letter_of == str(uuid.UUID(bytes=topic.topic_id)):
+            self._node.nursery.start_soon(self._delete, letters)
+
+    async def _delete(self, name: str) -> None:
+        try:
+            await self._node.topics.delete(name)
+        except KafkaError as error:
+            self._node.log.warning("dead_letters.not_deleted", topic=name, error=error)
+
+    def altered(self, topic: Topic) -> None:
+        """A topic's configuration has changed."""
+        if self._note(topic):
+            self._say({"type": "changed"})
+
+    def grown(self, source: Topic) -> None:
+        """A topic has more partitions: so have the topics of the queries over it."""
+        source_id = str(uuid.UUID(bytes=source.topic_id))
+        for name, plan in self.plans.items():
+            if plan.source_id == source_id and len(source.partitions) > len(
+                self._node.metadata.topics[name].partitions
+            ):
+                self._node.nursery.start_soon(self._grow, name, len(source.partitions))
+
+    async def _grow(self, name: str, count: int) -> None:
+        try:
+            await self._node.topics.grow(name, count)
+        except KafkaError as error:
+            self._node.log.warning("query.not_grown", topic=name, error=error)
+        self._say({"type": "changed"})
+
+    # --- making and changing ------------------------------------------------------------------------------------------
+
+    async def prepare(
+        self, name: str, count: int, configs: Mapping[str, str | None], timeout_ms: int
+    ) -> tuple[int, dict[str, str | None]]:
+        """Partition count and configuration of a new query topic. Raises KafkaError: INVALID_CONFIG with the reason for
+        a query that cannot be, INVALID_PARTITIONS, INVALID_REQUEST if there is no driver, REQUEST_TIMED_OUT.
+        """
+        plan, output = await self._plan(name, configs, timeout_ms)
+        source = self._node.topics.find(plan.source)
+        if count not in (-1, len(source.partitions)):
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"A query topic has its source's partitions: {plan.source} has {len(source.partitions)}, not {count}.",
+            )
+        start = configs.get(START) or "earliest"
+        offsets = [self._start(plan.source, index, start) for index in source.partitions]
+        plan = msgspec.structs.replace(plan, offsets=offsets)
+        return len(source.partitions), {**configs, **output, PLAN: plan.encode()}
+
+    def prepare_dead_letters(self, name: str, configs: Mapping[str, str | None]) -> tuple[int, dict[str, str | None]]:
+        """Partition count and configuration of the topic for what a query cannot read. Raises KafkaError.
+
+        It begins where the query is now: what follows has the offsets of its source.
+        """
+        query = configs.get(DEAD_LETTER_OF) or ""
+        plan = self.plans.get(query)
+        if plan is None or not plan.source or name != query + DEAD_LETTER_SUFFIX:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{DEAD_LETTER_OF} is for NAME{DEAD_LETTER_SUFFIX} of a query topic NAME."
+            )
+        topic = self._node.topics.find(query)
+        offsets = [self._node.vnodes[query, index].log_end_offset for index in topic.partitions]
+        letters = QueryPlan(offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)))
+        return len(offsets), {**configs, PLAN: letters.encode()}
+
+    async def change(self, name: str, configs: Mapping[str, str], timeout_ms: int) -> dict[str, str]:
+        """The configuration of a query topic with another SELECT over the same source. Raises KafkaError."""
+        old = self.plans[name]
+        plan, output = await self._plan(name, configs, timeout_ms)
+        if plan.source_id != old.source_id:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{name} reads {old.source}, whose offsets it keeps: make a new query topic over {plan.source}.",
+            )
+        return {**output, PLAN: msgspec.structs.replace(plan, offsets=old.offsets).encode()}
+
+    async def _plan(
+        self, name: str, configs: Mapping[str, str | None], timeout_ms: int
+    ) -> tuple[QueryPlan, dict[str, str]]:
+        """The plan, yet without offsets, and what the topic's values will be."""
+        query = configs.get(QUERY) or ""
+        answer = await self._check({"type": "check", "topic": name, "query": query}, timeout_ms)
+        if answer.error is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
+        plan = QueryPlan(
+            source=answer.source, source_id=answer.source_id, format=answer.format, schema=answer.schema,
+        )  # fmt: skip
+        output = {FORMAT: answer.output_format, SCHEMA: answer.output_schema}
+        return plan, {key: value for key, value in output.items() if value}
+
+    def _start(self, source: str, index: int, start: str) -> int:
+        vnode = self._node.vnodes[source, index]
+        if start == "latest":
+            return vnode.high_watermark
+        if start == "earliest":
+            return vnode.log_start_offset
+        found = vnode.offset_for_timestamp(int(start))
+        return vnode.high_watermark if found is None else found[0]
+
+    # --- the driver ---------------------------------------------------------------------------------------------------
+
+    async def _check(self, question: dict[str, Any], timeout_ms: int) -> Checked:
+        """Ask the driver, starting it if need be."""
+        await self._make_log()
+        pending = _Pending({**question, "id": uuid.uuid4().hex})
+        self._pending[pending.question["id"]] = pending
+        wait = min(max(timeout_ms / 1000, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
+        try:
+            self.driver.need()
+            self._say(pending.question)
+            with trio.move_on_after(wait):
+                await pending.done.wait()
+        finally:
+            del self._pending[pending.question["id"]]
+        if pending.answer is not None:
+            return pending.answer
+        if pending.problem is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, pending.problem)
+        remedy = "its log says why" if self._node.config["barnabas.streams.driver"] == "auto" else (
+            "start it with `barnabas streams`"
+        )  # fmt: skip
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, f"The streams driver did not answer within {wait:.0f} s: {remedy}."
+        )
+
+    def _driver_failed(self, problem: str) -> None:
+        for pending in self._pending.values():
+            pending.problem = problem
+            pending.done.set()
+
+    async def _make_log(self) -> None:
+        try:
+            if QUERIES_TOPIC not in self._node.metadata.topics:
+                await self._node.topics.create(QUERIES_TOPIC, 1, dict(_LOG_CONFIGS))
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        """Append a message to the driver's log, if there has ever been a driver."""
+        vnode = self._node.vnodes.get((QUERIES_TOPIC, 0))
+        if vnode is None:
+            return
+        now = time.time_ns() // 1_000_000
+        try:
+            vnode.append(
+                build_batch([Record(None, msgspec.json.encode(message), now)]), now_ms=now, origin=Origin.COORDINATOR
+            )
+        except KafkaError as error:
+            self._node.log.error("queries.log", error=error)
+            return
+        self._node.flusher.request(vnode)
+
+    async def new_writer(self) -> int:
+        """A producer id for a driver that begins, or begins anew; the one before may write no more.
+
+        Raises KafkaError if none can be reserved.
+        """
+        await self._make_log()
+        self.writer = await self._node.producer_ids.next()
+        for pending in self._pending.values():  # it may have come up after they were asked
+            self._say(pending.question)
+        return self.writer
+
+    def append(self, vnode: Vnode, data: Bytes, now_ms: int) -> AppendResult:
+        """A batch of the driver for a query topic, with the offsets that it has; or messages for the driver's log.
+
+        Raises KafkaError: UNKNOWN_PRODUCER_ID until the driver has asked this process for an id,
+        INVALID_PRODUCER_EPOCH for a driver that another one has taken over from, and what the vnode raises.
+        """
+        producer_id = parse_header(data).producer_id
+        if producer_id != self.writer:
+            if self.writer is None or producer_id < 0:
+                raise KafkaError(ErrorCode.UNKNOWN_PRODUCER_ID, "ask for a producer id first")
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "another streams driver has taken over")
+        if vnode.topic != QUERIES_TOPIC:
+            return vnode.append(data, now_ms=now_ms, origin=Origin.QUERY)
+        check(data)
+        values = [record.value or b"" for record in iter_records(data)]
+        batch = build_batch([Record(None, value, now_ms) for value in values])
+        result = vnode.append(batch, now_ms=now_ms, origin=Origin.COORDINATOR)
+        for value in values:
+            self._heard(value)
+        return result
+
+    def _heard(self, message: bytes) -> None:
+        try:
+            answer = msgspec.json.decode(message, type=Checked)
+        except msgspec.DecodeError:
+            return  # it tells others how the queries are
+        pending = self._pending.get(answer.id)
+        if pending is not None:
+            pending.answer = answer
+            pending.done.set()
+
+
+def is_query(configs: Mapping[str, str | None]) -> bool:
+    """Whether a topic with this configuration is made from a query."""
+    return bool(configs.get(QUERY))
+
+
+def check_keys(configs: Mapping[str, str | None]) -> None:
+    """Raises KafkaError INVALID_CONFIG for keys of a new topic that only the broker sets, or that go with a query."""
+    if configs.get(PLAN) is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is set by the broker: leave it out.")
+    if not is_query(configs):
+        for key in (START, ON_ERROR):
+            if configs.get(key) is not None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} needs {QUERY}.")
+
+
+def check_changes(name: str, current: Mapping[str, str], target: Mapping[str, str]) -> None:
+    """Raises KafkaError INVALID_CONFIG for a change that would make a topic's records and its query disagree."""
+    for key in (PLAN, START, DEAD_LETTER_OF, *(() if is_query(current) else (QUERY, ON_ERROR))):
+        if current.get(key) != target.get(key):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is fixed when a topic is created.")
+    if is_query(current) and not is_query(target):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is a query topic: give it another query, or delete it.")

@@ -1,0 +1,60 @@
+"""What the broker fixes when a query topic is made: where the query reads, from which offsets on, and as what.
+
+It stands in the topic's own configuration (`barnabas.query.plan`, JSON), so the metadata log is its only home and any
+admin client can read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from wire.errors import ErrorCode, KafkaError
+
+QUERY, PLAN, START, ON_ERROR = (
+    "barnabas.query",
+    "barnabas.query.plan",
+    "barnabas.query.start",
+    "barnabas.query.on.error",
+)
+DEAD_LETTER_OF = "barnabas.query.dead.letter.of"
+FORMAT, SCHEMA = "barnabas.value.format", "barnabas.value.schema"
+DEAD_LETTER_SUFFIX = ".dead-letter"
+
+
+class QueryPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The fixed part of a query topic.
+
+    `offsets` are those of the output's first records, partition by partition: a topic over one source keeps its
+    source's offsets. `schema` (DDL) and `format` are the source's as of the query's making. A dead-letter topic has
+    only `dead_letter_of`, the id of its query topic, and `offsets`.
+    """
+
+    offsets: list[int] = []
+    source: str = ""
+    source_id: str = ""
+    format: str = "raw"
+    schema: str = ""
+    dead_letter_of: str = ""
+
+    def encode(self) -> str:
+        """As the value of `barnabas.query.plan`."""
+        return msgspec.json.encode(self).decode()
+
+
+def plan_of(configs: Mapping[str, str]) -> QueryPlan | None:
+    """The plan in a topic's configuration; None for an ordinary topic. Raises KafkaError INVALID_CONFIG."""
+    text = configs.get(PLAN)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=QueryPlan)
+    except msgspec.DecodeError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is damaged: {error}") from None
+
+
+def first_offset(configs: Mapping[str, str], partition: int) -> int:
+    """The offset with which a new partition begins: of a query topic the source's, else 0."""
+    plan = plan_of(configs)
+    return plan.offsets[partition] if plan is not None and partition < len(plan.offsets) else 0
