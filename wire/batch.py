@@ -373,24 +373,12 @@ def build_batch(
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     max_timestamp = NO_TIMESTAMP
     body = bytearray()
-    scratch = bytearray()
     delta = -1
     for record in records:
         delta = delta + 1 if record.offset < 0 else record.offset - base_offset
         if record.timestamp > max_timestamp:
             max_timestamp = record.timestamp
-        scratch.clear()
-        scratch.append(0)
-        write_varint(scratch, record.timestamp - base_timestamp)
-        write_varint(scratch, delta)
-        _write_blob(scratch, record.key)
-        _write_blob(scratch, record.value)
-        write_varint(scratch, len(record.headers))
-        for name, value in record.headers:
-            _write_blob(scratch, name.encode())
-            _write_blob(scratch, value)
-        write_varint(body, len(scratch))
-        body += scratch
+        body += encode_record(record, record.timestamp - base_timestamp, delta)
     if last_offset_delta is None:
         if not records:
             raise ValueError("an empty batch needs last_offset_delta")
@@ -403,11 +391,61 @@ def build_batch(
         attributes |= _TRANSACTIONAL_BIT
     if is_control:
         attributes |= _CONTROL_BIT
-    payload: Bytes = compress(compression, body, level) if compression else body
+    return assemble_batch(
+        body,
+        records_count=len(records),
+        base_offset=base_offset,
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        attributes=attributes,
+        level=level,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        leader_epoch=leader_epoch,
+    )
+
+
+def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
+    """A record as it stands in a batch, its length first; the deltas are to the batch's base timestamp and offset."""
+    content = bytearray(1)  # attributes: unused
+    write_varint(content, timestamp_delta)
+    write_varint(content, offset_delta)
+    _write_blob(content, record.key)
+    _write_blob(content, record.value)
+    write_varint(content, len(record.headers))
+    for name, value in record.headers:
+        _write_blob(content, name.encode())
+        _write_blob(content, value)
+    out = bytearray()
+    write_varint(out, len(content))
+    out += content
+    return out
+
+
+def assemble_batch(
+    records: Bytes,
+    *,
+    records_count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    attributes: int,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = -1,
+) -> bytes:
+    """One batch of encoded records, one after the other, which are compressed with the codec that `attributes` name."""
+    codec = attributes & _CODEC_MASK
+    payload = compress(codec, records, level) if codec else records
     out = bytearray(HEADER_SIZE)
     HEADER.pack_into(
         out, 0, base_offset, _MIN_LENGTH + len(payload), leader_epoch, MAGIC, 0, attributes, last_offset_delta,
-        base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(records),
+        base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, records_count,
     )  # fmt: skip
     out += payload
     seal(out)
