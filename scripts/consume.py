@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
+from client.admin import EARLIEST, LATEST
 from client.cluster import ClientError, Cluster, check
 from scripts.group_member import GroupMember, Rebalance
-from scripts.topics import EARLIEST, LATEST, offsets
+from scripts.topics import offsets
 from wire.batch import Record, iter_batches, iter_records
 from wire.errors import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

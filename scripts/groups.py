@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from client.admin import LATEST
 from client.cluster import ClientError, Cluster, check
 from scripts.group_member import FIND, OFFSET_FETCH
 from scripts.output import table
-from scripts.topics import LATEST, offsets
+from scripts.topics import offsets
 from wire.codegen import codec
 from wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

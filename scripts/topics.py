@@ -5,17 +5,11 @@ from __future__ import annotations
 import argparse
 import uuid
 
+from client.admin import EARLIEST, LATEST, RESOURCE_TOPIC, create_topic, topic_configs
 from client.cluster import ClientError, Cluster, check
 from scripts.output import table
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
-from wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -29,9 +23,7 @@ from wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-TOPIC, SET, DELETE = 2, 0, 1
-SOURCE_TOPIC = 1
-LATEST, EARLIEST = -1, -2
+SET, DELETE = 0, 1
 
 
 def pairs(texts: list[str]) -> dict[str, str]:
@@ -47,12 +39,11 @@ def pairs(texts: list[str]) -> dict[str, str]:
 
 def create(args: argparse.Namespace) -> int:
     """Create a topic."""
-    configs = [CreatableTopicConfig(key, value) for key, value in pairs(args.config).items()]
-    topic = CreatableTopic(
-        name=args.topic, num_partitions=args.partitions, replication_factor=args.replication_factor, configs=configs
-    )
     with Cluster(args.server) as cluster:
-        answer = cluster.controller(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse).topics[0]
+        answer = create_topic(
+            cluster, args.topic, pairs(args.config), partitions=args.partitions,
+            replication_factor=args.replication_factor,
+        )  # fmt: skip
     check(answer.error_code, f"Topic {args.topic}", answer.error_message)
     print(f"Created topic {args.topic} with {answer.num_partitions} partition(s).")
     return 0
@@ -88,9 +79,7 @@ def describe(args: argparse.Namespace) -> int:
             check(topic.error_code, f"Topic {name}")
             leaders = {p.partition_index: p.leader_id for p in topic.partitions}
             first, end = (offsets(cluster, name, leaders, special) for special in (EARLIEST, LATEST))
-            asked = DescribeConfigsRequest(resources=[DescribeConfigsResource(TOPIC, name, None)])
-            configs = cluster.any(asked, DescribeConfigsResponse).results[0].configs
-            own = [f"{c.name}={c.value}" for c in configs if c.config_source == SOURCE_TOPIC]
+            own = [f"{key}={value}" for key, value in topic_configs(cluster, [name])[name].items()]
             if i:
                 print()
             print(f"Topic: {name}  Id: {uuid.UUID(bytes=topic.topic_id)}  Partitions: {len(topic.partitions)}")
@@ -128,7 +117,9 @@ def alter(args: argparse.Namespace) -> int:
         raise ClientError("Nothing to change: give --partitions, --config or --delete-config")
     with Cluster(args.server) as cluster:
         if changes:
-            request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(TOPIC, args.topic, changes)])
+            request = IncrementalAlterConfigsRequest(
+                resources=[AlterConfigsResource(RESOURCE_TOPIC, args.topic, changes)]
+            )
             altered = cluster.controller(request, IncrementalAlterConfigsResponse).responses[0]
             check(altered.error_code, f"Topic {args.topic}", altered.error_message)
         if args.partitions is not None:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from client.admin import LATEST
 from client.cluster import Cluster
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.broker_process import Barnabas
 from compat_tests.tools import missing
 from scripts.consume import Reader
-from scripts.topics import LATEST, offsets
+from scripts.topics import offsets
 from wire.batch import Record, build_batch
 from wire.compression import Codec
 from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData

@@ -44,6 +44,18 @@ def parse_json(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, list[int]
     return pa.concat_tables(parts), sorted(bad)
 
 
+def why_malformed(value: bytes, schema: pa.Schema) -> str:
+    """Why `parse_json` takes a value for malformed, in one line."""
+    line = _one_line(value)
+    if line is None:
+        return "the value is not one JSON object"
+    try:
+        _parse(line + b"\n", schema, 1)
+    except pa.ArrowInvalid as error:
+        return str(error).splitlines()[0]
+    return "the value does not fit the schema"
+
+
 def _lines(values: pa.Array) -> pa.Buffer | None:
     """The values a line each, if every one begins an object on its line; so no line can hold less than one record."""
     filled = values.fill_null(_EMPTY)

@@ -41,7 +41,7 @@ class Rows(msgspec.Struct, frozen=True):
                 yield made
 
     def _plain(self, found: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [_converted(found.column(self.source[field.name]), field.type) for field in self.target]
+        arrays = [converted(found.column(self.source[field.name]), field.type) for field in self.target]
         return pa.RecordBatch.from_arrays(arrays, schema=self.target)
 
     def _typed(self, found: pa.RecordBatch, split: Split) -> pa.RecordBatch:
@@ -56,7 +56,7 @@ class Rows(msgspec.Struct, frozen=True):
         malformed = pa.array([number in set(bad) for number in range(len(values))]) if bad else None
         for field in self.target:
             if field.name in self.source:
-                arrays.append(_converted(found.column(self.source[field.name]), field.type))
+                arrays.append(converted(found.column(self.source[field.name]), field.type))
             elif field.name == CORRUPT:
                 text = values.view(pa.string())
                 none = pa.nulls(len(values), pa.string())
@@ -104,7 +104,7 @@ def _converts(name: str, kind: pa.DataType) -> bool:
     return bool(kind == COLUMNS[name])
 
 
-def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Bytes are taken as text unchecked, as Spark's own cast does; times that Spark cannot hold become null."""
     if array.type == kind:
         return array

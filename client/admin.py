@@ -1,0 +1,76 @@
+"""What several rooms ask of a cluster: offsets of partitions, configuration of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from client.cluster import Cluster, check
+from wire.errors import ErrorCode
+from wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+EARLIEST, LATEST = -2, -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+RESOURCE_TOPIC = 2
+_SOURCE_TOPIC = 1
+_CREATE_MS = 90_000
+
+Key = tuple[str, int]
+
+
+def list_offsets(
+    cluster: Cluster, keys: Iterable[Key], special: int, *, isolation: int = READ_COMMITTED
+) -> dict[Key, int]:
+    """The offset of a special value or timestamp (ms) in each partition, asked of any broker. Raises ClientError."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for topic, partition in keys:
+        topics.setdefault(topic, []).append(ListOffsetsPartition(partition, timestamp=special))
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[ListOffsetsTopic(topic, partitions) for topic, partitions in topics.items()],
+    )
+    found = {}
+    for answer in cluster.any(request, ListOffsetsResponse).topics:
+        for part in answer.partitions:
+            check(part.error_code, f"offsets of {answer.name}-{part.partition_index}")
+            found[(answer.name, part.partition_index)] = part.offset
+    return found
+
+
+def topic_configs(cluster: Cluster, names: Iterable[str], keys: list[str] | None = None) -> dict[str, dict[str, str]]:
+    """The configuration that topics set themselves, only `keys` if given; topics that are not there are left out."""
+    request = DescribeConfigsRequest(resources=[DescribeConfigsResource(RESOURCE_TOPIC, n, keys) for n in names])
+    found = {}
+    for result in cluster.any(request, DescribeConfigsResponse).results:
+        if result.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+            continue
+        check(result.error_code, f"configuration of {result.resource_name}", result.error_message)
+        found[result.resource_name] = {
+            c.name: c.value for c in result.configs if c.value is not None and c.config_source == _SOURCE_TOPIC
+        }
+    return found
+
+
+def create_topic(
+    cluster: Cluster, name: str, configs: Mapping[str, str], *, partitions: int = -1, replication_factor: int = -1
+) -> CreatableTopicResult:
+    """Make a topic; a query topic takes as long as the streams driver needs. The answer has the error code."""
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(key, value) for key, value in configs.items()],
+    )  # fmt: skip
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=_CREATE_MS)
+    return cluster.controller(request, CreateTopicsResponse, wait=_CREATE_MS / 1000).topics[0]

@@ -1,0 +1,100 @@
+"""The driver's process: `python -m streams.query`. `spark-submit` runs this file, `barnabas streams` the same code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+TAKEN_OVER = 4
+
+
+def parser() -> argparse.ArgumentParser:
+    """The driver's command line."""
+    top = argparse.ArgumentParser(prog="barnabas streams", description="Run the queries of query topics.")
+    add_arguments(top)
+    return top
+
+
+def add_arguments(to: argparse.ArgumentParser) -> None:
+    """The options, for the `barnabas` command too."""
+    to.add_argument("--server", metavar="HOST:PORT", default="localhost:9092", help="the broker (default: %(default)s)")
+    to.add_argument("--data-dir", metavar="DIR", required=True, help="the broker's data directory, at the same path "
+                    "on every machine that runs tasks")  # fmt: skip
+    to.add_argument(
+        "--master", default="local[*]", help="Spark master (default: %(default)s); spark-submit has its own"
+    )
+    to.add_argument("--driver-memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
+    to.add_argument("--trigger-ms", type=int, default=250, help="shortest time between two looks at the sources "
+                    "(default: %(default)s)")  # fmt: skip
+    to.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
+    to.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the driver until it is ended; gives the exit status."""
+    return run(parser().parse_args(argv))
+
+
+def run(args: argparse.Namespace) -> int:
+    """The same for parsed arguments."""
+    say = _say_in_json if args.child else _say_in_words
+    if args.child:
+        threading.Thread(target=_die_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        from streams.query.driver import Driver
+        from streams.query.errors import FatalError, TakenOverError
+        from streams.query.session import run_init, start_session
+    except ImportError as error:
+        say("error", "streams.fatal", reason=f"Query topics need Spark ({error}): pip install 'barnabas[spark]'")
+        return 1
+    from client.cluster import ClientError
+
+    try:
+        spark = start_session("barnabas streams", args.master, driver_memory=args.driver_memory)
+        if args.init:
+            run_init(spark, args.init)
+        driver = Driver(spark, args.server, args.data_dir, trigger_ms=args.trigger_ms, say=say)
+        say("info", "streams.ready", server=args.server, master=args.master)
+        driver.run()
+    except (FatalError, ClientError) as error:
+        say("error", "streams.fatal", reason=str(error))
+        return 1
+    except TakenOverError:
+        say("error", "streams.fatal", reason="another streams driver has taken over")
+        return TAKEN_OVER
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _say_in_json(level: str, event: str, **fields: Any) -> None:
+    print(json.dumps({"level": level, "event": event, **fields}), flush=True)
+
+
+def _say_in_words(level: str, event: str, **fields: Any) -> None:
+    pairs = "".join(f" {key}={value!r}" if " " in str(value) else f" {key}={value}" for key, value in fields.items())
+    print(f"{level} {event}{pairs}", file=sys.stderr, flush=True)
+
+
+def _die_with_parent() -> None:
+    """The broker holds the other end of standard input; when it is gone, so are this process and its JVM."""
+    while os.read(0, 1024):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+def _end(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # the JVM's threads must not keep a driver that has ended

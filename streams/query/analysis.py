@@ -1,0 +1,216 @@
+"""From the text of a SELECT to what a query topic needs of it: source, condition, and the parts of the records.
+
+Spark's own parser and analyser do the work, so that the SQL is Spark's, and an error is the one that Spark users know.
+The shape is held to SELECT ... FROM one topic WHERE ...: one record gives at most one, which keeps its offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
+
+from streams.query.errors import QueryError
+from streams.query.source_rows import END, ERROR, PARTS
+
+_SHAPE = "a query topic is SELECT columns FROM topic [WHERE condition]"
+_REMEDIES = {
+    "Aggregate": "aggregates need a stream, which keeps state: each record of a query topic comes from one record",
+    "Distinct": "DISTINCT needs a stream, which keeps state: each record of a query topic comes from one record",
+    "Window": "window functions need a stream, which keeps state: each record of a query topic comes from one record",
+    "Join": "a query topic reads one topic; join in a stream",
+    "Sort": "a query topic keeps its source's order: leave ORDER BY out",
+    "GlobalLimit": "a query topic has no end: leave LIMIT out",
+    "LocalLimit": "a query topic has no end: leave LIMIT out",
+    "Union": "a query topic reads one topic: make one for each source",
+    "Generate": "functions like explode make several records of one: a query topic gives at most one",
+    "WithCTE": f"WITH is not possible here: {_SHAPE}",
+    "UnresolvedWith": f"WITH is not possible here: {_SHAPE}",
+}
+_AGGREGATES = ("AggregateExpression", "WindowExpression")
+_THROUGH = ("SubqueryAlias", "View")
+_LEAVES = ("MapInArrow", "LocalRelation", "LogicalRDD", "ExternalRDD", "Range")
+
+
+class Selected(NamedTuple):
+    """A query over a frame: which rows, and what becomes of one. Columns are bound to the frame's."""
+
+    condition: Column
+    key: Column
+    value: Column
+    timestamp: Column
+    names: frozenset[str]  # the frame's columns that it needs
+    value_format: str
+    value_schema: str  # DDL, empty for raw values
+
+
+def source_of(spark: SparkSession, query: str) -> str:
+    """The topic that a query reads. Raises QueryError."""
+    relations = [
+        node for node in _nodes(_parsed(spark, query)) if node.getClass().getSimpleName() == "UnresolvedRelation"
+    ]
+    if len(relations) != 1:
+        raise QueryError(_REMEDIES["Join"] if relations else f"the query reads no topic: {_SHAPE}")
+    parts = list(_seq(relations[0].multipartIdentifier()))
+    if len(parts) > 1:
+        raise QueryError(f"write the topic's name in backquotes: `{'.'.join(parts)}`")
+    return str(parts[0])
+
+
+def select(spark: SparkSession, query: str, source: str, frame: DataFrame, values: StructType) -> Selected:
+    """The query over `frame`, whose columns are those of `source_rows.row_schema`. Raises QueryError."""
+    frame.createOrReplaceTempView(f"`{source}`")
+    parsed = _parsed(spark, query)
+    try:
+        analysed = spark.sql(query)._jdf.queryExecution().analyzed()
+    except PySparkException as error:
+        raise QueryError(_first_line(error)) from None
+    project, conditions = _shape(analysed)
+    expressions = list(_seq(project.projectList()))
+    for expression in (*expressions, *conditions):
+        _check_expression(expression)
+    jvm: Any = spark._jvm
+    column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
+    chosen = [(str(e.name()), Column(column(e)), e) for e in _without_hidden(parsed, expressions, frame, values)]
+    outputs = _outputs(chosen)
+    condition = F.lit(True)
+    for one in conditions:
+        condition = condition & Column(column(one))
+    needed = {str(a.name()) for e in (*(e for _, _, e in chosen), *conditions) for a in _seq(e.references().toSeq())}
+    return _selected(outputs, condition, needed, frame)
+
+
+def _selected(
+    outputs: dict[str, tuple[Column, Any]], condition: Column, needed: set[str], frame: DataFrame
+) -> Selected:
+    """Keys, values and timestamps out of the chosen columns; what is not chosen is the source's."""
+    plain = {name: found for name, found in outputs.items() if name not in PARTS or name in _NEVER_SET}
+    for name in ("_key", "_value", "_timestamp"):
+        if name in outputs:
+            _check_type(name, outputs[name][1])
+    key = outputs["_key"][0] if "_key" in outputs else frame["_key"]
+    timestamp = outputs["_timestamp"][0] if "_timestamp" in outputs else frame["_timestamp"]
+    if "_value" in outputs and plain:
+        raise QueryError(f"_value is the whole value: select either it or columns ({', '.join(plain)}), not both")
+    if "_value" in outputs:
+        value, kind, schema = outputs["_value"][0], "raw", ""
+    elif plain:
+        fields = StructType([StructField(name, _spark_type(e)) for name, (_, e) in plain.items()])
+        kind, schema = "json", ", ".join(f"{_quoted(f.name)} {f.dataType.simpleString()}" for f in fields.fields)
+        struct = F.struct(*(found.alias(name) for name, (found, _) in plain.items()))
+        value = F.to_json(struct, {"ignoreNullFields": "false"})
+    else:
+        raise QueryError("the query selects no value: name at least one column, or _value")
+    needed |= {"_headers"} | ({"_key"} - outputs.keys()) | ({"_timestamp"} - outputs.keys())
+    return Selected(condition, key.cast("binary"), value.cast("binary"), timestamp, frozenset(needed), kind, schema)
+
+
+_NEVER_SET = ("_topic", "_partition", "_offset")
+
+
+def _outputs(chosen: list[tuple[str, Column, Any]]) -> dict[str, tuple[Column, Any]]:
+    outputs: dict[str, tuple[Column, Any]] = {}
+    for name, found, expression in chosen:
+        if name in outputs:
+            raise QueryError(f"two columns are named {name}: give one another name with AS")
+        if name in (ERROR, END):
+            raise QueryError(f"{name} is the driver's own: it cannot be selected")
+        outputs[name] = (found, expression)
+    return outputs
+
+
+def _check_type(name: str, expression: Any) -> None:
+    kind = _spark_type(expression)
+    fits = isinstance(kind, TimestampType) if name == "_timestamp" else isinstance(kind, BinaryType | StringType)
+    if not fits:
+        wanted = "a timestamp" if name == "_timestamp" else "a string or binary"
+        raise QueryError(f"{name} must be {wanted}, not {kind.simpleString()}: cast it")
+
+
+def _spark_type(expression: Any) -> Any:
+    from pyspark.sql.types import _parse_datatype_json_string
+
+    return _parse_datatype_json_string(expression.dataType().json())
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
+
+
+def _without_hidden(parsed: Any, expressions: list[Any], frame: DataFrame, values: StructType) -> list[Any]:
+    """The select list with `*` as users mean it: the typed columns, or the whole value of a topic without any."""
+    lists = [node for node in _nodes(parsed) if node.nodeName() == "Project"]
+    written = list(_seq(lists[0].projectList())) if lists else []
+    shown = set(values.names) or {"_value"}
+    found: list[Any] = []
+    rest = iter(expressions)
+    for item in written:
+        if item.getClass().getSimpleName() == "UnresolvedStar":
+            found += [e for e in (next(rest) for _ in frame.columns) if str(e.name()) in shown]
+        else:
+            found.append(next(rest))
+    return found
+
+
+def _shape(analysed: Any) -> tuple[Any, list[Any]]:
+    """The one projection of a plan and its conditions. Raises QueryError for plans of another shape."""
+    project: Any = None
+    conditions: list[Any] = []
+    node = analysed
+    while True:
+        name = str(node.nodeName())
+        if name == "Project" and project is None and not conditions:
+            project = node
+        elif name == "Filter" and project is not None:
+            conditions.append(node.condition())
+        elif name in _LEAVES:
+            break
+        elif name not in _THROUGH:
+            raise QueryError(_REMEDIES.get(name, f"{name} is not possible here: {_SHAPE}"))
+        (node,) = _seq(node.children()) if node.children().length() == 1 else (None,)
+        if node is None:
+            raise QueryError(_REMEDIES.get(name, _SHAPE))
+    if project is None:
+        raise QueryError(_SHAPE)
+    return project, conditions
+
+
+def _check_expression(expression: Any) -> None:
+    for one in _nodes(expression):
+        kind = str(one.getClass().getSimpleName())
+        if kind in _AGGREGATES:
+            raise QueryError(_REMEDIES["Aggregate" if kind == _AGGREGATES[0] else "Window"])
+        if kind.endswith("Subquery") or kind in ("Exists", "InSubquery", "ListQuery"):
+            raise QueryError(f"subqueries are not possible here: {_SHAPE}")
+
+
+def _parsed(spark: SparkSession, query: str) -> Any:
+    session: Any = spark._jsparkSession
+    try:
+        return session.sessionState().sqlParser().parsePlan(query)
+    except PySparkException as error:
+        raise QueryError(_first_line(error)) from None
+
+
+def _first_line(error: PySparkException) -> str:
+    """What Spark says, without the picture of the place that follows it."""
+    text = (error.getMessage() or str(error)).strip()
+    lines = [line.strip() for line in text.split("\n== SQL")[0].splitlines() if line.strip()]
+    return " ".join(lines).split(" SQLSTATE:")[0]
+
+
+def _nodes(tree: Any) -> Iterator[Any]:
+    """A Catalyst tree, from its root on."""
+    yield tree
+    for child in _seq(tree.children()):
+        yield from _nodes(child)
+
+
+def _seq(scala: Any) -> Iterator[Any]:
+    found = scala.iterator()
+    while found.hasNext():
+        yield found.next()

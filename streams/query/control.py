@@ -1,0 +1,76 @@
+"""The conversation between broker and driver: a log of JSON messages, which both append to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from client.admin import LATEST, list_offsets
+from client.cluster import ClientError, Cluster, check
+from streams.query.sink import WRITER_ID
+from wire.batch import Record, build_batch, iter_batches, iter_records
+from wire.errors import ErrorCode
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+TOPIC = "__barnabas_queries"
+_BY_NAME = 12  # the last version of Fetch and Produce that names topics
+_MAX_BYTES = 1 << 20
+
+
+class Control:
+    """The driver's end. Raises ClientError when the broker does not answer."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        try:
+            self._next = list_offsets(cluster, [(TOPIC, 0)], LATEST)[TOPIC, 0]
+        except ClientError:  # the first driver: the broker makes the log when it is asked for a producer id
+            self._next = 0
+        self.producer_id = -1
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Become the one that writes query topics. The broker asks again what nobody has answered."""
+        answer = self._cluster.any(
+            InitProducerIdRequest(transactional_id=WRITER_ID, transaction_timeout_ms=60_000), InitProducerIdResponse
+        )
+        check(answer.error_code, "a producer id for query topics")
+        self.producer_id = answer.producer_id
+
+    def hear(self, wait_ms: int) -> list[dict[str, Any]]:
+        """The messages since the last call; waits so long for one."""
+        partition = FetchPartition(partition=0, fetch_offset=self._next, partition_max_bytes=_MAX_BYTES)
+        request = FetchRequest(
+            max_wait_ms=wait_ms, min_bytes=1, max_bytes=_MAX_BYTES, session_epoch=-1,
+            topics=[FetchTopic(TOPIC, partitions=[partition])],
+        )  # fmt: skip
+        answer = self._cluster.any(request, FetchResponse, version=_BY_NAME, wait=wait_ms / 1000)
+        check(answer.error_code, "Fetch")
+        part = answer.responses[0].partitions[0]
+        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # nobody has listened for long
+            self._next = list_offsets(self._cluster, [(TOPIC, 0)], LATEST)[TOPIC, 0]
+            return [{"type": "changed"}]
+        check(part.error_code, f"Fetch of {TOPIC}")
+        messages = []
+        for header, batch in iter_batches(part.records if isinstance(part.records, memoryview) else b""):
+            for record in iter_records(batch):
+                if record.offset >= self._next and record.value is not None:
+                    messages.append(msgspec.json.decode(record.value, type=dict[str, Any]))
+            self._next = max(self._next, header.last_offset + 1)
+        return messages
+
+    def say(self, message: Mapping[str, Any]) -> None:
+        """Append a message."""
+        record = Record(None, msgspec.json.encode(message), time.time_ns() // 1_000_000)
+        batch = build_batch([record], producer_id=self.producer_id, producer_epoch=0, base_sequence=0)
+        request = ProduceRequest(
+            transactional_id=WRITER_ID, acks=1, timeout_ms=30_000,
+            topic_data=[TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(0, batch)])],
+        )  # fmt: skip
+        part = self._cluster.any(request, ProduceResponse, version=_BY_NAME).responses[0].partition_responses[0]
+        check(part.error_code, f"Produce to {TOPIC}", part.error_message)

@@ -1,0 +1,65 @@
+"""How each query is doing: what SHOW QUERIES tells, and when a failed one is tried again."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
+_RATE_SECONDS = 10.0
+RUNNING, RETRYING, FAILED = "RUNNING", "RETRYING", "FAILED"
+
+
+class Health:
+    """One query's state. Times are `time.monotonic`'s."""
+
+    def __init__(self) -> None:
+        self.state = RUNNING
+        self.error: str | None = None
+        self.rows = self.dead = 0
+        self.lag = 0
+        self.batch_ms = 0.0
+        self._failures = 0
+        self._next_try = 0.0
+        self._recent: list[tuple[float, int]] = []
+
+    def may_run(self, now: float) -> bool:
+        """Whether it is to be run in this tick."""
+        return self.state != FAILED and now >= self._next_try
+
+    def ran(self, now: float, rows: int, dead: int, seconds: float) -> None:
+        """A tick went well."""
+        self.state, self.error, self._failures, self._next_try = RUNNING, None, 0, 0.0
+        self.rows += rows
+        self.dead += dead
+        self.batch_ms = seconds * 1000
+        self._recent.append((now, rows))
+
+    def failed(self, now: float, error: str) -> None:
+        """A tick went wrong: it is tried again, later each time."""
+        wait = min(_FIRST_BACKOFF_SECONDS * 2**self._failures, _MAX_BACKOFF_SECONDS)
+        self.state, self.error = RETRYING, error
+        self._failures += 1
+        self._next_try = now + wait
+
+    def stopped(self, error: str) -> None:
+        """It cannot go on until somebody changes something."""
+        self.state, self.error = FAILED, error
+
+    def told(self, now: float) -> dict[str, Any]:
+        """The figures, as the broker's log has them; rows/s over the last ten seconds."""
+        self._recent = [(at, rows) for at, rows in self._recent if at > now - _RATE_SECONDS]
+        return {
+            "state": self.state,
+            "lag": self.lag,
+            "rows": self.rows,
+            "rows_per_second": round(sum(rows for _, rows in self._recent) / _RATE_SECONDS, 1),
+            "batch_ms": round(self.batch_ms, 1),
+            "dead_letters": self.dead,
+            "last_error": self.error,
+        }
+
+
+def now() -> float:
+    """The clock of this module."""
+    return time.monotonic()

@@ -1,0 +1,119 @@
+"""One Spark job for all queries that read the same source with the same schema and have come equally far.
+
+The plan is made once, and run again every tick: what changes from tick to tick goes to the tasks as a job property.
+The scan is shared; every row goes through the SELECTs of all queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from streams.query.analysis import Selected, select
+from streams.query.definitions import Definition
+from streams.query.scan import Scan
+from streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
+from streams.query.source_rows import END, ERROR, PARTS, arrow_schema, row_schema, value_columns
+from streams.query.tick import PROPERTY, Tick
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a job did for one query in one partition."""
+
+    query: int
+    partition: int
+    written: int
+    dead: int
+    next: int
+
+
+class Job:
+    """Definitions of one source, planned. Raises QueryError for a query that its source does not allow."""
+
+    def __init__(self, spark: SparkSession, server: str, definitions: Sequence[Definition], partitions: int) -> None:
+        first = definitions[0].plan
+        values = value_columns(first.format, first.schema)
+        everything = _frame(spark, row_schema(values), values, partitions)
+        found = [select(spark, d.query, first.source, everything, values) for d in definitions]
+        names = set().union(*(one.names for one in found))
+        parses = [bool(one.names & set(values.names)) for one in found]
+        if any(parses):
+            names |= {"_key", "_value", "_headers"}  # for the dead letters
+        frame = _frame(spark, row_schema(values, names), values if any(parses) else StructType([]), partitions)
+        chosen = [select(spark, d.query, first.source, frame, values) for d in definitions]
+        outputs = [Output(d.topic, p, d.on_error) for d, p in zip(definitions, parses, strict=True)]
+        rows = _rows(frame, chosen, parses)
+        self._spark, self._reports = spark, rows.mapInArrow(Sink(server, outputs).__call__, REPORT)
+
+    @staticmethod
+    def check(spark: SparkSession, query: str, source: str, value_format: str, schema: str) -> Selected:
+        """What a query would give. Raises QueryError for one that cannot be."""
+        values = value_columns(value_format, schema)
+        return select(spark, query, source, _frame(spark, row_schema(values), values, 1), values)
+
+    def run(self, tick: Tick) -> list[Report]:
+        """Run one tick. Raises what Spark raises when a task fails; what was written until then stays."""
+        self._spark.sparkContext.setLocalProperty(PROPERTY, tick.encode())
+        return [Report(*row) for row in self._reports.collect()]
+
+
+def _frame(spark: SparkSession, schema: StructType, values: StructType, partitions: int) -> DataFrame:
+    """The rows of the source, a task for each partition."""
+    scan = Scan(arrow_schema(schema), arrow_schema(values))
+    return spark.range(0, partitions, 1, partitions).mapInArrow(scan.__call__, schema)
+
+
+def _rows(frame: DataFrame, chosen: Sequence[Selected], parses: Sequence[bool]) -> DataFrame:
+    """The results of all queries, malformed records and the mark, in the order of the source's records."""
+    malformed = frame[ERROR].isNotNull() if any(parses) else F.lit(False)
+    special = F.when(frame[END], _row(-1, MARK)).when(malformed, _row(-1, MALFORMED, **_as_it_was(frame)))
+    cases = []
+    for number, (one, typed) in enumerate(zip(chosen, parses, strict=True)):
+        readable = ~frame[END] & ~malformed if typed else ~frame[END]
+        row = _row(number, ROW, one.key, one.value, one.timestamp, frame["_headers"])
+        cases.append((readable & one.condition, row))
+    at = (frame["_partition"], frame["_offset"].alias("offset"))
+    if len(cases) == 1 and parses[0]:
+        rows = frame.select(special.when(*cases[0]).alias("row"), *at).where("row is not null").select("row.*", *_AT)
+    else:
+        each = F.array(*(F.when(condition, row) for condition, row in cases), special)
+        rows = frame.select(F.inline(F.filter(each, lambda row: row.isNotNull())), *at)
+    return rows.select("query", "kind", "_partition", "offset", "key", "value", "timestamp", "headers", "reason")
+
+
+_AT = ("_partition", "offset")
+
+
+def _row(
+    query: int, kind: int, key: Any = None, value: Any = None, timestamp: Any = None, headers: Any = None,
+    reason: Any = None,
+) -> Column:  # fmt: skip
+    """A row for the sink; all kinds of rows have the same columns."""
+    return F.struct(
+        F.lit(query).alias("query"),
+        F.lit(kind).alias("kind"),
+        _or_null(key, "binary").alias("key"),
+        _or_null(value, "binary").alias("value"),
+        _or_null(timestamp, "timestamp").alias("timestamp"),
+        _or_null(headers, PARTS["_headers"]).alias("headers"),
+        _or_null(reason, "string").alias("reason"),
+    )
+
+
+def _or_null(column: Column | None, kind: str) -> Column:
+    return (F.lit(None) if column is None else column).cast(kind)
+
+
+def _as_it_was(frame: DataFrame) -> dict[str, Column]:
+    """A record that could not be read, with the reason."""
+    if "_value" not in frame.columns:
+        return {}
+    parts = {
+        name: frame[f"_{name}"] for name in ("key", "value", "timestamp", "headers") if f"_{name}" in frame.columns
+    }
+    return {**parts, "reason": frame[ERROR]}

@@ -1,0 +1,77 @@
+"""In a task: splits of segment files to the rows that the SELECTs see.
+
+The last row of a task is a mark. Only who has seen it knows that all rows have come: when a task's reader fails, the
+writer's input may end as if it were whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+
+from streams.query.source_rows import END, ERROR, PARTS
+from streams.query.tick import Tick, current
+from streams.source.json_values import parse_json, why_malformed
+from streams.source.rows import converted
+from streams.wal import Split, read
+
+#: The column of a record behind each part.
+_BEHIND = {name: name[1:] for name in PARTS}
+_KEPT_OF_MALFORMED = ("_key", "_value", "_headers")
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """How rows are made: `target` are their columns, `values` the whole schema that every value must fit (empty where
+    no query needs typed columns)."""
+
+    target: pa.Schema
+    values: pa.Schema
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the tasks whose numbers come in."""
+        tick, _ = current()
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self.rows(tick, number)
+
+    def rows(self, tick: Tick, number: int) -> Iterator[pa.RecordBatch]:
+        """All rows of one task, and the mark. Raises WalError for data loss or damage."""
+        part = tick.parts[number]
+        if part.lo == part.hi:
+            return
+        wanted = {_BEHIND[f.name] for f in self.target if f.name in PARTS}
+        if self.values.names:
+            wanted |= {"key", "value", "headers"}
+        for split in tick.splits(part):
+            for found in read(split, sorted(wanted)):
+                yield self._rows(found, split)
+        yield self._mark(part.partition, part.hi)
+
+    def _rows(self, found: pa.RecordBatch, split: Split) -> pa.RecordBatch:
+        count = found.num_rows
+        parsed, bad = parse_json(found.column("value"), self.values) if self.values.names else (None, [])
+        reasons = None
+        if bad:
+            texts: list[str | None] = [None] * count
+            for row in bad:
+                texts[row] = why_malformed(found.column("value")[row].as_py(), self.values)
+            reasons = pa.array(texts, pa.string())
+        arrays = []
+        for field in self.target:
+            if field.name == ERROR:
+                arrays.append(pa.nulls(count, pa.string()) if reasons is None else reasons)
+            elif field.name == END:
+                arrays.append(pa.array([False]).take(pa.array([0] * count, pa.int32())))
+            elif field.name in _BEHIND:
+                arrays.append(converted(found.column(_BEHIND[field.name]), field.type))
+            else:
+                assert parsed is not None
+                arrays.append(parsed[field.name].combine_chunks().cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.target)
+
+    def _mark(self, partition: int, offset: int) -> pa.RecordBatch:
+        told = {END: True, "_partition": partition, "_offset": offset}
+        arrays = [pa.array([told.get(field.name)], field.type) for field in self.target]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.target)

@@ -1,0 +1,78 @@
+"""The Spark session of the driver, and what it needs of the machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streams.query.errors import FatalError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_NEEDED = 17
+_REMEDY = "install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
+_ARROW_ROWS = 65_536
+
+
+def check_java() -> None:
+    """Raises FatalError, in one line with the remedy, where Spark's Java is missing or too old."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not os.access(java, os.X_OK):
+        where = f"JAVA_HOME={home} has none" if home else "there is none on the PATH"
+        raise FatalError(f"Spark needs Java {JAVA_NEEDED} or newer, and {where}: {_REMEDY}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    if found is None or int(found[1]) < JAVA_NEEDED:
+        version = found[1] if found else "of an unknown version"
+        raise FatalError(f"Spark needs Java {JAVA_NEEDED} or newer; {java} is Java {version}: {_REMEDY}")
+
+
+def start_session(name: str, master: str, *, driver_memory: str | None = None) -> SparkSession:
+    """A session for the project's own jobs. Raises FatalError where Java or PySpark is missing."""
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        raise FatalError(f"Spark is not installed ({error.name}): pip install 'barnabas[spark]'") from None
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.appName(name)
+        .master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.ansi.enabled", "false")  # a value that cannot be computed is null, and stops nothing
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ARROW_ROWS))
+    )
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    if driver_memory:
+        builder = builder.config("spark.driver.memory", driver_memory)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise FatalError(f"Spark does not start: {str(error).splitlines()[0]}") from error
+
+
+def run_init(spark: SparkSession, path: str) -> None:
+    """Run `init(spark)` of a Python file, which may register functions. Raises FatalError."""
+    try:
+        names: dict[str, object] = {"__name__": "barnabas_init", "__file__": path}
+        exec(compile(Path(path).read_text(), path, "exec"), names)
+        init = names.get("init")
+        if not callable(init):
+            raise FatalError(f"{path} has no function init(spark)")
+        init(spark)
+    except FatalError:
+        raise
+    except Exception as error:
+        raise FatalError(f"{path}: {type(error).__name__}: {error}") from error

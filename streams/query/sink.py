@@ -1,0 +1,254 @@
+"""In a task: the rows that the SELECTs gave, to batches with their source's offsets, to the broker.
+
+A query's results go on where its topic ends. Rows before that are there already, from an attempt that failed, and are
+dropped. When the mark has come, the last batch is stretched to the tick's end, or an empty one covers the way to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from client.admin import LATEST, create_topic, list_offsets
+from client.cluster import Cluster, check
+from streams.encode import Encoded, empty, encode
+from streams.query.errors import MalformedRecordError, TakenOverError
+from streams.query.tick import Part, Tick, current
+from wire.batch import seal
+from wire.errors import ErrorCode
+from wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+WRITER_ID = "barnabas.streams"
+DEAD_LETTER_SUFFIX = ".dead-letter"
+REASON_HEADER = "barnabas.error"
+ROW, MALFORMED, MARK = 0, 1, 2
+#: What a task tells the driver: by query the rows written, those to the dead letters, and the offset it came to.
+REPORT = "query int, partition int, written bigint, dead bigint, next bigint"
+REPORT_SCHEMA = pa.schema(
+    [
+        pa.field("query", pa.int32()),
+        pa.field("partition", pa.int32()),
+        pa.field("written", pa.int64()),
+        pa.field("dead", pa.int64()),
+        pa.field("next", pa.int64()),
+    ]
+)
+_BATCH_BYTES = 1 << 20
+_FLUSH_BYTES = 4 << 20
+_BY_NAME = 12  # the last version of Produce that names topics
+_TIMEOUT_MS = 60_000
+_LAST_DELTA_AT = 23
+_clusters: dict[str, Cluster] = {}  # a worker serves many tasks
+
+
+class Output(msgspec.Struct, frozen=True):
+    """One query of the job: its topic, and what becomes of records that do not fit the schema."""
+
+    topic: str
+    parses: bool
+    on_error: str
+
+
+class Sink(msgspec.Struct, frozen=True):
+    """The writer's side of a job: broker and outputs, in the order of the rows' query numbers."""
+
+    server: str
+    outputs: list[Output]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all rows of a task; one row for each query of what was done."""
+        tick, again = current()
+        writer: _Writer | None = None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if writer is None:
+                part = next(p for p in tick.parts if p.partition == batch.column("_partition")[0].as_py())
+                writer = _Writer(self, tick, part, again)
+            writer.take(batch)
+        if writer is not None:
+            yield writer.report()
+
+
+class _Writer:
+    """One task's writing."""
+
+    def __init__(self, sink: Sink, tick: Tick, part: Part, again: bool) -> None:
+        self._sink, self._tick, self._part = sink, tick, part
+        self._cluster = _connect(sink.server)
+        ends = part.ends
+        if again:
+            told = list_offsets(self._cluster, [(o.topic, part.partition) for o in sink.outputs], LATEST)
+            ends = [told[o.topic, part.partition] for o in sink.outputs]
+        self._outputs = [_Log(output.topic, end) for output, end in zip(sink.outputs, ends, strict=True)]
+        self._letters: dict[int, _Log] = {}
+        self._done = False
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Rows in the order of their offsets."""
+        kinds, queries = batch.column("kind"), batch.column("query")
+        malformed = batch.filter(pc.equal(kinds, MALFORMED))
+        if malformed.num_rows:
+            self._malformed(malformed)
+        for query in pc.unique(queries).to_pylist():
+            if query >= 0:
+                log = self._outputs[query]
+                log.add(batch.filter(pc.equal(queries, query)))
+                if log.size >= _FLUSH_BYTES:
+                    # Dead letters go first: once the results have passed them, a new attempt takes them for written.
+                    self._write([log for log in [self._letters.get(query)] if log is not None])
+                    self._write([log])
+        if pc.any(pc.equal(kinds, MARK)).as_py():
+            self._write(list(self._letters.values()))
+            self._write(self._outputs, upto=self._part.hi)
+            self._done = True
+
+    def _malformed(self, rows: pa.RecordBatch) -> None:
+        for query, output in enumerate(self._sink.outputs):
+            if not output.parses or output.on_error == "skip":
+                continue
+            fresh = rows.filter(pc.greater_equal(rows.column("offset"), self._outputs[query].next))
+            if not fresh.num_rows:
+                continue
+            if output.on_error == "fail":
+                at, reason = fresh.column("offset")[0].as_py(), fresh.column("reason")[0].as_py()
+                raise MalformedRecordError(
+                    f"{self._tick.source}-{self._part.partition}: the record at offset {at} does not fit: {reason}"
+                )
+            if query not in self._letters:
+                self._letters[query] = self._open_letters(output.topic)
+            self._letters[query].add(_with_reasons(fresh))
+
+    def _open_letters(self, topic: str) -> _Log:
+        name = topic + DEAD_LETTER_SUFFIX
+        made = create_topic(self._cluster, name, {"barnabas.query.dead.letter.of": topic})
+        if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            check(made.error_code, f"Topic {name}", made.error_message)
+        key = (name, self._part.partition)
+        return _Log(name, list_offsets(self._cluster, [key], LATEST)[key])
+
+    def _write(self, logs: list[_Log], *, upto: int | None = None) -> None:
+        """Send what the logs hold, batch by batch, each log's in order and the logs beside each other."""
+        queues = [(log, log.batches(self._tick.producer_id, upto)) for log in logs]
+        while queues:
+            sending = [(log, batch) for log, batches in queues if (batch := next(batches, None)) is not None]
+            if not sending:
+                return
+            self._send(sending)
+            queues = [(log, batches) for log, batches in queues if any(log is sent for sent, _ in sending)]
+
+    def _send(self, batches: list[tuple[_Log, Encoded]]) -> None:
+        request = ProduceRequest(
+            transactional_id=WRITER_ID, acks=-1, timeout_ms=_TIMEOUT_MS,
+            topic_data=[
+                TopicProduceData(name=log.topic, partition_data=[PartitionProduceData(self._part.partition, b.data)])
+                for log, b in batches
+            ],
+        )  # fmt: skip
+        answer = self._cluster.any(request, ProduceResponse, version=_BY_NAME)
+        codes = {t.name: (p.error_code, p.error_message) for t in answer.responses for p in t.partition_responses}
+        for log, batch in batches:
+            code, message = codes[log.topic]
+            if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
+                raise TakenOverError(message or "another driver writes")
+            check(code, f"{log.topic}-{self._part.partition}", message)
+            log.written(batch)
+
+    def report(self) -> pa.RecordBatch:
+        """What was written. Raises RuntimeError if the rows ended before their mark."""
+        if not self._done:
+            raise RuntimeError("the reader of this task has failed")
+        rows = [
+            {
+                "query": query,
+                "partition": self._part.partition,
+                "written": log.count,
+                "dead": self._letters[query].count if query in self._letters else 0,
+                "next": log.next,
+            }
+            for query, log in enumerate(self._outputs)
+        ]
+        return pa.RecordBatch.from_pylist(rows, schema=REPORT_SCHEMA)
+
+
+class _Log:
+    """A topic's partition that is written: where it ends, and the rows that wait."""
+
+    def __init__(self, topic: str, next_offset: int) -> None:
+        self.topic, self.next = topic, next_offset
+        self.size = self.count = 0
+        self._rows: list[pa.RecordBatch] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Rows to write, but for those that are there."""
+        if rows.column("offset")[0].as_py() < self.next:
+            rows = rows.filter(pc.greater_equal(rows.column("offset"), self.next))
+        if rows.num_rows:
+            self._rows.append(rows)
+            self.size += rows.nbytes
+
+    def batches(self, producer_id: int, upto: int | None) -> Iterator[Encoded]:
+        """The batches of all rows that wait; with `upto` the log ends there afterwards."""
+        rows, self._rows, self.size = self._rows, [], 0
+        held: Encoded | None = None
+        for part in rows:
+            for batch in encode(
+                part, base_offset=held.next_offset if held else self.next, producer_id=producer_id,
+                producer_epoch=0, max_bytes=_BATCH_BYTES,
+            ):  # fmt: skip
+                if held is not None:
+                    yield held
+                held = batch
+        if upto is not None:
+            if held is None and self.next < upto:
+                held = empty(self.next, upto, producer_id=producer_id, producer_epoch=0, timestamp_ms=-1)
+            elif held is not None and held.next_offset < upto:
+                held = _stretched(held, upto)
+        if held is not None:
+            yield held
+
+    def written(self, batch: Encoded) -> None:
+        """The broker has a batch."""
+        self.next = batch.next_offset
+        self.count += batch.count
+
+
+def _stretched(batch: Encoded, next_offset: int) -> Encoded:
+    """The same batch, which covers the gap after it too."""
+    data = bytearray(batch.data)
+    data[_LAST_DELTA_AT : _LAST_DELTA_AT + 4] = (next_offset - 1 - batch.base_offset).to_bytes(4, "big")
+    seal(data)
+    return batch._replace(data=bytes(data), next_offset=next_offset)
+
+
+def _with_reasons(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Malformed records as they were, with one more header: why."""
+    headers = [
+        [*(header or []), {"key": REASON_HEADER, "value": reason.encode()}]
+        for header, reason in zip(rows.column("headers").to_pylist(), rows.column("reason").to_pylist(), strict=True)
+    ]
+    at = rows.schema.get_field_index("headers")
+    return rows.set_column(at, "headers", pa.array(headers, rows.schema.field("headers").type))
+
+
+def _connect(server: str) -> Cluster:
+    """A connection of this worker, made anew where the last one has broken."""
+    cluster = _clusters.pop(server, None)
+    if cluster is not None:
+        try:
+            cluster.metadata([])
+        except Exception:
+            cluster = None
+    if cluster is None:
+        cluster = Cluster(server)
+        cluster.metadata([])
+    _clusters[server] = cluster
+    return cluster

@@ -1,0 +1,72 @@
+"""The columns that a query sees of its source.
+
+A record's own parts go by names with an underscore. The columns of a topic with a schema are those of the schema,
+parsed out of the value; a topic without one has none besides the parts.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from streams.query.errors import QueryError
+from streams.source.json_values import check_schema
+from streams.wal import WalError
+
+#: Parts of a record, with their Spark types.
+PARTS = {
+    "_key": "binary",
+    "_value": "binary",
+    "_topic": "string",
+    "_partition": "int",
+    "_offset": "bigint",
+    "_timestamp": "timestamp",
+    "_headers": "array<struct<key: string, value: binary>>",
+}
+#: Why a record's value could not be parsed; and whether the row is no record, but says that a task has read all.
+ERROR, END = "_error", "_end"
+_MARKS = {ERROR: "string", END: "boolean"}
+
+
+def value_columns(value_format: str, ddl: str) -> StructType:
+    """The typed columns of a topic's values. Raises QueryError for a schema that does not parse or is not supported."""
+    if value_format == "raw" or not ddl:
+        return StructType([])
+    try:
+        schema = _columns(ddl)
+    except QueryError:
+        raise
+    except Exception as error:
+        raise QueryError(f"the schema {ddl!r} does not parse: {str(error).strip().splitlines()[0]}") from None
+    hidden = [name for name in schema.names if name in PARTS or name in _MARKS]
+    if hidden:
+        raise QueryError(f"the schema has a column {hidden[0]}, which is the name of a part of a record")
+    if value_format != "json":
+        raise QueryError(f"queries read values of the formats raw and json, not {value_format}")
+    try:
+        check_schema(arrow_schema(schema))
+    except WalError as error:
+        raise QueryError(str(error)) from None
+    return schema
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow types that Spark expects of these columns."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def row_schema(values: StructType, names: set[str] | None = None) -> StructType:
+    """All columns that a query may name, or only `names`; the marks come last. What a task needs is always there."""
+    always = {"_partition", "_offset"}
+    parts = [f"{name} {kind}" for name, kind in PARTS.items() if names is None or name in names | always]
+    marks = [f"{name} {kind}" for name, kind in _MARKS.items()]
+    wanted = [field for field in values.fields if names is None or field.name in names]
+    return StructType([*wanted, *_columns(", ".join([*parts, *marks])).fields])
+
+
+def _columns(ddl: str) -> StructType:
+    found = StructType.fromDDL(ddl)
+    if not isinstance(found, StructType):
+        raise QueryError(f"the schema {ddl!r} is one type, and no columns: write NAME TYPE, NAME TYPE")
+    return found

@@ -1,0 +1,47 @@
+"""What the driver tells the tasks of one tick; it travels as a local property of the Spark job, so that the plan of the
+job, with its functions, stays the same from tick to tick."""
+
+from __future__ import annotations
+
+import msgspec
+from pyspark import TaskContext
+
+from streams.wal import Split
+
+PROPERTY = "barnabas.tick"
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """One task's work: splits of one partition that hold all records from `lo` to `hi`, and the results' next offsets,
+    query by query."""
+
+    partition: int
+    lo: int
+    hi: int
+    splits: list[tuple[str, int, int, int, int]]  # path, start, end, lo, hi
+    ends: list[int]
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """One run of a job."""
+
+    source: str
+    producer_id: int
+    parts: list[Part]  # by task number; a partition with nothing new has lo == hi
+
+    def encode(self) -> str:
+        """As the property's value."""
+        return msgspec.json.encode(self).decode()
+
+    def splits(self, part: Part) -> list[Split]:
+        """The splits of a task."""
+        return [Split(self.source, part.partition, *split) for split in part.splits]
+
+
+def current() -> tuple[Tick, bool]:
+    """The tick that this task belongs to, and whether an attempt of it has failed before."""
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("not in a task")
+    told = context.getLocalProperty(PROPERTY)
+    return msgspec.json.decode(told or "", type=Tick), context.attemptNumber() > 0
