@@ -1,5 +1,5 @@
 # Two commands do everything: `make run` and `make test`. Each sets up what is missing first.
-.PHONY: help run test test-slow lint types fuzz bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
+.PHONY: help lock run test test-slow lint types fuzz bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY ?= python3
@@ -54,6 +54,14 @@ test-slow: $(VENV)/.test tools
 # Run the scenarios of all clients and write their results to docs/compatibility.md.
 compat-report: $(VENV)/.test tools
 	$(BIN)/pytest compat_tests -m "not slow" --compat-report
+
+# Renew the locks after a change of pyproject.toml; what is pinned stays, unless UPGRADE=--upgrade.
+LOCK := uv pip compile -q pyproject.toml --universal --generate-hashes --no-header --no-annotate $(UPGRADE)
+lock:
+	$(LOCK) -o lock/base.txt
+	$(LOCK) --extra spark --extra test -o lock/test.txt
+	$(LOCK) --extra bench -o lock/bench.txt
+	$(LOCK) --extra spark --extra zookeeper --extra s3 --extra test --extra bench -o lock/all.txt
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
