@@ -102,9 +102,7 @@ def _try(data: pa.Buffer, schema: pa.Schema, count: int) -> pa.Table | None:
 
 def _parse(data: pa.Buffer | bytes, schema: pa.Schema, count: int) -> pa.Table:
     """Raises ArrowInvalid unless `data` is `count` records."""
-    # Arrow's reader knows no dates: they are read as times, and lose the time of day.
-    dates = {field.name for field in schema if pa.types.is_date32(field.type)}
-    read_as = pa.schema([pa.field(f.name, pa.timestamp("s") if f.name in dates else f.type) for f in schema])
+    read_as = pa.schema([pa.field(field.name, _read_as(field.type)) for field in schema])
     table = arrow_json.read_json(
         pa.BufferReader(data),
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
@@ -113,7 +111,18 @@ def _parse(data: pa.Buffer | bytes, schema: pa.Schema, count: int) -> pa.Table:
     if table.num_rows != count:
         raise pa.ArrowInvalid(f"{table.num_rows} records instead of {count}")
     columns = [
-        table[field.name].cast(pa.date32(), safe=False) if field.name in dates else table[field.name]
-        for field in schema
+        table[field.name] if field.type == read.type else table[field.name].cast(field.type, safe=False)
+        for field, read in zip(schema, read_as, strict=True)
     ]
     return pa.table(columns, schema=pa.schema([pa.field(f.name, f.type) for f in schema])) if columns else table
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    """Arrow's reader knows no dates: they are read as times, and lose the time of day."""
+    if pa.types.is_date32(kind):
+        return pa.timestamp("s")
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_read_as(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_read_as(field.type)) for field in kind])
+    return kind

@@ -11,12 +11,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from streams.source.json_values import check_schema, parse_json
+from streams.source.names import CORRUPT, META
 from streams.source.options import Options
 from streams.wal import COLUMNS, Split, WalError, read
 
-CORRUPT = "_corrupt_record"
-#: In typed formats a record's own columns go by these names, so that they hide no field of the values.
-META = {f"_{name}": name for name in COLUMNS if name != "value"}
 _BLOBS = ("key", "value")
 _MICROS = pa.timestamp("us", "UTC")
 _MAX_MILLIS = (2**63 - 1) // 1000

@@ -278,14 +278,18 @@ def test_json_values(value: bytes | None, expected: dict[str, Any] | None) -> No
 
 def test_json_types() -> None:
     schema = pa.schema(
-        [("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("list", pa.list_(pa.struct([("x", pa.int32())])))]
+        [
+            ("day", pa.date32()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("list", pa.list_(pa.struct([("x", pa.int32()), ("day", pa.date32())]))),
+        ]
     )
     check_schema(schema)
-    value = b'{"day":"2024-02-29","at":"2024-02-29T12:00:00.5Z","list":[{"x":1},{}]}'
+    value = b'{"day":"2024-02-29","at":"2024-02-29T12:00:00.5Z","list":[{"x":1},{"day":"2024-02-29"}]}'
     (row,) = parse_json(pa.array([value], pa.binary()), schema)[0].to_pylist()
     assert row["day"] == datetime.date(2024, 2, 29)
     assert row["at"] == datetime.datetime(2024, 2, 29, 12, 0, 0, 500_000, datetime.UTC)
-    assert row["list"] == [{"x": 1}, {"x": None}]
+    assert row["list"] == [{"x": 1, "day": None}, {"x": None, "day": datetime.date(2024, 2, 29)}]
     with pytest.raises(WalError, match="format=json has no type map"):
         check_schema(pa.schema([("m", pa.map_(pa.string(), pa.int64()))]))
 

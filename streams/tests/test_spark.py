@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from compat_tests.broker_process import Barnabas
 from streams import register
+from streams.schema import parse_ddl
+from streams.schema.ddl import ddl_text
 from streams.tests.support import NOW, Logs, numbers
 from streams.tests.test_wal import produce
 
@@ -22,6 +25,8 @@ if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
     pytest.skip("there is no Java on this machine", allow_module_level=True)
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -86,6 +91,13 @@ def out(spark: SparkSession, place: Path) -> list[tuple[int, str]]:
     return sorted((row.offset, row.value) for row in spark.read.parquet(str(place / "out")).collect())
 
 
+def arrow_of(ddl: str) -> pa.Schema:
+    """What Spark makes of a schema text."""
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    return to_arrow_schema(schema, timezone="UTC")
+
+
 def test_batch_has_the_columns_of_the_kafka_connector(spark: SparkSession, logs: Logs) -> None:
     logs.write([b"a", None, b"c"])
     frame = batch(spark, logs.path, includeHeaders=True)
@@ -128,6 +140,20 @@ def test_typed_json(spark: SparkSession, logs: Logs) -> None:
     assert batch(spark, logs.path, schema, format="json", mode="DROPMALFORMED").count() == 3
     with pytest.raises(Exception, match=r"t-0: the value at offset 2 does not fit the schema: set mode="):
         batch(spark, logs.path, schema, format="json", mode="FAILFAST").collect()
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "device string, temp double, pos struct<x: double, `y z` array<date>>",
+        "a long, b short, c byte, d real, `e``f` dec(5,2), g numeric, h boolean, i binary, j integer",
+        "at timestamp, local timestamp_ntz, both timestamp_ltz, `select` int, order int, 1st int, e struct<>",
+    ],
+)
+def test_schema_texts_are_understood_as_spark_does(spark: SparkSession, ddl: str) -> None:
+    schema = arrow_of(ddl)
+    assert parse_ddl(ddl) == schema
+    assert arrow_of(ddl_text(schema)) == schema
 
 
 def test_refusals_are_one_clear_line(spark: SparkSession, logs: Logs, tmp_path: Path) -> None:

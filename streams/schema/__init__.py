@@ -1,0 +1,12 @@
+"""Schemas of typed columns, as Spark writes them, without a JVM: checked, and inferred from what a topic holds.
+
+ddl = infer_json(LogDir("/var/lib/barnabas"), "readings")     # "device STRING, temp DOUBLE"
+spark.read.format("wal").options(topic="readings", format="json").schema(ddl)
+"""
+
+from __future__ import annotations
+
+from streams.schema.ddl import check_ddl, parse_ddl
+from streams.schema.infer import infer_json
+
+__all__ = ["check_ddl", "infer_json", "parse_ddl"]

@@ -1,0 +1,11 @@
+"""The columns of typed formats that are no fields of the values."""
+
+from __future__ import annotations
+
+from streams.wal import COLUMNS
+
+CORRUPT = "_corrupt_record"
+#: In typed formats a record's own columns go by these names, so that they hide no field of the values.
+META = {f"_{name}": name for name in COLUMNS if name != "value"}
+#: In lower case, as Spark compares names.
+RESERVED = frozenset(name.lower() for name in (CORRUPT, *META))
