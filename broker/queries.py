@@ -119,21 +119,18 @@ class Queries:
             self._say({"type": "changed"})
 
     def deleted(self, topic: Topic) -> None:
-        """A topic is gone; so are the dead letters of its query."""
+        """A topic is gone."""
         if self.plans.pop(topic.name, None) is None:
             return
         self.closed.discard(topic.name)
         self._say({"type": "changed"})
+
+    async def delete_dead_letters(self, topic: Topic) -> None:
+        """A query topic was deleted: so are its dead letters. Raises KafkaError."""
         letters = topic.name + DEAD_LETTER_SUFFIX
         plan = self.plans.get(letters)
         if plan is not None and plan.dead_letter_of == str(uuid.UUID(bytes=topic.topic_id)):
-            self._node.nursery.start_soon(self._delete, letters)
-
-    async def _delete(self, name: str) -> None:
-        try:
-            await self._node.topics.delete(name)
-        except KafkaError as error:
-            self._node.log.warning("dead_letters.not_deleted", topic=name, error=error)
+            await self._node.topics.delete(letters)
 
     def altered(self, topic: Topic) -> None:
         """A topic's configuration has changed."""

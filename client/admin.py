@@ -13,6 +13,7 @@ from wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -26,6 +27,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 RESOURCE_TOPIC = 2
 _SOURCE_TOPIC = 1
 _CREATE_MS = 90_000
+_DELETE_MS = 30_000
 
 Key = tuple[str, int]
 
@@ -74,3 +76,14 @@ def create_topic(
     )  # fmt: skip
     request = CreateTopicsRequest(topics=[topic], timeout_ms=_CREATE_MS)
     return cluster.controller(request, CreateTopicsResponse, wait=_CREATE_MS / 1000).topics[0]
+
+
+def delete_topic(cluster: Cluster, name: str) -> tuple[int, str | None]:
+    """Delete a topic; the error code and its message."""
+    cluster.metadata([])
+    wire = cluster.broker(cluster.controller_id)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[], timeout_ms=_DELETE_MS)
+    if wire.version_of(DeleteTopicsRequest) < 6:
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_DELETE_MS)
+    answer = wire.ask(request, DeleteTopicsResponse).responses[0]
+    return answer.error_code, answer.error_message

@@ -50,6 +50,8 @@ def parser() -> argparse.ArgumentParser:
     _add_produce(commands, server)
     _add_consume(commands, server)
     _add_groups(commands, server)
+    _add_sql(commands, server)
+    _add_streams(commands)
     _add_log(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
@@ -155,6 +157,48 @@ def _add_groups(commands: Commands[argparse.ArgumentParser], server: argparse.Ar
     describe = verbs.add_parser("describe", parents=[server], help="print a group's positions, lag and members")
     describe.add_argument("group")
     describe.set_defaults(run=_lazy("scripts.groups", "describe"))
+
+
+def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+    sql = commands.add_parser(
+        "sql", parents=[server], help="make and show query topics; SELECT from topics",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Run SQL statements, of the command line or of standard input (with ; between them):\n\n"
+        "  CREATE TOPIC [IF NOT EXISTS] name [(column TYPE, ...)] [PARTITIONS n] [WITH ('key' = 'value', ...)]\n"
+        "               [AS SELECT ... FROM topic [WHERE ...]]\n"
+        "  ALTER TOPIC name AS SELECT ... | SET ('key' = 'value', ...) | INFER SCHEMA\n"
+        "  DROP TOPIC [IF EXISTS] name\n"
+        "  SHOW TOPICS | SHOW QUERIES\n"
+        "  DESCRIBE TOPIC name\n"
+        "  SELECT ...                 any query of Spark SQL over topics, run here and printed\n",
+        epilog="Example: barnabas sql \"CREATE TOPIC hot AS SELECT device, temp FROM sensors WHERE temp > 80\"",
+    )  # fmt: skip
+    sql.add_argument("statement", nargs="*", help="the statements (default: standard input)")
+    sql.add_argument("--watch", action="store_true", help="with SHOW QUERIES: again every second, until interrupted")
+    sql.add_argument("--data-dir", metavar="DIR", default="data",
+                     help="with SELECT and INFER SCHEMA: the broker's data directory (default: ./data)")  # fmt: skip
+    sql.add_argument("--limit", type=int, default=1000, help="with SELECT: most rows that are printed (default: 1000)")
+    sql.add_argument("--plot", action="store_true", help="with SELECT: a chart of the numbers over the first column")
+    sql.add_argument("--master", default="local[*]", help="with SELECT: the Spark master (default: local[*])")
+    sql.set_defaults(run=_lazy("scripts.sql", "run"))
+
+
+def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
+    streams = commands.add_parser(
+        "streams", help="run the queries of query topics",
+        description="Run the Spark driver of query topics. A broker starts its own with the first query, unless it has "
+        "barnabas.streams.driver=none.",
+        epilog="Example: barnabas streams --server localhost:9092 --data-dir /var/lib/barnabas",
+    )  # fmt: skip
+    streams.add_argument("-b", "--server", metavar="HOST:PORT", default=DEFAULT_SERVER,
+                         help=f"the broker (default: {DEFAULT_SERVER})")  # fmt: skip
+    streams.add_argument("--data-dir", metavar="DIR", required=True, help="the broker's data directory")
+    streams.add_argument("--master", default="local[*]", help="the Spark master (default: local[*])")
+    streams.add_argument("--driver-memory", default="1g", help="memory of the driver's JVM (default: 1g)")
+    streams.add_argument("--trigger-ms", type=int, default=250,
+                         help="shortest time between two looks at the sources (default: 250)")  # fmt: skip
+    streams.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
+    streams.set_defaults(run=_lazy("streams.query.__main__", "run"), child=False)
 
 
 def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import uuid
 
-from client.admin import EARLIEST, LATEST, RESOURCE_TOPIC, create_topic, topic_configs
+from client.admin import EARLIEST, LATEST, RESOURCE_TOPIC, create_topic, delete_topic, topic_configs
 from client.cluster import ClientError, Cluster, check
 from scripts.output import table
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
-from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -96,16 +95,10 @@ def describe(args: argparse.Namespace) -> int:
 def delete(args: argparse.Namespace) -> int:
     """Delete topics."""
     with Cluster(args.server) as cluster:
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in args.topic], topic_names=args.topic, timeout_ms=30000
-        )
-        cluster.metadata([])
-        wire = cluster.broker(cluster.controller_id)
-        if wire.version_of(DeleteTopicsRequest) < 6:
-            request = DeleteTopicsRequest(topic_names=args.topic, timeout_ms=30000)
-        for answer in wire.ask(request, DeleteTopicsResponse).responses:
-            check(answer.error_code, f"Topic {answer.name}", answer.error_message)
-            print(f"Deleted topic {answer.name}.")
+        for name in args.topic:
+            code, message = delete_topic(cluster, name)
+            check(code, f"Topic {name}", message)
+            print(f"Deleted topic {name}.")
     return 0
 
 

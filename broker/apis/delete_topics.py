@@ -29,6 +29,7 @@ async def _delete(context: Context, asked: tuple[str | None, bytes]) -> Deletabl
             code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
             raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
         topic = await context.node.topics.delete(name, topic_id)
+        await context.node.queries.delete_dead_letters(topic)
         return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
     except KafkaError as error:
         return DeletableTopicResult(

@@ -74,6 +74,7 @@ class Driver:
         if old:
             self._control.take_over()
         self._ends.clear()
+        self._told_at = 0.0
         self._health = {
             name: self._health[name] if old.get(name) == definition else Health()
             for name, definition in definitions.items()

@@ -32,7 +32,8 @@ class Health:
         self.state, self.error, self._failures, self._next_try = RUNNING, None, 0, 0.0
         self.rows += rows
         self.dead += dead
-        self.batch_ms = seconds * 1000
+        if seconds:
+            self.batch_ms = seconds * 1000
         self._recent.append((now, rows))
 
     def failed(self, now: float, error: str) -> None:

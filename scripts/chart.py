@@ -1,0 +1,43 @@
+"""A quick chart of a query's rows, drawn in characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from client.cluster import ClientError
+
+_HEIGHT = 24
+_LABELS = 8
+
+
+def chart(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """The numeric columns over the first one. Raises ClientError if there is nothing to draw."""
+    try:
+        import plotext
+    except ModuleNotFoundError:
+        raise ClientError("--plot needs plotext: pip install 'barnabas[spark]'") from None
+    numeric = [number for number in range(1, len(columns)) if _all_numbers([row[number] for row in rows])]
+    if not numeric:
+        raise ClientError("there is nothing to plot: select a first column, and columns of numbers after it")
+    along = [row[0] for row in rows]
+    scaled = _all_numbers(along) and None not in along
+    places = [float(x) for x in along] if scaled else [float(at) for at in range(len(rows))]
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plot_size(None, _HEIGHT)
+    for number in numeric:
+        points = [(x, float(row[number])) for x, row in zip(places, rows, strict=True) if row[number] is not None]
+        plotext.plot([x for x, _ in points], [y for _, y in points], label=columns[number])
+    if not scaled:
+        step = max(1, len(rows) // _LABELS)
+        plotext.xticks(places[::step], [str(x) for x in along[::step]])
+    plotext.xlabel(columns[0])
+    return str(plotext.uncolorize(plotext.build()))
+
+
+def _all_numbers(values: Sequence[Any]) -> bool:
+    """Whether there are numbers, and nothing else but nulls."""
+    found = [value for value in values if value is not None]
+    return bool(found) and all(isinstance(v, int | float | Decimal) and not isinstance(v, bool) for v in found)

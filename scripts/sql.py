@@ -1,0 +1,214 @@
+"""`barnabas sql`: query topics made, changed, shown and dropped; and SELECTs over topics, with a table or a chart."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from client.admin import (
+    EARLIEST,
+    LATEST,
+    RESOURCE_TOPIC,
+    create_topic,
+    delete_topic,
+    list_offsets,
+    topic_configs,
+)
+from client.cluster import ClientError, Cluster, check
+from scripts.chart import chart
+from scripts.consume import Reader
+from scripts.output import table
+from scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
+from wire.errors import ErrorCode
+from wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+QUERIES_TOPIC = "__barnabas_queries"
+QUERY, FORMAT, SCHEMA, PLAN = (
+    "barnabas.query", "barnabas.value.format", "barnabas.value.schema", "barnabas.query.plan",
+)  # fmt: skip
+_SET = 0
+_WATCH_SECONDS = 1.0
+_WIDEST_CELL = 60
+_STALE_MS = 15_000
+_STATUS_MESSAGES = 50  # among so many there is one on how the queries are
+_ALTER_SECONDS = 60.0
+_COLUMNS = (
+    ("TOPIC", "topic"), ("SOURCE", "source"), ("STATE", "state"), ("LAG", "lag"), ("ROWS", "rows"),
+    ("ROWS/S", "rows_per_second"), ("BATCH MS", "batch_ms"), ("DEAD", "dead_letters"), ("LAST ERROR", "last_error"),
+)  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the statements of the command line, or of standard input."""
+    text = " ".join(args.statement) if args.statement else sys.stdin.read()
+    statements = [parse(one) for one in split(text)]
+    if not statements:
+        raise ClientError('there is no statement: barnabas sql "SELECT * FROM topic", or on standard input')
+    for statement in statements:
+        _run(args, statement)
+    return 0
+
+
+def _run(args: argparse.Namespace, statement: Statement) -> None:
+    if isinstance(statement, Select):
+        _select(args, statement.query)
+        return
+    with Cluster(args.server) as cluster:
+        if isinstance(statement, CreateTopic):
+            _create(cluster, statement)
+        elif isinstance(statement, DropTopic):
+            code, message = delete_topic(cluster, statement.name)
+            if not (statement.if_exists and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                check(code, f"Topic {statement.name}", message)
+                print(f"Dropped topic {statement.name}.")
+        elif isinstance(statement, AlterTopic):
+            _alter(args, cluster, statement)
+        elif isinstance(statement, Describe):
+            _describe(cluster, statement.name)
+        elif statement.what == "TOPICS":
+            _show_topics(cluster)
+        else:
+            _show_queries(cluster, watch=args.watch)
+
+
+def _adhoc() -> Any:
+    try:
+        return importlib.import_module("streams.adhoc")
+    except ImportError as error:
+        raise ClientError(f"this needs Spark ({error}): pip install 'barnabas[spark]'") from None
+
+
+def _select(args: argparse.Namespace, query: str) -> None:
+    began = time.monotonic()
+    columns, rows = _adhoc().select(args.server, args.data_dir, args.master, query, args.limit + 1)
+    shown = rows[: args.limit]
+    print(chart(columns, shown) if args.plot else table(columns, [[_cell(value) for value in row] for row in shown]))
+    more = ", and more: raise --limit" if len(rows) > len(shown) else ""
+    print(f"{len(shown)} row(s){more}; {time.monotonic() - began:.1f} s", file=sys.stderr)
+
+
+def _cell(value: Any) -> str:
+    """A value of a row in one line."""
+    if value is None:
+        return ""
+    text = bytes(value).decode(errors="replace") if isinstance(value, bytes | bytearray) else str(value)
+    text = text.replace("\n", "\\n").replace("\t", "\\t")
+    return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
+
+
+def _create(cluster: Cluster, statement: CreateTopic) -> None:
+    configs = dict(statement.options)
+    if statement.columns is not None:
+        if statement.query is not None:
+            raise ClientError("a query gives its topic its columns: leave them out")
+        configs |= {FORMAT: configs.get(FORMAT, "json"), SCHEMA: statement.columns}
+    if statement.query is not None:
+        configs[QUERY] = statement.query
+    made = create_topic(cluster, statement.name, configs, partitions=statement.partitions)
+    if statement.if_not_exists and made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        print(f"Topic {statement.name} is there already.")
+        return
+    check(made.error_code, f"Topic {statement.name}", made.error_message)
+    print(f"Created topic {statement.name} with {made.num_partitions} partition(s).")
+    if statement.query is not None:
+        told = topic_configs(cluster, [statement.name], [SCHEMA, FORMAT]).get(statement.name, {})
+        print(f"Its values: {told.get(FORMAT, 'raw')} {told.get(SCHEMA, '')}".rstrip() + ".")
+
+
+def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) -> None:
+    if statement.infer:
+        schema = _adhoc().infer(args.data_dir, statement.name)
+        options = {FORMAT: "json", SCHEMA: schema}
+    else:
+        options = statement.options or {QUERY: statement.query or ""}
+    changes = [AlterableConfig(key, _SET, value) for key, value in options.items()]
+    request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(RESOURCE_TOPIC, statement.name, changes)])
+    answer = cluster.controller(request, IncrementalAlterConfigsResponse, wait=_ALTER_SECONDS).responses[0]
+    check(answer.error_code, f"Topic {statement.name}", answer.error_message)
+    print(f"Altered topic {statement.name}.")
+    if statement.infer:
+        print(f"Its values: {options[SCHEMA]}.")
+
+
+def _describe(cluster: Cluster, name: str) -> None:
+    configs = topic_configs(cluster, [name]).get(name)
+    if configs is None:
+        raise ClientError(f"Topic {name}: UNKNOWN_TOPIC_OR_PARTITION")
+    leaders = cluster.leaders(name)
+    keys = [(name, partition) for partition in leaders]
+    first, end = list_offsets(cluster, keys, EARLIEST), list_offsets(cluster, keys, LATEST)
+    print(f"Topic:      {name}")
+    if QUERY in configs:
+        plan = msgspec.json.decode(configs[PLAN], type=dict[str, Any])
+        print(f"Query:      {configs[QUERY]}")
+        print(f"Source:     {plan.get('source')}, from offsets {plan.get('offsets')}")
+    print(f"Values:     {configs.get(FORMAT, 'raw')} {configs.get(SCHEMA, '')}".rstrip())
+    print(f"Partitions: {', '.join(f'{p}: {first[t, p]} to {end[t, p]}' for t, p in keys)}")
+
+
+def _show_topics(cluster: Cluster) -> None:
+    names = sorted(topic.name or "" for topic in cluster.metadata(None) if not topic.is_internal)
+    configs = topic_configs(cluster, names, [QUERY, FORMAT, SCHEMA])
+    rows = [
+        (name, found.get(FORMAT, "raw"), found.get(SCHEMA, ""), found.get(QUERY, "")) for name, found in configs.items()
+    ]
+    print(table(("TOPIC", "FORMAT", "SCHEMA", "QUERY"), rows))
+
+
+def _show_queries(cluster: Cluster, *, watch: bool) -> None:
+    while True:
+        shown = _queries(cluster)
+        if watch and sys.stdout.isatty():
+            print("\x1b[2J\x1b[H", end="")
+        print(shown, flush=True)
+        if not watch:
+            return
+        time.sleep(_WATCH_SECONDS)
+
+
+def _queries(cluster: Cluster) -> str:
+    """The table of all query topics: what the driver said last, or that it says nothing."""
+    names = [topic.name or "" for topic in cluster.metadata(None) if not topic.is_internal]
+    queries = {
+        name: msgspec.json.decode(found[PLAN], type=dict[str, Any])
+        for name, found in sorted(topic_configs(cluster, names, [QUERY, PLAN]).items())
+        if QUERY in found
+    }
+    status = _last_status(cluster)
+    age_ms = time.time_ns() // 1_000_000 - status["at_ms"] if status else None
+    told = {query["topic"]: query for query in status["queries"]} if status else {}
+    rows = []
+    for name, plan in queries.items():
+        unknown = {"topic": name, "source": plan.get("source"), "state": "UNKNOWN", "last_error": "no driver runs"}
+        query = told.get(name) if age_ms is not None and age_ms < _STALE_MS else unknown
+        query = query or {**unknown, "state": "STARTING", "last_error": ""}
+        rows.append(["" if query.get(key) is None else query[key] for _, key in _COLUMNS])
+    return table([title for title, _ in _COLUMNS], rows)
+
+
+def _last_status(cluster: Cluster) -> dict[str, Any] | None:
+    """The newest message of the driver on how the queries are."""
+    try:
+        key = (QUERIES_TOPIC, 0)
+        first, end = list_offsets(cluster, [key], EARLIEST)[key], list_offsets(cluster, [key], LATEST)[key]
+    except ClientError:  # there has never been a query
+        return None
+    reader = Reader(cluster, QUERIES_TOPIC, cluster.leaders(QUERIES_TOPIC))
+    reader.positions = {0: max(first, end - _STATUS_MESSAGES)}
+    found = None
+    while reader.positions[0] < end:
+        for _, record in reader.poll(0):
+            message = msgspec.json.decode(record.value or b"{}", type=dict[str, Any])
+            if message.get("type") == "status":
+                found = message
+    return found

@@ -1,0 +1,92 @@
+"""SELECTs from the terminal: any SQL of Spark over the topics of a broker on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from client.cluster import ClientError, Cluster
+from streams import register
+from streams.query.definitions import read_schema
+from streams.query.errors import FatalError, QueryError
+from streams.query.session import start_session
+from streams.query.source_rows import PARTS, value_columns
+from streams.schema import infer_json
+from streams.wal import LogDir, WalError
+
+_NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
+
+
+def select(server: str, data_dir: str, master: str, query: str, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names, and at most `limit` rows of a query. Raises ClientError, in one line."""
+    try:
+        with Cluster(server) as cluster, _spark_is_quiet():
+            spark = start_session("barnabas sql", master)
+            register(spark)
+            found = _analysed(spark, cluster, data_dir, query)
+            return found.columns, [tuple(row) for row in found.limit(limit).collect()]
+    except PySparkException as error:
+        raise ClientError(str(error.getMessage() or error).strip().splitlines()[0]) from None
+    except (FatalError, QueryError, WalError) as error:
+        raise ClientError(str(error)) from None
+
+
+@contextlib.contextmanager
+def _spark_is_quiet() -> Iterator[None]:
+    """Keep the JVM's and Spark's own words off the terminal: what concerns the user is raised."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def infer(data_dir: str, topic: str) -> str:
+    """The schema (DDL) of a topic's JSON values, from a sample. Raises ClientError."""
+    try:
+        return infer_json(LogDir(data_dir), topic)
+    except WalError as error:
+        raise ClientError(str(error)) from None
+
+
+def _analysed(spark: SparkSession, cluster: Cluster, data_dir: str, query: str) -> DataFrame:
+    """The query, with a view for each topic that Spark asks for, wherever in the query it stands."""
+    known: set[str] = set()
+    while True:
+        try:
+            return spark.sql(query)
+        except AnalysisException as error:
+            told = error.getMessageParameters() or {}
+            topic = told.get("relationName", "").replace("`.`", ".").strip("`")
+            if error.getCondition() != _NO_SUCH_TABLE or topic in known:
+                raise
+        if topic not in known and f"`{topic}`" not in query and "." in topic:
+            raise QueryError(f"write the topic's name in backquotes: `{topic}`")
+        known.add(topic)
+        _view(spark, cluster, data_dir, topic)
+
+
+def _view(spark: SparkSession, cluster: Cluster, data_dir: str, topic: str) -> None:
+    """Make a topic known to the session, with the columns that query topics see of it."""
+    _, value_format, schema = read_schema(cluster, topic)
+    values = value_columns(value_format, schema)
+    reader = spark.read.format("wal").option("topic", topic)
+    if values.names:
+        parts = [f"{name} {kind}" for name, kind in PARTS.items() if name != "_value"]
+        columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in values.fields]
+        frame = reader.option("format", value_format).schema(", ".join([*columns, *parts])).load(data_dir)
+    else:
+        parts = [f"{name[1:]} {'string' if kind == 'binary' else kind}" for name, kind in PARTS.items()]
+        frame = reader.option("includeHeaders", "true").schema(", ".join(parts)).load(data_dir).toDF(*PARTS)
+    frame.createOrReplaceTempView(f"`{topic}`")
