@@ -87,6 +87,6 @@ def _view(spark: SparkSession, cluster: Cluster, data_dir: str, topic: str) -> N
         columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in values.fields]
         frame = reader.option("format", value_format).schema(", ".join([*columns, *parts])).load(data_dir)
     else:
-        parts = [f"{name[1:]} {'string' if kind == 'binary' else kind}" for name, kind in PARTS.items()]
+        parts = [f"{name[1:]} {kind}" for name, kind in PARTS.items()]
         frame = reader.option("includeHeaders", "true").schema(", ".join(parts)).load(data_dir).toDF(*PARTS)
     frame.createOrReplaceTempView(f"`{topic}`")

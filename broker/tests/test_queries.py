@@ -212,7 +212,8 @@ async def test_what_the_driver_finds_wrong_is_told_and_nothing_is_made(start: St
             {"barnabas_query_on_error": "skip"},
             {"barnabas_query_dead_letter_of": "src"},
         ):
-            assert (await create(client, "out", **configs)).error_code == ErrorCode.INVALID_CONFIG, configs
+            refused = await create(client, "out", **configs)  # type: ignore[arg-type]
+            assert refused.error_code == ErrorCode.INVALID_CONFIG, configs
         checked = await create(client, "out", validate_only=True, barnabas_query="SELECT * FROM src")
         assert (checked.error_code, checked.num_partitions) == (0, 3)
         assert "out" not in running.node.metadata.topics

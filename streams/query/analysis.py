@@ -18,6 +18,7 @@ from streams.query.errors import QueryError
 from streams.query.source_rows import END, ERROR, PARTS
 
 _SHAPE = "a query topic is SELECT columns FROM topic [WHERE condition]"
+_SUBQUERIES = f"subqueries are not possible here: {_SHAPE}"
 _REMEDIES = {
     "Aggregate": "aggregates need a stream, which keeps state: each record of a query topic comes from one record",
     "Distinct": "DISTINCT needs a stream, which keeps state: each record of a query topic comes from one record",
@@ -30,6 +31,7 @@ _REMEDIES = {
     "Generate": "functions like explode make several records of one: a query topic gives at most one",
     "WithCTE": f"WITH is not possible here: {_SHAPE}",
     "UnresolvedWith": f"WITH is not possible here: {_SHAPE}",
+    "Project": f"write it as one SELECT, without subqueries and columns made of other columns' aliases: {_SHAPE}",
 }
 _AGGREGATES = ("AggregateExpression", "WindowExpression")
 _THROUGH = ("SubqueryAlias", "View")
@@ -50,9 +52,10 @@ class Selected(NamedTuple):
 
 def source_of(spark: SparkSession, query: str) -> str:
     """The topic that a query reads. Raises QueryError."""
-    relations = [
-        node for node in _nodes(_parsed(spark, query)) if node.getClass().getSimpleName() == "UnresolvedRelation"
-    ]
+    parsed = list(_nodes(_parsed(spark, query)))
+    if parsed[0].nodeName() == "UnresolvedWith":
+        raise QueryError(_REMEDIES["UnresolvedWith"])
+    relations = [node for node in parsed if node.getClass().getSimpleName() == "UnresolvedRelation"]
     if len(relations) != 1:
         raise QueryError(_REMEDIES["Join"] if relations else f"the query reads no topic: {_SHAPE}")
     parts = list(_seq(relations[0].multipartIdentifier()))
@@ -68,6 +71,8 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
     try:
         analysed = spark.sql(query)._jdf.queryExecution().analyzed()
     except PySparkException as error:
+        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":  # its source is known; another one stands deeper inside
+            raise QueryError(_SUBQUERIES) from None
         raise QueryError(_first_line(error)) from None
     project, conditions = _shape(analysed)
     expressions = list(_seq(project.projectList()))
@@ -158,6 +163,9 @@ def _without_hidden(parsed: Any, expressions: list[Any], frame: DataFrame, value
 
 def _shape(analysed: Any) -> tuple[Any, list[Any]]:
     """The one projection of a plan and its conditions. Raises QueryError for plans of another shape."""
+    for name in (str(node.nodeName()) for node in _nodes(analysed)):
+        if name in _REMEDIES and name != "Project":
+            raise QueryError(_REMEDIES[name])
     project: Any = None
     conditions: list[Any] = []
     node = analysed
@@ -185,7 +193,7 @@ def _check_expression(expression: Any) -> None:
         if kind in _AGGREGATES:
             raise QueryError(_REMEDIES["Aggregate" if kind == _AGGREGATES[0] else "Window"])
         if kind.endswith("Subquery") or kind in ("Exists", "InSubquery", "ListQuery"):
-            raise QueryError(f"subqueries are not possible here: {_SHAPE}")
+            raise QueryError(_SUBQUERIES)
 
 
 def _parsed(spark: SparkSession, query: str) -> Any:

@@ -47,8 +47,9 @@ class Job:
         frame = _frame(spark, row_schema(values, names), values if any(parses) else StructType([]), partitions)
         chosen = [select(spark, d.query, first.source, frame, values) for d in definitions]
         outputs = [Output(d.topic, p, d.on_error) for d, p in zip(definitions, parses, strict=True)]
-        rows = _rows(frame, chosen, parses)
-        self._spark, self._reports = spark, rows.mapInArrow(Sink(server, outputs).__call__, REPORT)
+        #: What the SELECTs give, before it is written.
+        self.rows = _rows(frame, chosen, parses)
+        self._spark, self._reports = spark, self.rows.mapInArrow(Sink(server, outputs).__call__, REPORT)
 
     @staticmethod
     def check(spark: SparkSession, query: str, source: str, value_format: str, schema: str) -> Selected:
@@ -58,8 +59,13 @@ class Job:
 
     def run(self, tick: Tick) -> list[Report]:
         """Run one tick. Raises what Spark raises when a task fails; what was written until then stays."""
-        self._spark.sparkContext.setLocalProperty(PROPERTY, tick.encode())
+        begin(self._spark, tick)
         return [Report(*row) for row in self._reports.collect()]
+
+
+def begin(spark: SparkSession, tick: Tick) -> None:
+    """Tell the tasks of the jobs that this thread starts from now on what to do."""
+    spark.sparkContext.setLocalProperty(PROPERTY, tick.encode())
 
 
 def _frame(spark: SparkSession, schema: StructType, values: StructType, partitions: int) -> DataFrame:

@@ -16,8 +16,8 @@ from streams.wal import WalError
 
 #: Parts of a record, with their Spark types.
 PARTS = {
-    "_key": "binary",
-    "_value": "binary",
+    "_key": "string",  # bytes that are no text pass through unchanged; CAST(_key AS BINARY) gives them as such
+    "_value": "string",
     "_topic": "string",
     "_partition": "int",
     "_offset": "bigint",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from compat_tests.broker_process import Barnabas
-from streams import register
 from streams.schema import parse_ddl
 from streams.schema.ddl import ddl_text
 from streams.tests.support import NOW, Logs, numbers
@@ -27,30 +25,6 @@ if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
-
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-}
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"}
-    builder = SparkSession.builder.master("local[2]").appName("barnabas tests")
-    for key, value in SETTINGS.items():
-        builder = builder.config(key, value)
-    warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    session = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
-    register(session)
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -1,0 +1,179 @@
+"""SELECTs of query topics: what is refused with which remedy, and what comes out of the ones that are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streams.tests.support import NOW, Logs
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+
+from streams.query.analysis import source_of
+from streams.query.definitions import Definition, Plan
+from streams.query.errors import QueryError
+from streams.query.job import Job, begin
+from streams.query.sink import MALFORMED, MARK, ROW
+from streams.query.tick import Part, Tick
+from streams.wal import LogDir
+from streams.wal import plan as plan_splits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "device STRING, temp DOUBLE, tags ARRAY<STRING>"
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    made = spark.newSession()
+    made.conf.set("spark.sql.ansi.enabled", "false")
+    return made
+
+
+def check(spark: SparkSession, query: str, schema: str = SCHEMA, kind: str = "json") -> Any:
+    return Job.check(spark, query, source_of(spark, query), kind, schema)
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT device FORM s", "PARSE_SYNTAX_ERROR"),
+        ("SELECT devise FROM s", "Did you mean"),
+        ("SELECT nosuch(device) FROM s", "UNRESOLVED_ROUTINE"),
+        ("SELECT count(*) FROM s", "stream"),
+        ("SELECT device, max(temp) t FROM s GROUP BY device", "stream"),
+        ("SELECT DISTINCT device FROM s", "stream"),
+        ("SELECT row_number() OVER (ORDER BY temp) r FROM s", "window functions"),
+        ("SELECT device FROM s ORDER BY temp", "ORDER BY"),
+        ("SELECT device FROM s LIMIT 3", "LIMIT"),
+        ("SELECT a.device FROM s a JOIN s b ON a.device = b.device", "reads one topic"),
+        ("SELECT device FROM s UNION ALL SELECT device FROM s", "reads one topic"),
+        ("SELECT explode(tags) t FROM s", "at most one"),
+        ("SELECT device FROM s WHERE temp > (SELECT 1)", "subqueries"),
+        ("SELECT device FROM s WHERE device IN (SELECT device FROM t)", "subqueries"),
+        ("WITH a AS (SELECT * FROM s) SELECT * FROM a", "WITH"),
+        ("SELECT t FROM (SELECT temp t FROM s)", "one SELECT"),
+        ("SELECT device FROM my.topic", "`my.topic`"),
+        ("SELECT device, temp AS device FROM s", "two columns"),
+        ("SELECT _key FROM s", "selects no value"),
+        ("SELECT _value, device FROM s", "not both"),
+        ("SELECT temp AS _key, device FROM s", "_key must be a string or binary"),
+        ("SELECT device AS _timestamp, temp FROM s", "_timestamp must be a timestamp"),
+        ("SELECT _end FROM s", "cannot be selected"),
+        ("SELECT 1", "reads no topic"),
+        ("DROP TABLE s", "reads no topic"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_remedy(session: SparkSession, query: str, told: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        check(session, query)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("schema", ["device STRNG", "device", "_key STRING", "device STRING, x INTERVAL DAY"])
+def test_a_schema_that_does_not_do_is_refused(session: SparkSession, schema: str) -> None:
+    with pytest.raises(QueryError):
+        check(session, "SELECT device FROM s", schema)
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "schema"),
+    [
+        ("SELECT * FROM s", "json", "device string, temp double, tags array<string>"),
+        (
+            "SELECT s.*, temp * 2 AS twice FROM s",
+            "json",
+            "device string, temp double, tags array<string>, twice double",
+        ),
+        ("SELECT upper(device) `a b`, size(tags) n FROM `s` x WHERE x.temp > 1", "json", "`a b` string, n int"),
+        ("SELECT _value FROM s WHERE temp > 1", "raw", ""),
+        ("SELECT device AS _key, _offset, _partition p FROM s", "json", "_offset bigint, p int"),
+    ],
+)
+def test_what_comes_out_is_known_beforehand(session: SparkSession, query: str, kind: str, schema: str) -> None:
+    found = check(session, query)
+    assert (found.value_format, found.value_schema) == (kind, schema)
+
+
+def test_a_topic_without_a_schema_has_the_whole_value(session: SparkSession) -> None:
+    assert check(session, "SELECT * FROM s WHERE _key = 'a'", "", "raw").value_format == "raw"
+    assert check(session, "SELECT get_json_object(_value, '$.a') a FROM s", "", "raw").value_schema == "a string"
+
+
+def definition(topic: str, query: str, schema: str = SCHEMA) -> Definition:
+    return Definition(topic, query, "dead-letter", Plan("s", "id", "json" if schema else "raw", schema), 2)
+
+
+def results(spark: SparkSession, logs: Logs, *queries: str, schema: str = SCHEMA) -> list[Any]:
+    """The rows that a job gives to its sink, partition by partition."""
+    log_dir = LogDir(logs.path)
+    ranges = log_dir.ranges(log_dir.partitions("s"))
+    splits: dict[int, list[tuple[str, int, int, int, int]]] = {}
+    for split in plan_splits(log_dir, ranges):
+        splits.setdefault(split.partition, []).append((split.path, split.start, split.end, split.lo, split.hi))
+    parts = [Part(p, lo, hi, splits.get(p, []), [lo] * len(queries)) for (_, p), (lo, hi) in ranges.items()]
+    job = Job(spark, "", [definition(f"q{n}", query, schema) for n, query in enumerate(queries)], len(parts))
+    begin(spark, Tick("s", 1, parts))
+    return job.rows.collect()
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    made = Logs(tmp_path / "data")
+    for partition in range(2):
+        values = [
+            json.dumps({"device": f"d{n % 3}", "temp": n + partition / 2, "tags": ["x"] * (n % 2)}) for n in range(20)
+        ]
+        made.write([value.encode() for value in values], "s", partition)
+    return made
+
+
+def test_all_queries_get_every_record_in_order_and_then_the_mark(session: SparkSession, logs: Logs) -> None:
+    logs.write([b'{"device": 7}', None, b'{"device": "z", "temp": 99}'], "s", 1)
+    rows = results(
+        session, logs,
+        "SELECT device, temp FROM s WHERE temp >= 10",
+        "SELECT device AS _key, _value FROM s WHERE size(tags) = 0 OR temp IS NULL",
+        "SELECT _offset FROM s WHERE _partition = 1",
+    )  # fmt: skip
+    for partition in range(2):
+        mine = [row for row in rows if row["_partition"] == partition]
+        assert (mine[-1]["kind"], mine[-1]["offset"]) == (MARK, 23 if partition else 20)
+        assert [row["offset"] for row in mine] == sorted(row["offset"] for row in mine)
+        first = [row for row in mine if row["query"] == 0]
+        expected = [*range(10, 20), *([22] if partition else [])]
+        assert [row["offset"] for row in first] == expected
+        assert json.loads(first[0]["value"]) == {"device": "d1", "temp": 10 + partition / 2}
+        assert bytes(first[0]["key"]) == b"k"
+        assert first[0]["timestamp"].timestamp() * 1000 == NOW + 10
+        second = {row["offset"]: row for row in mine if row["query"] == 1}
+        assert set(second) == {*range(0, 20, 2), *([21] if partition else [])}
+        assert bytes(second[4]["key"]) == b"d1"
+        third = [row["offset"] for row in mine if row["query"] == 2]
+        assert third == (list(range(23)) if partition else []), "a query without typed columns reads what is malformed"
+    (bad,) = [row for row in rows if row["kind"] == MALFORMED]
+    assert (bad["offset"], bytes(bad["value"]), bad["query"]) == (20, b'{"device": 7}', -1)
+    assert bad["reason"]
+    assert {row["kind"] for row in rows} == {ROW, MALFORMED, MARK}
+
+
+def test_a_single_query_gives_the_same(session: SparkSession, logs: Logs) -> None:
+    logs.write([b"nothing"], "s", 0)
+    rows = results(session, logs, "SELECT device FROM s WHERE temp IS NULL OR temp < 2")
+    assert sorted((row["kind"], row["_partition"], row["offset"]) for row in rows) == [
+        (ROW, 0, 0), (ROW, 0, 1), (ROW, 1, 0), (ROW, 1, 1), (MALFORMED, 0, 20), (MARK, 0, 21), (MARK, 1, 20),
+    ]  # fmt: skip
+
+
+def test_functions_that_the_operator_registers_can_be_used(session: SparkSession, logs: Logs) -> None:
+    from pyspark.sql.types import DoubleType
+
+    session.udf.register("fahrenheit", lambda celsius: None if celsius is None else celsius * 9 / 5 + 32, DoubleType())
+    rows = results(session, logs, "SELECT fahrenheit(temp) f FROM s WHERE fahrenheit(temp) > 64")
+    found = [json.loads(row["value"])["f"] for row in rows if row["kind"] == ROW and row["_partition"] == 0]
+    assert found == [n * 9 / 5 + 32 for n in range(18, 20)]

@@ -1,0 +1,227 @@
+"""Reader and writer of a query's tasks, without Spark: what a broker's log holds in the end, whatever fails between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+
+from streams.query import sink
+from streams.query.errors import MalformedRecordError
+from streams.query.scan import Scan
+from streams.query.sink import MALFORMED, MARK, REASON_HEADER, ROW, Output, Sink
+from streams.query.source_rows import END, ERROR
+from streams.query.tick import Part, Tick
+from streams.schema import parse_ddl
+from streams.tests.support import Logs
+from streams.wal import COLUMNS, LogDir
+from streams.wal import plan as plan_splits
+from wire.batch import check, iter_records
+from wire.errors import ErrorCode
+from wire.messages.create_topics import CreatableTopicResult
+from wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+
+PRODUCER = 5
+HEADERS = COLUMNS["headers"]
+ROWS = pa.schema(
+    [
+        pa.field("query", pa.int32()),
+        pa.field("kind", pa.int32()),
+        pa.field("_partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("headers", HEADERS),
+        pa.field("reason", pa.string()),
+    ]
+)
+
+
+class Broken(Exception):
+    """The task dies here."""
+
+
+class FakeBroker:
+    """Logs that take a batch only where they end, as the broker's do; it can die before or after any request."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, int] = {}
+        self.records: dict[str, list[tuple[int, bytes | None, Any]]] = {}
+        self.requests = 0
+        self.dies_at: tuple[int, bool] | None = None  # number of the request, and whether it is still carried out
+
+    def any(self, request: Any, response: type, **_: object) -> ProduceResponse:
+        del response
+        self.requests += 1
+        dies = self.dies_at is not None and self.requests == self.dies_at[0]
+        if dies and self.dies_at is not None and not self.dies_at[1]:
+            raise Broken
+        answers = []
+        for topic in request.topic_data:
+            (part,) = topic.partition_data
+            header = check(part.records)
+            assert header.producer_id == PRODUCER
+            code = ErrorCode.NONE
+            if header.base_offset != self.ends[topic.name]:
+                code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            else:
+                self.ends[topic.name] = header.last_offset + 1
+                self.records.setdefault(topic.name, []).extend(
+                    (r.offset, r.value, dict(r.headers)) for r in iter_records(part.records)
+                )
+            answers.append(TopicProduceResponse(
+                name=topic.name, partition_responses=[PartitionProduceResponse(index=part.index, error_code=code)]
+            ))  # fmt: skip
+        if dies:
+            raise Broken
+        return ProduceResponse(responses=answers)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
+    made = FakeBroker()
+    connect(monkeypatch, made)
+    return made
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, broker: FakeBroker) -> None:
+    def create(_: object, name: str, configs: dict[str, str]) -> CreatableTopicResult:
+        query = configs["barnabas.query.dead.letter.of"]
+        if name in broker.ends:
+            return CreatableTopicResult(name=name, error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
+        broker.ends[name] = broker.ends[query]
+        return CreatableTopicResult(name=name)
+
+    monkeypatch.setattr(sink, "_connect", lambda _: broker)
+    monkeypatch.setattr(sink, "create_topic", create)
+    monkeypatch.setattr(sink, "list_offsets", lambda b, keys, _: {key: b.ends[key[0]] for key in keys})
+
+
+def row(query: int, kind: int, offset: int, value: bytes | None = None, reason: str | None = None) -> dict[str, Any]:
+    return {"query": query, "kind": kind, "_partition": 0, "offset": offset, "key": b"k", "value": value,
+            "timestamp": None, "headers": None, "reason": reason}  # fmt: skip
+
+
+def batches(rows: list[dict[str, Any]], size: int = 7) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(rows), size):
+        yield pa.RecordBatch.from_pylist(rows[at : at + size], schema=ROWS)
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, made: Sink, tick: Tick, rows: list[dict[str, Any]], again: bool = False
+) -> list[Any]:
+    monkeypatch.setattr(sink, "current", lambda: (tick, again))
+    return [one for batch in made(batches(rows)) for one in batch.to_pylist()]
+
+
+def test_every_query_is_brought_to_the_end_of_the_tick(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.ends = {"some": 10, "none": 12}
+    rows = [row(0, ROW, 11, b"a"), row(0, ROW, 15, b"b"), row(-1, MARK, 40)]
+    tick = Tick("s", PRODUCER, [Part(0, 10, 40, [], [10, 12])])
+    outputs = [Output("some", True, "skip"), Output("none", True, "skip")]
+    report = run(monkeypatch, Sink("", outputs), tick, rows)
+    assert broker.ends == {"some": 40, "none": 40}
+    assert broker.records == {"some": [(11, b"a", {}), (15, b"b", {})], "none": []}
+    assert broker.requests == 1, "both queries' batches go in one request, the gap after them in the same batch"
+    assert [(r["query"], r["written"], r["next"]) for r in report] == [(0, 2, 40), (1, 0, 40)]
+
+
+def test_rows_without_their_mark_are_no_end(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.ends = {"q": 0}
+    tick = Tick("s", PRODUCER, [Part(0, 0, 40, [], [0])])
+    with pytest.raises(RuntimeError):
+        run(monkeypatch, Sink("", [Output("q", True, "skip")]), tick, [row(0, ROW, 11, b"a")])
+    assert broker.ends == {"q": 0}
+
+
+def test_a_query_that_is_to_stop_says_where(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.ends = {"q": 0}
+    tick = Tick("s", PRODUCER, [Part(0, 0, 40, [], [0])])
+    with pytest.raises(MalformedRecordError, match="s-0: the record at offset 12 does not fit: no object"):
+        run(monkeypatch, Sink("", [Output("q", True, "fail")]), tick, [row(-1, MALFORMED, 12, b"x", "no object")])
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kinds=st.lists(st.sampled_from(["both", "first", "neither", "bad"]), min_size=1, max_size=60),
+    deaths=st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=4),
+    cuts=st.sets(st.integers(0, 60), max_size=3),
+    flush=st.sampled_from([1, 200, 1 << 22]),
+)
+def test_whatever_fails_each_record_is_there_once_and_in_order(
+    monkeypatch: pytest.MonkeyPatch, kinds: list[str], deaths: list[tuple[int, bool]], cuts: set[int], flush: int
+) -> None:
+    broker = FakeBroker()
+    connect(monkeypatch, broker)
+    monkeypatch.setattr(sink, "_FLUSH_BYTES", flush)
+    broker.ends = {"a": 0, "b": 0}
+    outputs = [Output("a", True, "dead-letter"), Output("b", False, "dead-letter")]
+    ends = sorted({cut for cut in cuts if 0 < cut < len(kinds)} | {len(kinds)})
+    lo = 0
+    for hi in ends:
+        rows: list[dict[str, Any]] = []
+        for offset in range(lo, hi):
+            value = b"%d" % offset
+            rows += [row(0, ROW, offset, value)] * (kinds[offset] in ("both", "first"))
+            rows += [row(1, ROW, offset, value)] * (kinds[offset] == "both")
+            rows += [row(-1, MALFORMED, offset, value, "why")] * (kinds[offset] == "bad")
+        rows.append(row(-1, MARK, hi))
+        again = False
+        while True:
+            broker.requests, broker.dies_at = 0, deaths.pop() if deaths else None
+            tick = Tick("s", PRODUCER, [Part(0, lo, hi, [], [lo, lo])])
+            try:
+                run(monkeypatch, Sink("", outputs), tick, rows, again)
+                break
+            except Broken:
+                again = True
+        lo = hi
+    assert broker.ends["a"] == broker.ends["b"] == len(kinds)
+    offsets = {name: [offset for offset, _, _ in found] for name, found in broker.records.items()}
+    assert offsets.get("a", []) == [n for n, kind in enumerate(kinds) if kind in ("both", "first")]
+    assert offsets.get("b", []) == [n for n, kind in enumerate(kinds) if kind == "both"]
+    assert offsets.get("a.dead-letter", []) == [n for n, kind in enumerate(kinds) if kind == "bad"]
+    assert all(found[REASON_HEADER] == b"why" for _, _, found in broker.records.get("a.dead-letter", []))
+    assert all(value == b"%d" % offset for found in broker.records.values() for offset, value, _ in found)
+
+
+def target(*names: str) -> pa.Schema:
+    kinds = {"a": pa.int64(), "_key": pa.string(), "_value": pa.string(), "_offset": pa.int64(),
+             "_partition": pa.int32(), "_headers": HEADERS, ERROR: pa.string(), END: pa.bool_()}  # fmt: skip
+    return pa.schema([pa.field(name, kinds[name]) for name in names])
+
+
+def scanned(scan: Scan, logs: Logs, hi: int) -> list[dict[str, Any]]:
+    log_dir = LogDir(logs.path)
+    splits = plan_splits(log_dir, {("s", 0): (0, hi)})
+    part = Part(0, 0, hi, [(s.path, s.start, s.end, s.lo, s.hi) for s in splits], [0])
+    return [one for batch in scan.rows(Tick("s", PRODUCER, [part]), 0) for one in batch.to_pylist()]
+
+
+def test_values_are_parsed_and_what_does_not_fit_is_said(tmp_path: Path) -> None:
+    logs = Logs(tmp_path / "data")
+    values = [b'{"a": 1}', b'{"a": "x"}', None, b"[1]", b'{"b": 2}', json.dumps({"a": 7}, indent=1).encode()]
+    logs.write(values, "s")
+    names = ("a", "_key", "_value", "_offset", "_partition", "_headers", ERROR, END)
+    *rows, mark = scanned(Scan(target(*names), parse_ddl("a BIGINT")), logs, len(values))
+    assert [r["a"] for r in rows] == [1, None, None, None, None, 7]
+    assert [r[ERROR] is not None for r in rows] == [False, True, False, True, False, False]
+    assert [r["_value"] for r in rows] == [None if v is None else v.decode() for v in values]
+    assert [r["_offset"] for r in rows] == list(range(6))
+    assert not any(r[END] for r in rows)
+    assert (mark[END], mark["_offset"], mark["_partition"]) == (True, 6, 0)
+
+
+def test_a_partition_with_nothing_new_gives_nothing_not_even_the_mark(tmp_path: Path) -> None:
+    logs = Logs(tmp_path / "data")
+    logs.write([b"x"], "s")
+    assert scanned(Scan(target("_offset", "_partition", ERROR, END), pa.schema([])), logs, 0) == []
