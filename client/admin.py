@@ -52,8 +52,13 @@ def list_offsets(
     return found
 
 
-def topic_configs(cluster: Cluster, names: Iterable[str], keys: list[str] | None = None) -> dict[str, dict[str, str]]:
-    """The configuration that topics set themselves, only `keys` if given; topics that are not there are left out."""
+def topic_configs(
+    cluster: Cluster, names: Iterable[str], keys: list[str] | None = None, *, defaults: bool = False
+) -> dict[str, dict[str, str]]:
+    """The configuration that topics set themselves, or with `defaults` what is in force; only `keys` if given.
+
+    Topics that are not there are left out.
+    """
     request = DescribeConfigsRequest(resources=[DescribeConfigsResource(RESOURCE_TOPIC, n, keys) for n in names])
     found = {}
     for result in cluster.any(request, DescribeConfigsResponse).results:
@@ -61,7 +66,9 @@ def topic_configs(cluster: Cluster, names: Iterable[str], keys: list[str] | None
             continue
         check(result.error_code, f"configuration of {result.resource_name}", result.error_message)
         found[result.resource_name] = {
-            c.name: c.value for c in result.configs if c.value is not None and c.config_source == _SOURCE_TOPIC
+            c.name: c.value
+            for c in result.configs
+            if c.value is not None and (defaults or c.config_source == _SOURCE_TOPIC)
         }
     return found
 

@@ -184,7 +184,7 @@ def _queries(cluster: Cluster) -> str:
         for name, found in sorted(topic_configs(cluster, names, [QUERY, PLAN]).items())
         if QUERY in found
     }
-    status = _last_status(cluster)
+    status = last_status(cluster)
     age_ms = time.time_ns() // 1_000_000 - status["at_ms"] if status else None
     told = {query["topic"]: query for query in status["queries"]} if status else {}
     rows = []
@@ -196,7 +196,7 @@ def _queries(cluster: Cluster) -> str:
     return table([title for title, _ in _COLUMNS], rows)
 
 
-def _last_status(cluster: Cluster) -> dict[str, Any] | None:
+def last_status(cluster: Cluster) -> dict[str, Any] | None:
     """The newest message of the driver on how the queries are."""
     try:
         key = (QUERIES_TOPIC, 0)

@@ -11,6 +11,7 @@ from client.cluster import Cluster
 from streams.query.errors import QueryError
 
 _KEYS = ["barnabas.query", "barnabas.query.plan", "barnabas.query.on.error"]
+_MAX_BATCH_BYTES = 1 << 20
 _SCHEMA_KEYS = ["barnabas.value.format", "barnabas.value.schema"]
 
 
@@ -31,6 +32,7 @@ class Definition(msgspec.Struct, frozen=True):
     on_error: str
     plan: Plan
     partitions: int
+    max_batch_bytes: int = _MAX_BATCH_BYTES
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -68,6 +70,9 @@ def read_catalog(cluster: Cluster) -> Catalog:
                 plan=msgspec.json.decode(configs["barnabas.query.plan"], type=Plan),
                 partitions=sources[name].partitions,
             )
+    for name, configs in topic_configs(cluster, definitions, ["segment.bytes"], defaults=True).items():
+        size = min(int(configs["segment.bytes"]), _MAX_BATCH_BYTES)  # a batch must fit into a segment
+        definitions[name] = msgspec.structs.replace(definitions[name], max_batch_bytes=size)
     return Catalog(sources, definitions)
 
 

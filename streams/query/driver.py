@@ -13,7 +13,7 @@ from client.cluster import Cluster
 from streams.query.analysis import source_of
 from streams.query.control import Control
 from streams.query.definitions import Catalog, Definition, Source, read_catalog, read_schema
-from streams.query.errors import MalformedRecordError, QueryError, TakenOverError
+from streams.query.errors import FatalError, MalformedRecordError, QueryError, TakenOverError
 from streams.query.health import FAILED, Health, now
 from streams.query.job import Job
 from streams.query.tick import Part, Tick
@@ -102,6 +102,7 @@ class Driver:
 
     def _tick(self) -> None:
         """Bring every query forward, those that read the same and are at the same place in one job."""
+        self._check_jvm()
         at = now()
         ready = [d for d in self._catalog.definitions.values() if self._may_run(d, at)]
         if not ready:
@@ -115,6 +116,14 @@ class Driver:
             groups.setdefault((definition.plan, ends), []).append(definition)
         for group in groups.values():
             self._run_group(group, first, last)
+
+    def _check_jvm(self) -> None:
+        """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""
+        context: Any = self._spark.sparkContext
+        if context._gateway.proc.poll() is not None:
+            raise FatalError(
+                "Spark's JVM has ended: if it was out of memory, raise barnabas.streams.driver.memory (--driver-memory)"
+            )
 
     def _may_run(self, definition: Definition, at: float) -> bool:
         health = self._health[definition.topic]
@@ -212,6 +221,7 @@ class Driver:
         for definition in group:
             for partition in self._partitions(definition):
                 self._ends.pop((definition.topic, partition), None)
+        self._check_jvm()
         if "UNKNOWN_PRODUCER_ID" in reason:  # the broker was started again, and knows no driver yet
             self._control.take_over()
             return

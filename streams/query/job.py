@@ -46,7 +46,7 @@ class Job:
             names |= {"_key", "_value", "_headers"}  # for the dead letters
         frame = _frame(spark, row_schema(values, names), values if any(parses) else StructType([]), partitions)
         chosen = [select(spark, d.query, first.source, frame, values) for d in definitions]
-        outputs = [Output(d.topic, p, d.on_error) for d, p in zip(definitions, parses, strict=True)]
+        outputs = [Output(d.topic, p, d.on_error, d.max_batch_bytes) for d, p in zip(definitions, parses, strict=True)]
         #: What the SELECTs give, before it is written.
         self.rows = _rows(frame, chosen, parses)
         self._spark, self._reports = spark, self.rows.mapInArrow(Sink(server, outputs).__call__, REPORT)

@@ -41,7 +41,6 @@ REPORT_SCHEMA = pa.schema(
         pa.field("next", pa.int64()),
     ]
 )
-_BATCH_BYTES = 1 << 20
 _FLUSH_BYTES = 4 << 20
 _BY_NAME = 12  # the last version of Produce that names topics
 _TIMEOUT_MS = 60_000
@@ -55,6 +54,7 @@ class Output(msgspec.Struct, frozen=True):
     topic: str
     parses: bool
     on_error: str
+    max_batch_bytes: int = 1 << 20
 
 
 class Sink(msgspec.Struct, frozen=True):
@@ -88,7 +88,9 @@ class _Writer:
         if again:
             told = list_offsets(self._cluster, [(o.topic, part.partition) for o in sink.outputs], LATEST)
             ends = [told[o.topic, part.partition] for o in sink.outputs]
-        self._outputs = [_Log(output.topic, end) for output, end in zip(sink.outputs, ends, strict=True)]
+        self._outputs = [
+            _Log(output.topic, end, output.max_batch_bytes) for output, end in zip(sink.outputs, ends, strict=True)
+        ]
         self._letters: dict[int, _Log] = {}
         self._done = False
 
@@ -124,16 +126,16 @@ class _Writer:
                     f"{self._tick.source}-{self._part.partition}: the record at offset {at} does not fit: {reason}"
                 )
             if query not in self._letters:
-                self._letters[query] = self._open_letters(output.topic)
+                self._letters[query] = self._open_letters(output)
             self._letters[query].add(_with_reasons(fresh))
 
-    def _open_letters(self, topic: str) -> _Log:
-        name = topic + DEAD_LETTER_SUFFIX
-        made = create_topic(self._cluster, name, {"barnabas.query.dead.letter.of": topic})
+    def _open_letters(self, output: Output) -> _Log:
+        name = output.topic + DEAD_LETTER_SUFFIX
+        made = create_topic(self._cluster, name, {"barnabas.query.dead.letter.of": output.topic})
         if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
             check(made.error_code, f"Topic {name}", made.error_message)
         key = (name, self._part.partition)
-        return _Log(name, list_offsets(self._cluster, [key], LATEST)[key])
+        return _Log(name, list_offsets(self._cluster, [key], LATEST)[key], output.max_batch_bytes)
 
     def _write(self, logs: list[_Log], *, upto: int | None = None) -> None:
         """Send what the logs hold, batch by batch, each log's in order and the logs beside each other."""
@@ -182,8 +184,8 @@ class _Writer:
 class _Log:
     """A topic's partition that is written: where it ends, and the rows that wait."""
 
-    def __init__(self, topic: str, next_offset: int) -> None:
-        self.topic, self.next = topic, next_offset
+    def __init__(self, topic: str, next_offset: int, max_batch_bytes: int) -> None:
+        self.topic, self.next, self._max_batch_bytes = topic, next_offset, max_batch_bytes
         self.size = self.count = 0
         self._rows: list[pa.RecordBatch] = []
 
@@ -202,7 +204,7 @@ class _Log:
         for part in rows:
             for batch in encode(
                 part, base_offset=held.next_offset if held else self.next, producer_id=producer_id,
-                producer_epoch=0, max_bytes=_BATCH_BYTES,
+                producer_epoch=0, max_bytes=self._max_batch_bytes,
             ):  # fmt: skip
                 if held is not None:
                     yield held

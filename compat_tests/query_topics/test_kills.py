@@ -1,0 +1,163 @@
+"""Driver, JVM, Python workers and broker are killed again and again: a query topic holds what a plain evaluation of
+the query over its source gives, each record once, in order, at its source's offset."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from client.admin import LATEST, list_offsets
+from client.cluster import ClientError, Cluster
+from compat_tests.broker_process import Barnabas
+from compat_tests.crash.segments import dump_with_kafka, records_of, segment_files
+from compat_tests.crash.workload import ConfluentWriter, Place
+from compat_tests.driver import Driver
+from compat_tests.kafka_python.driver import KafkaPythonDriver
+from compat_tests.tools import missing
+from compat_tests.waiting import until
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+if reason := missing("java"):
+    pytest.skip(reason, allow_module_level=True)
+
+SOURCE, PARTITIONS = "source", 3
+SETTINGS = {
+    "barnabas.streams.master": "local[2]",
+    "barnabas.streams.driver.memory": "512m",
+    "barnabas.streams.trigger.ms": "50",
+    "log.segment.bytes": "100000",  # below what a tick writes: batches must fit, and kills land inside rolls
+}
+SCHEMA = "p INT, n INT, pad STRING"
+Plain = Callable[[dict[str, Any]], dict[str, Any] | None]
+QUERIES: dict[str, tuple[str, Plain]] = {
+    "thirds": ("SELECT p, n FROM source WHERE n % 3 = 0", lambda v: None if v["n"] % 3 else {"p": v["p"], "n": v["n"]}),
+    "few": (
+        "SELECT n + 1 AS m FROM source WHERE n % 50 = 7",
+        lambda v: {"m": v["n"] + 1} if v["n"] % 50 == 7 else None,
+    ),
+    "doubled": ("SELECT n * 2 AS n FROM thirds", lambda v: None if v["n"] % 3 else {"n": v["n"] * 2}),
+}
+# More records between two kills would only make the test longer.
+IN_FLIGHT = 50
+
+
+class ReadingsWriter(ConfluentWriter):
+    """JSON values, but for one in seventeen."""
+
+    IN_FLIGHT = IN_FLIGHT
+
+    def value(self, place: Place) -> bytes:
+        partition, number = place
+        if number % 17 == 5:
+            return b"no reading %d" % number
+        return json.dumps({"p": partition, "n": number, "pad": "." * (number % 97)}).encode()
+
+
+def processes(broker: Barnabas, victim: str) -> list[psutil.Process]:
+    """The driver itself, its JVM, or the Python workers; none while they are starting."""
+    assert broker.process
+    try:
+        found = psutil.Process(broker.process.pid).children(recursive=True)
+        if victim == "driver":
+            return [p for p in found if "streams.query" in p.cmdline()]
+        if victim == "jvm":
+            return [p for p in found if p.name() == "java"]
+        return [p for p in found if "pyspark.daemon" in p.cmdline()]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def ends(broker: Barnabas, topic: str) -> int:
+    try:
+        with Cluster(broker.address) as cluster:
+            return sum(list_offsets(cluster, [(topic, p) for p in range(PARTITIONS)], LATEST).values())
+    except ClientError:
+        return -1
+
+
+def kill(broker: Barnabas, victim: str) -> None:
+    if victim == "broker":
+        broker.kill()
+        broker.start()
+        return
+    until(lambda: processes(broker, victim), f"the {victim} runs", 90)
+    for process in processes(broker, victim):
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def check(broker: Barnabas) -> int:
+    """Compare every query topic with a plain evaluation over the records of its source; the number of results."""
+    count = 0
+    for partition in range(PARTITIONS):
+        source: list[tuple[int, Any]] = []
+        bad = []
+        for record in records_of(broker.data_dir, SOURCE, partition):
+            try:
+                source.append((record.offset, json.loads(record.value or b"")))
+            except ValueError:
+                bad.append((record.offset, record.value))
+        for topic, (_, plain) in QUERIES.items():
+            expected = [(offset, made) for offset, value in source if (made := plain(value)) is not None]
+            found = records_of(broker.data_dir, topic, partition, dense=False)
+            assert [(r.offset, json.loads(r.value or b"")) for r in found] == expected, f"{topic}-{partition}"
+            count += len(found)
+        for topic in ("thirds.dead-letter", "few.dead-letter"):
+            letters = records_of(broker.data_dir, topic, partition, dense=False)
+            assert [(r.offset, r.value) for r in letters] == bad, f"{topic}-{partition}"
+    return count
+
+
+def run(tmp_path: Path, victims: list[str], seed: int) -> None:
+    moments = random.Random(seed)
+    broker = Barnabas(tmp_path, SETTINGS)
+    broker.start()
+    admin: Driver = KafkaPythonDriver(broker.address)
+    admin.create_topic(SOURCE, PARTITIONS, {"barnabas.value.format": "json", "barnabas.value.schema": SCHEMA})
+    for topic, (query, _) in QUERIES.items():
+        admin.create_topic(topic, -1, {"barnabas.query": query})
+    writer = ReadingsWriter("writer", broker.address, SOURCE, PARTITIONS)
+    try:
+        for number, victim in enumerate(victims):
+            aim = ends(broker, "doubled") + moments.randint(50, 400)
+            until(lambda aim=aim: ends(broker, "doubled") >= aim, f"the queries go on after kill {number}", 120)
+            assert broker.process
+            with pytest.raises(Exception, match="timed out"):
+                broker.process.wait(moments.uniform(0, 0.4))  # any moment of a tick
+            kill(broker, victim)
+        aim = ends(broker, "doubled") + 100
+        until(lambda: ends(broker, "doubled") >= aim, "the queries go on after the last kill", 120)
+    finally:
+        writer.finish()
+    total = ends(broker, SOURCE)
+    until(lambda: all(ends(broker, t) == total for t in QUERIES), "the queries come to the end", 120)
+    assert not writer.failures
+    assert not writer.refused
+    assert broker.stop() == 0
+    results = check(broker)
+    if not missing("kafka"):
+        for topic in QUERIES:
+            dump_with_kafka(
+                [f for p in range(PARTITIONS) for f in segment_files(broker.data_dir, topic, p)], dense=False
+            )
+    print(f"{len(victims)} kills, {total} records, {results} results")
+
+
+def test_two_kills(tmp_path: Path) -> None:
+    run(tmp_path, ["driver", "broker"], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_fifty_kills(tmp_path: Path) -> None:
+    run(tmp_path, ["driver", "worker", "broker", "jvm", "worker"] * 10, 2)

@@ -1,0 +1,344 @@
+"""Query topics with a real broker, a real Spark driver and the clients that people have."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from client.admin import EARLIEST, LATEST, list_offsets, topic_configs
+from client.cluster import ClientError, Cluster
+from compat_tests.aiokafka.driver import AiokafkaDriver
+from compat_tests.broker_process import Barnabas
+from compat_tests.confluent.driver import ConfluentDriver
+from compat_tests.conftest import NewServer
+from compat_tests.driver import At, Driver, Record, Refused
+from compat_tests.java.driver import JavaDriver
+from compat_tests.kafka_python.driver import KafkaPythonDriver
+from compat_tests.kafkajs.driver import KafkajsDriver
+from compat_tests.kcat.driver import KcatDriver
+from compat_tests.tools import missing
+from compat_tests.waiting import until
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+if reason := missing("java"):
+    pytest.skip(reason, allow_module_level=True)
+
+SETTINGS = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
+COLUMNS = "device STRING, temp DOUBLE"
+SENSORS = {"barnabas.value.format": "json", "barnabas.value.schema": COLUMNS}
+PARTITIONS = 2
+CLIENTS: list[type[Driver]] = [
+    KafkaPythonDriver, AiokafkaDriver, ConfluentDriver, KcatDriver, KafkajsDriver, JavaDriver,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def broker(new_server: NewServer) -> Barnabas:
+    server = new_server(SETTINGS)
+    assert isinstance(server, Barnabas)
+    return server
+
+
+@pytest.fixture(scope="module")
+def admin(broker: Barnabas) -> Driver:
+    return KafkaPythonDriver(broker.address)
+
+
+def reading(number: int) -> dict[str, Any]:
+    return {"device": f"d{number % 3}", "temp": number + 0.5}
+
+
+def fill(admin: Driver, topic: str, first: int, count: int) -> None:
+    """Readings, each to the partition that its number says."""
+    for partition in range(PARTITIONS):
+        mine = range(first + (partition - first) % PARTITIONS, first + count, PARTITIONS)
+        admin.produce(topic, [
+            Record(json.dumps(reading(n)).encode(), b"k%d" % n, (("n", b"%d" % n),), partition=partition) for n in mine
+        ])  # fmt: skip
+
+
+def ends(broker: Barnabas, topic: str, special: int = LATEST) -> dict[int, int]:
+    with Cluster(broker.address) as cluster:
+        keys = [(topic, partition) for partition in cluster.leaders(topic)]
+        return {partition: offset for (_, partition), offset in list_offsets(cluster, keys, special).items()}
+
+
+def wait_for(broker: Barnabas, topic: str, source: str, deadline: float = 90) -> None:
+    """Return when a query has come to the end of its source."""
+
+    def is_there() -> bool:
+        try:
+            return ends(broker, topic) == ends(broker, source)
+        except ClientError:
+            return False
+
+    until(is_there, f"{topic} comes to the end of {source}", deadline)
+
+
+def records(broker: Barnabas, topic: str) -> list[tuple[int, int | None, bytes | None]]:
+    """Partition, offset and value of all records, partition by partition."""
+    client = ConfluentDriver(broker.address)
+    found = []
+    for partition, end in ends(broker, topic).items():
+        start = ends(broker, topic, EARLIEST)[partition]
+        while start < end:  # how many there are is not known, as offsets have gaps
+            more = read_until_end(client, topic, partition, start)
+            if not more:
+                break
+            found += [(partition, r.offset, r.value) for r in more]
+            start = (more[-1].offset or 0) + 1
+    client.close()
+    return found
+
+
+def read_until_end(client: Driver, topic: str, partition: int, start: int) -> list[Record]:
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer({
+        "bootstrap.servers": client.address, "group.id": "none", "enable.partition.eof": True,
+        "enable.auto.commit": False,
+    })  # fmt: skip
+    found: list[Record] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        while True:
+            message = consumer.poll(30)
+            assert message is not None, f"nothing more of {topic}-{partition}"
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return found
+            found.append(Record(message.value(), message.key(), tuple(message.headers() or ()), partition,
+                                offset=message.offset()))  # fmt: skip
+    finally:
+        consumer.close()
+
+
+def status_of(broker: Barnabas, topic: str) -> dict[str, Any]:
+    from scripts.sql import last_status
+
+    with Cluster(broker.address) as cluster:
+        told = last_status(cluster)
+    return next((q for q in (told or {"queries": []})["queries"] if q["topic"] == topic), {})
+
+
+def test_the_results_have_the_offsets_keys_and_times_of_their_source(broker: Barnabas, admin: Driver) -> None:
+    admin.create_topic("sensors", PARTITIONS, SENSORS)
+    fill(admin, "sensors", 0, 40)
+    admin.create_topic("hot", -1, {"barnabas.query": "SELECT device, temp FROM sensors WHERE temp > 20"})
+    assert admin.topics()["hot"] == PARTITIONS
+    wait_for(broker, "hot", "sensors")
+    expected = [
+        (n % 2, n // 2, reading(n)) for p in range(PARTITIONS) for n in range(p, 40, 2) if n + 0.5 > 20
+    ]  # fmt: skip
+    assert [(p, o, json.loads(v or b"")) for p, o, v in records(broker, "hot")] == expected
+    (first,) = admin.consume("hot", 1, At("offset", 10), partition=0)
+    (source,) = admin.consume("sensors", 1, At("offset", 10), partition=0)
+    assert (first.offset, first.key, first.headers) == (source.offset, source.key, source.headers)
+    assert first.timestamp == source.timestamp
+    found = admin.topic_config("hot")
+    assert found["barnabas.value.schema"] == "device string, temp double"
+    with pytest.raises(Refused, match="INVALID_TOPIC"):
+        admin.produce("hot", [Record(b"x")])
+
+
+@pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: kind.name)
+def test_every_client_reads_a_query_topic_in_a_group_and_resumes(
+    broker: Barnabas, admin: Driver, kind: type[Driver]
+) -> None:
+    if kind.tool and (reason := missing(kind.tool)):
+        pytest.skip(reason)
+    if "clients" not in admin.topics():
+        admin.create_topic("clients", 1, SENSORS)
+        admin.create_topic("some", -1, {"barnabas.query": "SELECT temp FROM clients WHERE temp % 7 < 1"})
+        for _ in range(3):  # several ticks: batches with gaps inside, after and between them
+            values = [json.dumps({"device": "d", "temp": n}).encode() for n in range(100)]
+            admin.produce("clients", [Record(value) for value in values])
+            wait_for(broker, "some", "clients")
+        admin.produce("clients", [Record(b'{"temp": 1}')] * 10)  # a tick that gives nothing: an empty batch
+        wait_for(broker, "some", "clients")
+        admin.produce("clients", [Record(b'{"temp": 7}')])
+        wait_for(broker, "some", "clients")
+    expected = [start + n for start in (0, 100, 200) for n in range(0, 100, 7)] + [310]
+    client = kind(broker.address)
+    try:
+        group = f"g-{kind.name}".replace(" ", "-")
+        first = client.consume_in_group(group, "some", 20)
+        rest = client.consume_in_group(group, "some", len(expected) - 20)
+    finally:
+        client.close()
+    assert [r.offset for r in [*first, *rest]] == expected
+    assert {json.loads(r.value or b"")["temp"] % 7 for r in [*first, *rest]} == {0}
+
+
+def test_what_does_not_fit_goes_to_the_dead_letters_and_stops_nothing(broker: Barnabas, admin: Driver) -> None:
+    admin.create_topic("mixed", 1, SENSORS)
+    admin.produce("mixed", [Record(b'{"temp": 1}'), Record(b"nothing", b"key"), Record(b'{"temp": 2}')])
+    admin.create_topic("parsed", -1, {"barnabas.query": "SELECT temp FROM mixed"})
+    admin.create_topic("strict", -1, {"barnabas.query": "SELECT temp FROM mixed", "barnabas.query.on.error": "fail"})
+    admin.create_topic("lenient", -1, {"barnabas.query": "SELECT temp FROM mixed", "barnabas.query.on.error": "skip"})
+    wait_for(broker, "parsed", "mixed")
+    wait_for(broker, "lenient", "mixed")
+    assert [o for _, o, _ in records(broker, "parsed")] == [o for _, o, _ in records(broker, "lenient")] == [0, 2]
+    (letter,) = admin.consume("parsed.dead-letter", 1)
+    assert (letter.offset, letter.key, letter.value) == (1, b"key", b"nothing")
+    assert dict(letter.headers)["barnabas.error"] == b"the value is not one JSON object"
+    until(lambda: status_of(broker, "strict").get("state") == "FAILED", "the strict query stops")
+    assert "offset 1" in status_of(broker, "strict")["last_error"]
+    until(lambda: status_of(broker, "parsed").get("dead_letters") == 1, "the dead letter is counted")
+    assert "lenient.dead-letter" not in admin.topics()
+    broker.expected_errors.append("topic=strict")
+
+
+def test_a_failing_query_leaves_those_beside_it_alone(broker: Barnabas, admin: Driver) -> None:
+    admin.create_topic("beside", 1, SENSORS)
+    admin.create_topic("good", -1, {"barnabas.query": "SELECT temp FROM beside"})
+    admin.create_topic("bad", -1, {"barnabas.query": "SELECT raise_error('no more') x FROM beside WHERE temp = 3"})
+    admin.produce("beside", [Record(b'{"temp": %d}' % n) for n in range(6)])
+    wait_for(broker, "good", "beside")
+    until(lambda: status_of(broker, "bad").get("state") == "RETRYING", "the failing query is tried again")
+    assert "no more" in status_of(broker, "bad")["last_error"]
+    admin.produce("beside", [Record(b'{"temp": 9}')])
+    wait_for(broker, "good", "beside")
+    admin.set_topic_config("bad", "barnabas.query", "SELECT temp AS x FROM beside WHERE temp = 3")
+    wait_for(broker, "bad", "beside")
+    assert [o for _, o, _ in records(broker, "bad")] == [3]
+
+
+def test_a_query_can_be_changed_its_source_can_grow_and_both_can_go(broker: Barnabas, admin: Driver) -> None:
+    admin.create_topic("first", 1, SENSORS)
+    admin.produce("first", [Record(b'{"temp": 1}')])
+    admin.create_topic("second", -1, {"barnabas.query": "SELECT temp FROM first"})
+    admin.create_topic("third", -1, {"barnabas.query": "SELECT temp * 10 AS temp FROM second"})
+    wait_for(broker, "third", "first")
+    admin.set_topic_config("second", "barnabas.query", "SELECT temp + 1 AS temp FROM first")
+    admin.produce("first", [Record(b'{"temp": 1}')])
+    wait_for(broker, "third", "first")
+    assert [json.loads(v or b"")["temp"] for _, _, v in records(broker, "third")] == [10, 20]
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    rdkafka = AdminClient({"bootstrap.servers": broker.address})
+    rdkafka.create_partitions([NewPartitions("first", 2)])["first"].result(30)
+    until(lambda: admin.topics()["third"] == 2, "the query over the query grows too")
+    admin.produce("first", [Record(b'{"temp": 4}', partition=1)])
+    wait_for(broker, "third", "first")
+    assert records(broker, "third")[-1][:2] == (1, 0)
+    admin.delete_topic("first")
+    until(lambda: status_of(broker, "second").get("state") == "FAILED", "the query sees that its source is gone")
+    assert "first was deleted" in status_of(broker, "second")["last_error"]
+    admin.delete_topic("second")
+    admin.delete_topic("third")
+    broker.expected_errors += ["topic=second", "topic=third"]
+
+
+def test_retention_of_the_source_leaves_a_gap_and_loses_nothing_else(broker: Barnabas, admin: Driver) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin.create_topic("short", 1, SENSORS)
+    admin.produce("short", [Record(b'{"temp": %d}' % n) for n in range(10)])
+    rdkafka = AdminClient({"bootstrap.servers": broker.address})
+    for done in rdkafka.delete_records([TopicPartition("short", 0, 4)]).values():
+        done.result(30)
+    admin.create_topic("kept", -1, {"barnabas.query": "SELECT temp FROM short"})
+    wait_for(broker, "kept", "short")
+    assert [o for _, o, _ in records(broker, "kept")] == list(range(4, 10))
+    assert ends(broker, "kept", EARLIEST) == {0: 4}
+
+
+def driver_processes(broker: Barnabas) -> list[psutil.Process]:
+    """The driver, its JVM and the Python workers."""
+    assert broker.process
+    return [p for p in psutil.Process(broker.process.pid).children(recursive=True) if p.is_running()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["driver", "jvm", "worker"])
+def test_the_driver_comes_back_and_goes_on_where_it_was(broker: Barnabas, admin: Driver, victim: str) -> None:
+    source, results = f"life-{victim}", f"after-{victim}"
+    admin.create_topic(source, PARTITIONS, SENSORS)
+    admin.create_topic(results, -1, {"barnabas.query": f"SELECT device FROM `{source}` WHERE device = 'd1'"})
+    fill(admin, source, 0, 30)
+    wait_for(broker, results, source)
+    processes = driver_processes(broker)
+    of_kind: dict[str, Callable[[psutil.Process], bool]] = {
+        "driver": lambda p: "streams.query" in p.cmdline(),
+        "jvm": lambda p: p.name() == "java",
+        "worker": lambda p: "pyspark.daemon" in p.cmdline(),
+    }
+    killed = [p for p in processes if of_kind[victim](p)]
+    assert killed
+    for process in killed:
+        os.kill(process.pid, signal.SIGKILL)
+    fill(admin, source, 30, 30)
+    wait_for(broker, results, source)
+    expected = [(p, n // 2) for p in range(PARTITIONS) for n in range(p, 60, 2) if n % 3 == 1]
+    assert [(p, o) for p, o, _ in records(broker, results)] == expected
+    broker.expected_errors += ["streams.driver.ended", "streams.fatal"]
+
+
+@pytest.mark.slow
+def test_the_definitions_survive_and_a_broker_without_queries_has_no_jvm(tmp_path: Path) -> None:
+    broker = Barnabas(tmp_path, SETTINGS)
+    broker.start()
+    admin = KafkaPythonDriver(broker.address)
+    try:
+        admin.create_topic("source", 1, SENSORS)
+        admin.produce("source", [Record(b'{"temp": 1}')])
+        assert not driver_processes(broker)
+        admin.create_topic("results", -1, {"barnabas.query": "SELECT temp FROM source"})
+        wait_for(broker, "results", "source")
+        left = driver_processes(broker)
+        assert broker.stop() == 0
+        assert not psutil.wait_procs(left, timeout=10)[1]
+        broker.start()
+        admin = KafkaPythonDriver(broker.address)
+        admin.produce("source", [Record(b'{"temp": 2}')])
+        wait_for(broker, "results", "source")
+        left = driver_processes(broker)
+        broker.kill()
+        assert not psutil.wait_procs(left, timeout=10)[1]
+        broker.start()
+        admin = KafkaPythonDriver(broker.address)
+        admin.produce("source", [Record(b'{"temp": 3}')])
+        wait_for(broker, "results", "source")
+        assert [json.loads(v or b"")["temp"] for _, _, v in records(broker, "results")] == [1, 2, 3]
+        with Cluster(broker.address) as cluster:
+            plan = topic_configs(cluster, ["results"])["results"]["barnabas.query.plan"]
+        assert msgspec.json.decode(plan)["source"] == "source"
+    finally:
+        broker.stop()
+
+
+def test_without_java_the_broker_says_so_and_goes_on(tmp_path: Path) -> None:
+    class WithoutJava(Barnabas):
+        def environment(self) -> dict[str, str]:
+            kept = {key: value for key, value in super().environment().items() if key != "JAVA_HOME"}
+            return {**kept, "PATH": str(tmp_path)}
+
+    broker = WithoutJava(tmp_path, SETTINGS)
+    broker.start()
+    admin = ConfluentDriver(broker.address)
+    try:
+        admin.create_topic("source", 1, SENSORS)
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        rdkafka = AdminClient({"bootstrap.servers": broker.address})
+        asked = rdkafka.create_topics(
+            [NewTopic("results", 1, 1, config={"barnabas.query": "SELECT temp FROM source"})], request_timeout=60
+        )
+        with pytest.raises(KafkaException, match="Java 17"):
+            asked["results"].result(60)
+        admin.produce("source", [Record(b'{"temp": 1}')])
+        assert [r.value for r in admin.consume("source", 1)] == [b'{"temp": 1}']
+    finally:
+        assert broker.stop() == 0
