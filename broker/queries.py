@@ -9,6 +9,7 @@ the topic's plan:
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -56,6 +57,7 @@ class Checked(msgspec.Struct, frozen=True):
     error: str | None = None
     source: str = ""
     source_id: str = ""
+    pattern: str = ""
     format: str = "raw"
     schema: str = ""
     output_format: str = "raw"
@@ -98,7 +100,7 @@ class Queries:
         """Keep the driver running from the first query on, until cancelled."""
         for topic in list(self._node.metadata.topics.values()):
             self.grown(topic)  # a crash may have come between a source's growth and its queries'
-        if any(plan.source for plan in self.plans.values()):
+        if any(plan.source or plan.pattern for plan in self.plans.values()):
             self.driver.need()
         await self.driver.run()
 
@@ -115,7 +117,8 @@ class Queries:
 
     def created(self, topic: Topic) -> None:
         """A topic was made."""
-        if self._note(topic):
+        patterns = [plan.pattern for plan in self.plans.values() if plan.pattern]
+        if self._note(topic) or any(re.fullmatch(pattern, topic.name) for pattern in patterns):
             self._say({"type": "changed"})
 
     def deleted(self, topic: Topic) -> None:
@@ -162,13 +165,20 @@ class Queries:
         a query that cannot be, INVALID_PARTITIONS, INVALID_REQUEST if there is no driver, REQUEST_TIMED_OUT.
         """
         plan, output = await self._plan(name, configs, timeout_ms)
+        start = configs.get(START) or "earliest"
+        if plan.pattern:
+            found = self._matching(plan.pattern)
+            starts = {t.name: [self._start(t.name, index, start) for index in t.partitions] for t in found}
+            if count == -1:
+                count = max((len(topic.partitions) for topic in found), default=1)
+            plan = msgspec.structs.replace(plan, starts=starts)
+            return count, {**configs, **output, PLAN: plan.encode()}
         source = self._node.topics.find(plan.source)
         if count not in (-1, len(source.partitions)):
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"A query topic has its source's partitions: {plan.source} has {len(source.partitions)}, not {count}.",
             )
-        start = configs.get(START) or "earliest"
         offsets = [self._start(plan.source, index, start) for index in source.partitions]
         plan = msgspec.structs.replace(plan, offsets=offsets)
         return len(source.partitions), {**configs, **output, PLAN: plan.encode()}
@@ -176,29 +186,30 @@ class Queries:
     def prepare_dead_letters(self, name: str, configs: Mapping[str, str | None]) -> tuple[int, dict[str, str | None]]:
         """Partition count and configuration of the topic for what a query cannot read. Raises KafkaError.
 
-        It begins where the query is now: what follows has the offsets of its source.
+        It begins where the query is now: what follows has the offsets of its source. Over a pattern it has its own.
         """
         query = configs.get(DEAD_LETTER_OF) or ""
         plan = self.plans.get(query)
-        if plan is None or not plan.source or name != query + DEAD_LETTER_SUFFIX:
+        if plan is None or plan.dead_letter_of or name != query + DEAD_LETTER_SUFFIX:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{DEAD_LETTER_OF} is for NAME{DEAD_LETTER_SUFFIX} of a query topic NAME."
             )
         topic = self._node.topics.find(query)
         offsets = [self._node.vnodes[query, index].log_end_offset for index in topic.partitions]
-        letters = QueryPlan(offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)))
+        offsets = [0] * len(offsets) if plan.pattern else offsets
+        letters = QueryPlan(
+            offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)), pattern=plan.pattern
+        )  # fmt: skip
         return len(offsets), {**configs, PLAN: letters.encode()}
 
     async def change(self, name: str, configs: Mapping[str, str], timeout_ms: int) -> dict[str, str]:
         """The configuration of a query topic with another SELECT over the same source. Raises KafkaError."""
         old = self.plans[name]
         plan, output = await self._plan(name, configs, timeout_ms)
-        if plan.source_id != old.source_id:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"{name} reads {old.source}, whose offsets it keeps: make a new query topic over {plan.source}.",
-            )
-        return {**output, PLAN: msgspec.structs.replace(plan, offsets=old.offsets).encode()}
+        if (plan.source_id, plan.pattern) != (old.source_id, old.pattern):
+            reads, other = (p.source or f"topics('{p.pattern}')" for p in (old, plan))
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} reads {reads}: make a new query topic over {other}.")
+        return {**output, PLAN: msgspec.structs.replace(plan, offsets=old.offsets, starts=old.starts).encode()}
 
     async def _plan(
         self, name: str, configs: Mapping[str, str | None], timeout_ms: int
@@ -209,10 +220,16 @@ class Queries:
         if answer.error is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
         plan = QueryPlan(
-            source=answer.source, source_id=answer.source_id, format=answer.format, schema=answer.schema,
+            source=answer.source, source_id=answer.source_id, pattern=answer.pattern, format=answer.format,
+            schema=answer.schema,
         )  # fmt: skip
         output = {FORMAT: answer.output_format, SCHEMA: answer.output_schema}
         return plan, {key: value for key, value in output.items() if value}
+
+    def _matching(self, pattern: str) -> list[Topic]:
+        """The topics that a query over a pattern reads: no internal ones, and no results of queries."""
+        topics = self._node.metadata.topics.values()
+        return [t for t in topics if not t.internal and t.name not in self.plans and re.fullmatch(pattern, t.name)]
 
     def _start(self, source: str, index: int, start: str) -> int:
         vnode = self._node.vnodes[source, index]
@@ -300,6 +317,8 @@ class Queries:
                 raise KafkaError(ErrorCode.UNKNOWN_PRODUCER_ID, "ask for a producer id first")
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "another streams driver has taken over")
         if vnode.topic != QUERIES_TOPIC:
+            if self.plans[vnode.topic].pattern:  # its offsets are its own: the next ones
+                data = vnode.log_end_offset.to_bytes(8, "big") + bytes(data[8:])
             return vnode.append(data, now_ms=now_ms, origin=Origin.QUERY)
         check(data)
         values = [record.value or b"" for record in iter_records(data)]

@@ -15,6 +15,7 @@ from wire.codegen import codec
 from wire.errors import ErrorCode
 from wire.header import skip_header_tags, write_request_header
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 from wire.schema import ProtocolError
 from wire.types import Message
@@ -22,6 +23,7 @@ from wire.types import Message
 R = TypeVar("R", bound=Message)
 CLIENT_ID = "barnabas-cli"
 TIMEOUT_SECONDS = 30.0
+_FIND_BY_KEY = 3  # the last version that asks for one coordinator
 CREATE_SECONDS, BACKOFF_SECONDS = 15.0, 0.1
 NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
@@ -139,6 +141,14 @@ class Cluster:
                 raise ClientError(f"There is no leader or coordinator now (broker {node_id})")
             self._wires[node_id] = Wire(*self._brokers[node_id])
         return self._wires[node_id]
+
+    def coordinator(self, group: str) -> Wire:
+        """The connection to the broker that coordinates a group. Raises ClientError if there is none now."""
+        found = self.any(FindCoordinatorRequest(key=group), FindCoordinatorResponse, version=_FIND_BY_KEY)
+        check(found.error_code, f"Coordinator of group {group}", found.error_message)
+        if found.node_id not in self._brokers:
+            self.metadata([])
+        return self.broker(found.node_id)
 
     def controller(self, request: Message, response: type[R], **options: Any) -> R:
         """Ask the broker that answers for changes of topics."""

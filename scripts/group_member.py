@@ -5,7 +5,6 @@ from __future__ import annotations
 from client.cluster import ClientError, Cluster, check
 from wire.codegen import codec
 from wire.errors import ErrorCode
-from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -30,7 +29,7 @@ REJOIN = {
     ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID,
 }  # fmt: skip
 # The form with one group, and with topics by name.
-OFFSET_FETCH, OFFSET_COMMIT, FIND, LEAVE = 7, 9, 3, 3
+OFFSET_FETCH, OFFSET_COMMIT, LEAVE = 7, 9, 3
 
 
 class Rebalance(Exception):
@@ -48,9 +47,7 @@ class GroupMember:
     def __init__(self, cluster: Cluster, group: str, topic: str, partitions: int) -> None:
         self.cluster, self.group, self.topic, self.partitions = cluster, group, topic, partitions
         self.member_id, self.generation = "", -1
-        found = cluster.any(FindCoordinatorRequest(key=group), FindCoordinatorResponse, version=FIND)
-        check(found.error_code, f"Coordinator of group {group}", found.error_message)
-        self.wire = cluster.broker(found.node_id)
+        self.wire = cluster.coordinator(group)
 
     def join(self) -> list[int]:
         """Enter the next generation; gives the partitions that are ours in it."""

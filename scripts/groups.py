@@ -6,12 +6,11 @@ import argparse
 
 from client.admin import LATEST
 from client.cluster import ClientError, Cluster, check
-from scripts.group_member import FIND, OFFSET_FETCH
+from scripts.group_member import OFFSET_FETCH
 from scripts.output import table
 from scripts.topics import offsets
 from wire.codegen import codec
 from wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from wire.records.consumer_protocol import ConsumerProtocolAssignment
@@ -33,10 +32,7 @@ def list_groups(args: argparse.Namespace) -> int:
 def describe(args: argparse.Namespace) -> int:
     """Print a group's positions, what is left to read, and who reads it."""
     with Cluster(args.server) as cluster:
-        cluster.metadata([])
-        found = cluster.any(FindCoordinatorRequest(key=args.group), FindCoordinatorResponse, version=FIND)
-        check(found.error_code, f"Coordinator of group {args.group}", found.error_message)
-        wire = cluster.broker(found.node_id)
+        wire = cluster.coordinator(args.group)
         group = wire.ask(DescribeGroupsRequest(groups=[args.group]), DescribeGroupsResponse, version=DESCRIBE).groups[0]
         check(group.error_code, f"Group {args.group}")
         stored = wire.ask(

@@ -4,14 +4,11 @@ the query over its source gives, each record once, in order, at its source's off
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from client.admin import LATEST, list_offsets
@@ -21,6 +18,7 @@ from compat_tests.crash.segments import dump_with_kafka, records_of, segment_fil
 from compat_tests.crash.workload import ConfluentWriter, Place
 from compat_tests.driver import Driver
 from compat_tests.kafka_python.driver import KafkaPythonDriver
+from compat_tests.query_topics.processes import kill as kill_processes
 from compat_tests.tools import missing
 from compat_tests.waiting import until
 
@@ -61,20 +59,6 @@ class ReadingsWriter(ConfluentWriter):
         return json.dumps({"p": partition, "n": number, "pad": "." * (number % 97)}).encode()
 
 
-def processes(broker: Barnabas, victim: str) -> list[psutil.Process]:
-    """The driver itself, its JVM, or the Python workers; none while they are starting."""
-    assert broker.process
-    try:
-        found = psutil.Process(broker.process.pid).children(recursive=True)
-        if victim == "driver":
-            return [p for p in found if "streams.query" in p.cmdline()]
-        if victim == "jvm":
-            return [p for p in found if p.name() == "java"]
-        return [p for p in found if "pyspark.daemon" in p.cmdline()]
-    except psutil.NoSuchProcess:
-        return []
-
-
 def ends(broker: Barnabas, topic: str) -> int:
     try:
         with Cluster(broker.address) as cluster:
@@ -88,12 +72,7 @@ def kill(broker: Barnabas, victim: str) -> None:
         broker.kill()
         broker.start()
         return
-    until(lambda: processes(broker, victim), f"the {victim} runs", 90)
-    for process in processes(broker, victim):
-        try:
-            os.kill(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    until(lambda: kill_processes(broker, victim), f"the {victim} runs", 90)
 
 
 def check(broker: Barnabas) -> int:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from compat_tests.java.driver import JavaDriver
 from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.kafkajs.driver import KafkajsDriver
 from compat_tests.kcat.driver import KcatDriver
+from compat_tests.query_topics.processes import kill, processes
 from compat_tests.tools import missing
 from compat_tests.waiting import until
 
@@ -213,6 +211,50 @@ def test_a_failing_query_leaves_those_beside_it_alone(broker: Barnabas, admin: D
     assert [o for _, o, _ in records(broker, "bad")] == [3]
 
 
+def origins(broker: Barnabas, topic: str) -> list[tuple[str, int, int]]:
+    """Where the results of a query over a pattern came from, by their headers."""
+    client = ConfluentDriver(broker.address)
+    found = []
+    for partition, start in ends(broker, topic, EARLIEST).items():
+        for record in read_until_end(client, topic, partition, start):
+            told = dict(record.headers)
+            place = (told[f"barnabas.source.{part}"] or b"" for part in ("topic", "partition", "offset"))
+            name, source_partition, offset = (text.decode() for text in place)
+            assert int(source_partition) % len(ends(broker, topic)) == partition
+            found.append((name, int(source_partition), int(offset)))
+    client.close()
+    return sorted(found)
+
+
+def test_a_query_over_a_pattern_merges_what_matches_now_and_later(broker: Barnabas, admin: Driver) -> None:
+    for name, partitions in (("plant-a", 1), ("plant-b", 2)):
+        admin.create_topic(name, partitions, SENSORS)
+    admin.create_topic("garden", 1)
+    query = "SELECT device, _topic t FROM topics('plant-.*') WHERE temp >= 5"
+    admin.produce("plant-a", [Record(b'{"temp": %d}' % n) for n in range(10)])
+    admin.create_topic("plants", -1, {"barnabas.query": query})
+    assert admin.topics()["plants"] == 2
+    fill(admin, "plant-b", 0, 20)
+    admin.create_topic("plant-c", 3, SENSORS)
+    admin.produce("plant-c", [Record(b"nothing", partition=2), Record(b'{"temp": 5}', partition=2)])
+    expected = [
+        *(("plant-a", 0, n) for n in range(5, 10)),
+        *(("plant-b", n % 2, n // 2) for p in range(2) for n in range(p, 20, 2) if n + 0.5 >= 5),
+        ("plant-c", 2, 1),
+    ]
+    until(lambda: sum(ends(broker, "plants").values()) >= len(expected), "all results are there", 60)
+    assert origins(broker, "plants") == expected
+    assert kill(broker, "driver")
+    admin.produce("plant-a", [Record(b'{"temp": %d}' % n) for n in range(10)])
+    expected[5:5] = [("plant-a", 0, n) for n in range(15, 20)]
+    until(lambda: sum(ends(broker, "plants").values()) >= len(expected), "the results go on", 90)
+    assert origins(broker, "plants") == expected
+    assert admin.committed("barnabas.query.plants", "plant-a")
+    (letter,) = admin.consume("plants.dead-letter", 1, partition=None)
+    assert letter.value == b"nothing"
+    broker.expected_errors += ["streams.driver.ended", "streams.fatal"]
+
+
 def test_a_query_can_be_changed_its_source_can_grow_and_both_can_go(broker: Barnabas, admin: Driver) -> None:
     admin.create_topic("first", 1, SENSORS)
     admin.produce("first", [Record(b'{"temp": 1}')])
@@ -254,12 +296,6 @@ def test_retention_of_the_source_leaves_a_gap_and_loses_nothing_else(broker: Bar
     assert ends(broker, "kept", EARLIEST) == {0: 4}
 
 
-def driver_processes(broker: Barnabas) -> list[psutil.Process]:
-    """The driver, its JVM and the Python workers."""
-    assert broker.process
-    return [p for p in psutil.Process(broker.process.pid).children(recursive=True) if p.is_running()]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["driver", "jvm", "worker"])
 def test_the_driver_comes_back_and_goes_on_where_it_was(broker: Barnabas, admin: Driver, victim: str) -> None:
@@ -268,16 +304,7 @@ def test_the_driver_comes_back_and_goes_on_where_it_was(broker: Barnabas, admin:
     admin.create_topic(results, -1, {"barnabas.query": f"SELECT device FROM `{source}` WHERE device = 'd1'"})
     fill(admin, source, 0, 30)
     wait_for(broker, results, source)
-    processes = driver_processes(broker)
-    of_kind: dict[str, Callable[[psutil.Process], bool]] = {
-        "driver": lambda p: "streams.query" in p.cmdline(),
-        "jvm": lambda p: p.name() == "java",
-        "worker": lambda p: "pyspark.daemon" in p.cmdline(),
-    }
-    killed = [p for p in processes if of_kind[victim](p)]
-    assert killed
-    for process in killed:
-        os.kill(process.pid, signal.SIGKILL)
+    assert kill(broker, victim)
     fill(admin, source, 30, 30)
     wait_for(broker, results, source)
     expected = [(p, n // 2) for p in range(PARTITIONS) for n in range(p, 60, 2) if n % 3 == 1]
@@ -293,17 +320,17 @@ def test_the_definitions_survive_and_a_broker_without_queries_has_no_jvm(tmp_pat
     try:
         admin.create_topic("source", 1, SENSORS)
         admin.produce("source", [Record(b'{"temp": 1}')])
-        assert not driver_processes(broker)
+        assert not processes(broker, "all")
         admin.create_topic("results", -1, {"barnabas.query": "SELECT temp FROM source"})
         wait_for(broker, "results", "source")
-        left = driver_processes(broker)
+        left = processes(broker, "all")
         assert broker.stop() == 0
         assert not psutil.wait_procs(left, timeout=10)[1]
         broker.start()
         admin = KafkaPythonDriver(broker.address)
         admin.produce("source", [Record(b'{"temp": 2}')])
         wait_for(broker, "results", "source")
-        left = driver_processes(broker)
+        left = processes(broker, "all")
         broker.kill()
         assert not psutil.wait_procs(left, timeout=10)[1]
         broker.start()

@@ -6,6 +6,7 @@ The shape is held to SELECT ... FROM one topic WHERE ...: one record gives at mo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType, T
 from streams.query.errors import QueryError
 from streams.query.source_rows import END, ERROR, PARTS
 
+#: The view that stands for all topics of a pattern.
+ALL_TOPICS = "topics(...)"
+_TOPICS = re.compile(r"\btopics\s*\(\s*'((?:[^']|'')*)'\s*\)", re.IGNORECASE)
 _SHAPE = "a query topic is SELECT columns FROM topic [WHERE condition]"
 _SUBQUERIES = f"subqueries are not possible here: {_SHAPE}"
 _REMEDIES = {
@@ -48,6 +52,14 @@ class Selected(NamedTuple):
     names: frozenset[str]  # the frame's columns that it needs
     value_format: str
     value_schema: str  # DDL, empty for raw values
+
+
+def over_pattern(query: str) -> tuple[str, str | None]:
+    """A query `FROM topics('PATTERN')` as one from a view of all those topics, and the pattern; else as it is, None."""
+    found = _TOPICS.search(query)
+    if found is None:
+        return query, None
+    return f"{query[: found.start()]}`{ALL_TOPICS}`{query[found.end() :]}", found[1].replace("''", "'")
 
 
 def source_of(spark: SparkSession, query: str) -> str:

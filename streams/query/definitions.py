@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 import msgspec
 
-from client.admin import topic_configs
+from client.admin import Key, topic_configs
 from client.cluster import Cluster
 from streams.query.errors import QueryError
 
@@ -16,10 +17,15 @@ _SCHEMA_KEYS = ["barnabas.value.format", "barnabas.value.schema"]
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What the broker fixed when the query was made: its source, and that one's format and schema (DDL) at the time."""
+    """What the broker fixed when the query was made: its source, and that one's format and schema (DDL) at the time.
+
+    Or the pattern of the names of its sources, and from which offsets on the topics of that time are read.
+    """
 
     source: str = ""
     source_id: str = ""
+    pattern: str = ""
+    starts: dict[str, list[int]] = {}
     format: str = "raw"
     schema: str = ""
 
@@ -48,6 +54,16 @@ class Catalog(msgspec.Struct, frozen=True):
 
     sources: dict[str, Source]
     definitions: dict[str, Definition]
+    results: frozenset[str] = frozenset()  # of queries, dead letters among them
+
+    def inputs(self, definition: Definition) -> list[Key]:
+        """The partitions that a query reads, where results can be written for them."""
+        plan = definition.plan
+        if not plan.pattern:
+            source = self.sources[plan.source]
+            return [(source.name, p) for p in range(min(definition.partitions, source.partitions))]
+        names = sorted(n for n in self.sources if n not in self.results and re.fullmatch(plan.pattern, n))
+        return [(name, p) for name in names for p in range(self.sources[name].partitions)]
 
 
 def read_catalog(cluster: Cluster) -> Catalog:
@@ -61,7 +77,10 @@ def read_catalog(cluster: Cluster) -> Catalog:
         if topic.name
     }
     definitions = {}
+    results = set()
     for name, configs in topic_configs(cluster, sources, _KEYS).items():
+        if "barnabas.query.plan" in configs:
+            results.add(name)
         if "barnabas.query" in configs and "barnabas.query.plan" in configs:
             definitions[name] = Definition(
                 topic=name,
@@ -73,7 +92,7 @@ def read_catalog(cluster: Cluster) -> Catalog:
     for name, configs in topic_configs(cluster, definitions, ["segment.bytes"], defaults=True).items():
         size = min(int(configs["segment.bytes"]), _MAX_BATCH_BYTES)  # a batch must fit into a segment
         definitions[name] = msgspec.structs.replace(definitions[name], max_batch_bytes=size)
-    return Catalog(sources, definitions)
+    return Catalog(sources, definitions, frozenset(results))
 
 
 def read_schema(cluster: Cluster, topic: str) -> tuple[Source, str, str]:
@@ -85,3 +104,20 @@ def read_schema(cluster: Cluster, topic: str) -> tuple[Source, str, str]:
     source = Source(topic, str(uuid.UUID(bytes=found.topic_id)), len(found.partitions))
     schema = configs.get("barnabas.value.schema", "")
     return source, configs.get("barnabas.value.format", "json" if schema else "raw"), schema
+
+
+def read_pattern(cluster: Cluster, pattern: str) -> tuple[str, str]:
+    """The format and schema that all topics of a new query over a pattern have. Raises QueryError."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise QueryError(f"{pattern} is no regular expression: {error}") from None
+    catalog = read_catalog(cluster)
+    names = sorted(n for n in catalog.sources if n not in catalog.results and re.fullmatch(pattern, n))
+    if not names:
+        raise QueryError(f"there is no topic whose whole name matches {pattern}: create the first one before the query")
+    found = {name: read_schema(cluster, name)[1:] for name in names}
+    for name in names[1:]:
+        if found[name] != found[names[0]]:
+            raise QueryError(f"{names[0]} and {name} have different schemas: give them the same, or narrow the pattern")
+    return found[names[0]]

@@ -6,23 +6,26 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from client.admin import EARLIEST, LATEST, list_offsets
-from client.cluster import Cluster
-from streams.query.analysis import source_of
+from client.cluster import ClientError, Cluster
+from streams.query.analysis import over_pattern, source_of
 from streams.query.control import Control
-from streams.query.definitions import Catalog, Definition, Source, read_catalog, read_schema
+from streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_schema
 from streams.query.errors import FatalError, MalformedRecordError, QueryError, TakenOverError
 from streams.query.health import FAILED, Health, now
 from streams.query.job import Job
+from streams.query.merged import commit, recover
 from streams.query.tick import Part, Tick
-from streams.wal import Key, LogDir, Planner
+from streams.wal import Key, LogDir, Planner, WalError
 
 Say = Callable[..., None]
 _MAX_TICK_BYTES = 256 << 20
 _KEPT_JOBS = 32
 _STATUS_SECONDS = 1.0
+_COMMIT_SECONDS = 1.0
 
 
 class Driver:
@@ -37,7 +40,10 @@ class Driver:
         self._catalog = Catalog({}, {})
         self._health: dict[str, Health] = {}
         self._jobs: dict[tuple[Any, ...], Job] = {}
-        self._ends: dict[Key, int] = {}  # of the results; what is not there is asked
+        #: By query and source partition: from which of its offsets on there are no results yet, and no dead letters.
+        self._places: dict[tuple[str, Key], int] = {}
+        self._dead: dict[tuple[str, Key], int] = {}
+        self._committed_at: dict[str, float] = {}
         self._told_at = 0.0
         self._read_catalog()
 
@@ -73,14 +79,14 @@ class Driver:
         definitions = self._catalog.definitions
         if old:
             self._control.take_over()
-        self._ends.clear()
+        self._places.clear()
         self._told_at = 0.0
         self._health = {
             name: self._health[name] if old.get(name) == definition else Health()
             for name, definition in definitions.items()
         }
         for name in definitions.keys() - old.keys():
-            self._say("info", "query.found", topic=name, source=definitions[name].plan.source)
+            self._say("info", "query.found", topic=name, source=_reads(definitions[name]))
         for name in old.keys() - definitions.keys():
             self._say("info", "query.gone", topic=name)
 
@@ -88,12 +94,17 @@ class Driver:
         """Whether a query can be, and what it reads and gives."""
         answer = {"type": "checked", "id": message["id"]}
         try:
-            name = source_of(self._spark, message["query"])
+            query, pattern = over_pattern(message["query"])
+            name = source_of(self._spark, query)
             if name == message["topic"]:
                 raise QueryError(f"{name} cannot be made of itself")
-            source, kind, schema = read_schema(self._cluster, name)
-            plan = {"source": name, "source_id": source.topic_id, "format": kind, "schema": schema}
-            found = Job.check(self._spark, message["query"], name, kind, schema)
+            if pattern is not None:
+                kind, schema = read_pattern(self._cluster, pattern)
+                plan = {"pattern": pattern, "format": kind, "schema": schema}
+            else:
+                source, kind, schema = read_schema(self._cluster, name)
+                plan = {"source": name, "source_id": source.topic_id, "format": kind, "schema": schema}
+            found = Job.check(self._spark, query, name, kind, schema)
             return {**answer, **plan, "output_format": found.value_format, "output_schema": found.value_schema}
         except QueryError as error:
             return {**answer, "error": str(error)}
@@ -107,13 +118,15 @@ class Driver:
         ready = [d for d in self._catalog.definitions.values() if self._may_run(d, at)]
         if not ready:
             return
-        first, last = self._source_ranges(ready)
-        self._know_ends(ready)
+        ready = [definition for definition in ready if self._knows_places(definition)]
+        keys = dict.fromkeys(key for definition in ready for key in self._catalog.inputs(definition))
+        first, last = (list_offsets(self._cluster, keys, special) for special in (EARLIEST, LATEST))
         groups: dict[tuple[Any, ...], list[Definition]] = {}
         for definition in ready:
-            partitions = self._partitions(definition)
-            ends = tuple(self._ends[definition.topic, p] for p in partitions)
-            groups.setdefault((definition.plan, ends), []).append(definition)
+            inputs = self._catalog.inputs(definition)
+            same = (definition.plan.source, definition.plan.pattern, definition.plan.format, definition.plan.schema)
+            places = tuple(self._places[definition.topic, key] for key in inputs)
+            groups.setdefault((same, places), []).append(definition)
         for group in groups.values():
             self._run_group(group, first, last)
 
@@ -129,6 +142,8 @@ class Driver:
         health = self._health[definition.topic]
         if not health.may_run(at):
             return False
+        if definition.plan.pattern:
+            return True
         source = self._catalog.sources.get(definition.plan.source)
         if source is None or source.topic_id != definition.plan.source_id:
             what = "was deleted" if source is None else "was deleted and made again"
@@ -141,29 +156,37 @@ class Driver:
             self._say("error", "query.failed", topic=definition.topic, error=error)
         self._health[definition.topic].stopped(error)
 
-    def _source(self, definition: Definition) -> Source:
-        return self._catalog.sources[definition.plan.source]
+    def _knows_places(self, definition: Definition) -> bool:
+        """Find out how far a query is, where that is not known; whether that could be told."""
+        inputs = self._catalog.inputs(definition)
+        if all((definition.topic, key) in self._places for key in inputs):
+            return True
+        try:
+            if definition.plan.pattern:
+                found, dead = recover(self._cluster, self._log_dir, definition, inputs, self._catalog.sources)
+                self._dead |= {(definition.topic, key): offset for key, offset in dead.items()}
+            else:  # a batch must begin where the results end
+                told = list_offsets(self._cluster, [(definition.topic, p) for _, p in inputs], LATEST)
+                found = {key: told[definition.topic, key[1]] for key in inputs}
+        except (ClientError, WalError) as error:
+            self._retry(definition, str(error))
+            return False
+        self._places |= {(definition.topic, key): offset for key, offset in found.items()}
+        return True
 
-    def _partitions(self, definition: Definition) -> range:
-        """Those that source and results both have: after the source has grown, the results soon follow."""
-        return range(min(definition.partitions, self._source(definition).partitions))
-
-    def _source_ranges(self, ready: Sequence[Definition]) -> tuple[dict[Key, int], dict[Key, int]]:
-        keys = {(d.plan.source, p): None for d in ready for p in self._partitions(d)}
-        return list_offsets(self._cluster, keys, EARLIEST), list_offsets(self._cluster, keys, LATEST)
-
-    def _know_ends(self, ready: Sequence[Definition]) -> None:
-        unknown = [(d.topic, p) for d in ready for p in self._partitions(d) if (d.topic, p) not in self._ends]
-        if unknown:
-            # What is written may not be durable yet: a batch must begin at the log's end, wherever that is now.
-            self._ends |= list_offsets(self._cluster, unknown, LATEST)
+    def _commit(self, group: Sequence[Definition]) -> None:
+        """Keep the places of queries over patterns, whose topics do not tell them."""
+        for definition in group:
+            mine = {key: offset for (topic, key), offset in self._places.items() if topic == definition.topic}
+            if definition.plan.pattern and mine:
+                self._committed_at[definition.topic] = now()
+                commit(self._cluster, definition, mine, self._catalog.sources)
 
     def _run_group(self, group: list[Definition], first: dict[Key, int], last: dict[Key, int]) -> None:
         began = now()
         ranges = {}
-        for partition in self._partitions(group[0]):
-            key = (group[0].plan.source, partition)
-            lo = self._ends[group[0].topic, partition]
+        for key in self._catalog.inputs(group[0]):
+            lo = self._places[group[0].topic, key]
             ranges[key] = (lo, max(lo, last[key]))
         for definition in group:
             self._health[definition.topic].lag = sum(hi - lo for lo, hi in ranges.values())
@@ -173,7 +196,7 @@ class Driver:
             return
         try:
             tick = self._plan_tick(group, ranges, first)
-            reports = self._job(group).run(tick)
+            reports = self._job(group, len(ranges)).run(tick)
         except Exception as error:
             self._failed(group, error, first, last)
             return
@@ -183,31 +206,33 @@ class Driver:
             health = self._health[definition.topic]
             health.ran(now(), sum(r.written for r in mine), sum(r.dead for r in mine), seconds)
             for report in mine:
-                key = (definition.topic, report.partition)
-                health.lag -= report.next - self._ends[key]
-                self._ends[key] = report.next
+                part = tick.parts[report.task]
+                place = (definition.topic, (part.source, part.partition))
+                health.lag -= report.next - self._places[place]
+                self._places[place] = report.next
+        self._commit([d for d in group if now() - self._committed_at.get(d.topic, 0.0) >= _COMMIT_SECONDS])
 
     def _plan_tick(self, group: list[Definition], ranges: dict[Key, tuple[int, int]], first: dict[Key, int]) -> Tick:
         """Splits for the tasks, of so many bytes that a tick stays short."""
         there = {key: (max(lo, min(first[key], hi)), hi) for key, (lo, hi) in ranges.items()}
         cut = self._planner.within_bytes(there, _MAX_TICK_BYTES)
-        by_partition: dict[int, list[tuple[str, int, int, int, int]]] = {}
+        splits: dict[Key, list[tuple[str, int, int, int, int]]] = {}
         for split in self._planner.plan(cut):
             piece = (split.path, split.start, split.end, split.lo, split.hi)
-            by_partition.setdefault(split.partition, []).append(piece)
+            splits.setdefault((split.topic, split.partition), []).append(piece)
         parts = []
-        for (source, partition), (lo, _) in ranges.items():
-            hi = cut[source, partition][1]
-            ends = [self._ends[definition.topic, partition] for definition in group]
-            parts.append(Part(partition, lo, hi, by_partition.get(partition, []), ends))
-        return Tick(group[0].plan.source, self._control.producer_id, parts)
+        for key, (lo, _) in ranges.items():
+            ends = [self._places[definition.topic, key] for definition in group]
+            dead = [self._dead.get((definition.topic, key), 0) for definition in group]
+            parts.append(Part(*key, lo, cut[key][1], splits.get(key, []), ends, dead))
+        return Tick(self._control.producer_id, parts)
 
-    def _job(self, group: list[Definition]) -> Job:
+    def _job(self, group: list[Definition], tasks: int) -> Job:
         """The planned job of a group; the few used last are kept."""
-        key = tuple(group)
+        key = (tasks, *(msgspec.json.encode(definition) for definition in group))
         job = self._jobs.pop(key, None)
         if job is None:
-            job = Job(self._spark, self._server, group, len(self._partitions(group[0])))
+            job = Job(self._spark, self._server, group, tasks)
         self._jobs[key] = job
         while len(self._jobs) > _KEPT_JOBS:
             del self._jobs[next(iter(self._jobs))]
@@ -219,24 +244,29 @@ class Driver:
         if TakenOverError.__name__ in reason:
             raise TakenOverError(reason)
         for definition in group:
-            for partition in self._partitions(definition):
-                self._ends.pop((definition.topic, partition), None)
+            for key in self._catalog.inputs(definition):
+                self._places.pop((definition.topic, key), None)
         self._check_jvm()
-        if "UNKNOWN_PRODUCER_ID" in reason:  # the broker was started again, and knows no driver yet
+        restarted = "UNKNOWN_PRODUCER_ID" in reason  # the broker was, and knows no driver yet
+        if restarted or group[0].plan.pattern:  # a task that still runs must not write what is looked for next
             self._control.take_over()
+        if restarted:
             return
         self._cluster.metadata([])  # raises ClientError if the broker is gone, which is no query's fault
         if len(group) > 1:
-            self._know_ends(group)
             for definition in group:
-                self._run_group([definition], first, last)
+                if self._knows_places(definition):
+                    self._run_group([definition], first, last)
             return
         (definition,) = group
         if isinstance(error, QueryError) or MalformedRecordError.__name__ in reason:
             self._stop(definition, reason.split(f"{MalformedRecordError.__name__}: ")[-1])
             return
-        self._health[definition.topic].failed(now(), reason)
-        self._say("warning", "query.retrying", topic=definition.topic, error=reason)
+        self._retry(definition, reason)
+
+    def _retry(self, definition: Definition, error: str) -> None:
+        self._health[definition.topic].failed(now(), error)
+        self._say("warning", "query.retrying", topic=definition.topic, error=error)
 
     # --- telling ------------------------------------------------------------------------------------------------------
 
@@ -247,10 +277,15 @@ class Driver:
             return
         self._told_at = at
         queries = [
-            {"topic": name, "source": self._catalog.definitions[name].plan.source, **health.told(at)}
+            {"topic": name, "source": _reads(self._catalog.definitions[name]), **health.told(at)}
             for name, health in self._health.items()
         ]
         self._control.say({"type": "status", "at_ms": time.time_ns() // 1_000_000, "queries": queries})
+
+
+def _reads(definition: Definition) -> str:
+    plan = definition.plan
+    return plan.source or f"topics('{plan.pattern}')"
 
 
 def _reason(error: Exception) -> str:

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from streams.query.analysis import Selected, select
+from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
 from streams.query.definitions import Definition
 from streams.query.scan import Scan
 from streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
@@ -23,10 +23,10 @@ from streams.query.tick import PROPERTY, Tick
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a job did for one query in one partition."""
+    """What a task of a job did for one query."""
 
     query: int
-    partition: int
+    task: int
     written: int
     dead: int
     next: int
@@ -35,18 +35,23 @@ class Report(msgspec.Struct, frozen=True):
 class Job:
     """Definitions of one source, planned. Raises QueryError for a query that its source does not allow."""
 
-    def __init__(self, spark: SparkSession, server: str, definitions: Sequence[Definition], partitions: int) -> None:
+    def __init__(self, spark: SparkSession, server: str, definitions: Sequence[Definition], tasks: int) -> None:
         first = definitions[0].plan
+        queries = [over_pattern(definition.query)[0] for definition in definitions]
+        source = first.source or ALL_TOPICS
         values = value_columns(first.format, first.schema)
-        everything = _frame(spark, row_schema(values), values, partitions)
-        found = [select(spark, d.query, first.source, everything, values) for d in definitions]
+        everything = _frame(spark, row_schema(values), values, tasks)
+        found = [select(spark, query, source, everything, values) for query in queries]
         names = set().union(*(one.names for one in found))
         parses = [bool(one.names & set(values.names)) for one in found]
         if any(parses):
             names |= {"_key", "_value", "_headers"}  # for the dead letters
-        frame = _frame(spark, row_schema(values, names), values if any(parses) else StructType([]), partitions)
-        chosen = [select(spark, d.query, first.source, frame, values) for d in definitions]
-        outputs = [Output(d.topic, p, d.on_error, d.max_batch_bytes) for d, p in zip(definitions, parses, strict=True)]
+        frame = _frame(spark, row_schema(values, names), values if any(parses) else StructType([]), tasks)
+        chosen = [select(spark, query, source, frame, values) for query in queries]
+        outputs = [
+            Output(d.topic, p, d.on_error, d.max_batch_bytes, d.partitions if first.pattern else 0)
+            for d, p in zip(definitions, parses, strict=True)
+        ]
         #: What the SELECTs give, before it is written.
         self.rows = _rows(frame, chosen, parses)
         self._spark, self._reports = spark, self.rows.mapInArrow(Sink(server, outputs).__call__, REPORT)
@@ -68,10 +73,10 @@ def begin(spark: SparkSession, tick: Tick) -> None:
     spark.sparkContext.setLocalProperty(PROPERTY, tick.encode())
 
 
-def _frame(spark: SparkSession, schema: StructType, values: StructType, partitions: int) -> DataFrame:
-    """The rows of the source, a task for each partition."""
+def _frame(spark: SparkSession, schema: StructType, values: StructType, tasks: int) -> DataFrame:
+    """The rows of the source, a task for each of its partitions."""
     scan = Scan(arrow_schema(schema), arrow_schema(values))
-    return spark.range(0, partitions, 1, partitions).mapInArrow(scan.__call__, schema)
+    return spark.range(0, tasks, 1, tasks).mapInArrow(scan.__call__, schema)
 
 
 def _rows(frame: DataFrame, chosen: Sequence[Selected], parses: Sequence[bool]) -> DataFrame:

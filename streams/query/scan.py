@@ -31,7 +31,7 @@ class Scan(msgspec.Struct, frozen=True):
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the tasks whose numbers come in."""
-        tick, _ = current()
+        tick, _, _ = current()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from self.rows(tick, number)

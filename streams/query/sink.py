@@ -2,11 +2,13 @@
 
 A query's results go on where its topic ends. Rows before that are there already, from an attempt that failed, and are
 dropped. When the mark has come, the last batch is stretched to the tick's end, or an empty one covers the way to it.
+The results of a query over a pattern of topics have offsets of their own, and headers that name their source's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -30,12 +32,13 @@ WRITER_ID = "barnabas.streams"
 DEAD_LETTER_SUFFIX = ".dead-letter"
 REASON_HEADER = "barnabas.error"
 ROW, MALFORMED, MARK = 0, 1, 2
+SOURCE_HEADERS = ("barnabas.source.topic", "barnabas.source.partition", "barnabas.source.offset")
 #: What a task tells the driver: by query the rows written, those to the dead letters, and the offset it came to.
-REPORT = "query int, partition int, written bigint, dead bigint, next bigint"
+REPORT = "query int, task int, written bigint, dead bigint, next bigint"
 REPORT_SCHEMA = pa.schema(
     [
         pa.field("query", pa.int32()),
-        pa.field("partition", pa.int32()),
+        pa.field("task", pa.int32()),
         pa.field("written", pa.int64()),
         pa.field("dead", pa.int64()),
         pa.field("next", pa.int64()),
@@ -55,6 +58,7 @@ class Output(msgspec.Struct, frozen=True):
     parses: bool
     on_error: str
     max_batch_bytes: int = 1 << 20
+    merges: int = 0  # partitions of a topic over a pattern, which has offsets of its own; else 0
 
 
 class Sink(msgspec.Struct, frozen=True):
@@ -65,15 +69,12 @@ class Sink(msgspec.Struct, frozen=True):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of a task; one row for each query of what was done."""
-        tick, again = current()
+        tick, task, again = current()
         writer: _Writer | None = None
         for batch in batches:
-            if not batch.num_rows:
-                continue
-            if writer is None:
-                part = next(p for p in tick.parts if p.partition == batch.column("_partition")[0].as_py())
-                writer = _Writer(self, tick, part, again)
-            writer.take(batch)
+            if batch.num_rows:
+                writer = writer or _Writer(self, tick, task, again)
+                writer.take(batch)
         if writer is not None:
             yield writer.report()
 
@@ -81,18 +82,23 @@ class Sink(msgspec.Struct, frozen=True):
 class _Writer:
     """One task's writing."""
 
-    def __init__(self, sink: Sink, tick: Tick, part: Part, again: bool) -> None:
-        self._sink, self._tick, self._part = sink, tick, part
+    def __init__(self, sink: Sink, tick: Tick, task: int, again: bool) -> None:
+        self._sink, self._tick, self._task = sink, tick, task
+        self._part = part = tick.parts[task]
         self._cluster = _connect(sink.server)
-        ends = part.ends
+        self._outputs = [_Log.of(o, o.topic, part, end) for o, end in zip(sink.outputs, part.ends, strict=True)]
         if again:
-            told = list_offsets(self._cluster, [(o.topic, part.partition) for o in sink.outputs], LATEST)
-            ends = [told[o.topic, part.partition] for o in sink.outputs]
-        self._outputs = [
-            _Log(output.topic, end, output.max_batch_bytes) for output, end in zip(sink.outputs, ends, strict=True)
-        ]
+            self._look_again()
         self._letters: dict[int, _Log] = {}
         self._done = False
+
+    def _look_again(self) -> None:
+        """What a failed attempt has written, the topics tell; over a pattern only the driver finds it out."""
+        if any(output.merges for output in self._sink.outputs):
+            raise RuntimeError("the driver plans anew")
+        told = list_offsets(self._cluster, [(log.topic, log.partition) for log in self._outputs], LATEST)
+        for log in self._outputs:
+            log.next = told[log.topic, log.partition]
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Rows in the order of their offsets."""
@@ -123,19 +129,21 @@ class _Writer:
             if output.on_error == "fail":
                 at, reason = fresh.column("offset")[0].as_py(), fresh.column("reason")[0].as_py()
                 raise MalformedRecordError(
-                    f"{self._tick.source}-{self._part.partition}: the record at offset {at} does not fit: {reason}"
+                    f"{self._part.source}-{self._part.partition}: the record at offset {at} does not fit: {reason}"
                 )
             if query not in self._letters:
-                self._letters[query] = self._open_letters(output)
+                self._letters[query] = self._open_letters(query, output)
             self._letters[query].add(_with_reasons(fresh))
 
-    def _open_letters(self, output: Output) -> _Log:
+    def _open_letters(self, query: int, output: Output) -> _Log:
         name = output.topic + DEAD_LETTER_SUFFIX
         made = create_topic(self._cluster, name, {"barnabas.query.dead.letter.of": output.topic})
         if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
             check(made.error_code, f"Topic {name}", made.error_message)
+        if output.merges:
+            return _Log.of(output, name, self._part, self._part.dead[query])
         key = (name, self._part.partition)
-        return _Log(name, list_offsets(self._cluster, [key], LATEST)[key], output.max_batch_bytes)
+        return _Log.of(output, name, self._part, list_offsets(self._cluster, [key], LATEST)[key])
 
     def _write(self, logs: list[_Log], *, upto: int | None = None) -> None:
         """Send what the logs hold, batch by batch, each log's in order and the logs beside each other."""
@@ -151,7 +159,7 @@ class _Writer:
         request = ProduceRequest(
             transactional_id=WRITER_ID, acks=-1, timeout_ms=_TIMEOUT_MS,
             topic_data=[
-                TopicProduceData(name=log.topic, partition_data=[PartitionProduceData(self._part.partition, b.data)])
+                TopicProduceData(name=log.topic, partition_data=[PartitionProduceData(log.partition, b.data)])
                 for log, b in batches
             ],
         )  # fmt: skip
@@ -161,7 +169,7 @@ class _Writer:
             code, message = codes[log.topic]
             if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
                 raise TakenOverError(message or "another driver writes")
-            check(code, f"{log.topic}-{self._part.partition}", message)
+            check(code, f"{log.topic}-{log.partition}", message)
             log.written(batch)
 
     def report(self) -> pa.RecordBatch:
@@ -171,7 +179,7 @@ class _Writer:
         rows = [
             {
                 "query": query,
-                "partition": self._part.partition,
+                "task": self._task,
                 "written": log.count,
                 "dead": self._letters[query].count if query in self._letters else 0,
                 "next": log.next,
@@ -182,12 +190,20 @@ class _Writer:
 
 
 class _Log:
-    """A topic's partition that is written: where it ends, and the rows that wait."""
+    """A topic's partition that is written: up to which offset of the source it is there, and the rows that wait."""
 
-    def __init__(self, topic: str, next_offset: int, max_batch_bytes: int) -> None:
-        self.topic, self.next, self._max_batch_bytes = topic, next_offset, max_batch_bytes
+    def __init__(self, topic: str, partition: int, next_offset: int, max_batch_bytes: int) -> None:
+        self.topic, self.partition, self.next, self._max_batch_bytes = topic, partition, next_offset, max_batch_bytes
         self.size = self.count = 0
         self._rows: list[pa.RecordBatch] = []
+
+    @staticmethod
+    def of(output: Output, topic: str, part: Part, next_offset: int) -> _Log:
+        """The log of a query's results, or of its dead letters, that a task writes."""
+        if output.merges:
+            partition = part.partition % output.merges
+            return _MergedLog(topic, partition, next_offset, output.max_batch_bytes, part)
+        return _Log(topic, part.partition, next_offset, output.max_batch_bytes)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Rows to write, but for those that are there."""
@@ -223,6 +239,38 @@ class _Log:
         self.count += batch.count
 
 
+class _MergedLog(_Log):
+    """A partition that several tasks write, in no particular order: the broker gives the offsets."""
+
+    def __init__(self, topic: str, partition: int, next_offset: int, max_batch_bytes: int, part: Part) -> None:
+        super().__init__(topic, partition, next_offset, max_batch_bytes)
+        self._part = part
+
+    def batches(self, producer_id: int, upto: int | None) -> Iterator[Encoded]:
+        rows, self._rows, self.size = self._rows, [], 0
+        for part in rows:
+            sources = part.column("offset")
+            own = pa.array(range(len(part)), pa.int64())
+            named = with_headers(part.set_column(part.schema.get_field_index("offset"), "offset", own), [
+                self._names(offset) for offset in sources.to_pylist()
+            ])  # fmt: skip
+            for batch in encode(
+                named, base_offset=0, producer_id=producer_id, producer_epoch=0, max_bytes=self._max_batch_bytes
+            ):
+                yield _at_zero(batch)._replace(next_offset=sources[batch.next_offset - 1].as_py() + 1)
+        if upto is not None:
+            self.next = upto
+
+    def _names(self, offset: int) -> list[dict[str, Any]]:
+        told = (self._part.source, str(self._part.partition), str(offset))
+        return [{"key": key, "value": text.encode()} for key, text in zip(SOURCE_HEADERS, told, strict=True)]
+
+
+def _at_zero(batch: Encoded) -> Encoded:
+    """The same batch with base offset 0; its records count from there."""
+    return batch._replace(data=bytes(8) + batch.data[8:], base_offset=0)
+
+
 def _stretched(batch: Encoded, next_offset: int) -> Encoded:
     """The same batch, which covers the gap after it too."""
     data = bytearray(batch.data)
@@ -233,10 +281,14 @@ def _stretched(batch: Encoded, next_offset: int) -> Encoded:
 
 def _with_reasons(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Malformed records as they were, with one more header: why."""
-    headers = [
-        [*(header or []), {"key": REASON_HEADER, "value": reason.encode()}]
-        for header, reason in zip(rows.column("headers").to_pylist(), rows.column("reason").to_pylist(), strict=True)
-    ]
+    return with_headers(rows, [
+        [{"key": REASON_HEADER, "value": reason.encode()}] for reason in rows.column("reason").to_pylist()
+    ])  # fmt: skip
+
+
+def with_headers(rows: pa.RecordBatch, more: list[list[dict[str, Any]]]) -> pa.RecordBatch:
+    """Rows with more headers behind those that they have."""
+    headers = [[*(had or []), *add] for had, add in zip(rows.column("headers").to_pylist(), more, strict=True)]
     at = rows.schema.get_field_index("headers")
     return rows.set_column(at, "headers", pa.array(headers, rows.schema.field("headers").type))
 

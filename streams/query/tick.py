@@ -12,20 +12,24 @@ PROPERTY = "barnabas.tick"
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """One task's work: splits of one partition that hold all records from `lo` to `hi`, and the results' next offsets,
-    query by query."""
+    """One task's work: splits of one partition that hold all records from `lo` to `hi`.
 
+    Query by query, `ends` are the source's offsets from which on there are no results yet; `dead` are the same for dead
+    letters, where their topic does not tell.
+    """
+
+    source: str
     partition: int
     lo: int
     hi: int
     splits: list[tuple[str, int, int, int, int]]  # path, start, end, lo, hi
     ends: list[int]
+    dead: list[int] = []
 
 
 class Tick(msgspec.Struct, frozen=True):
     """One run of a job."""
 
-    source: str
     producer_id: int
     parts: list[Part]  # by task number; a partition with nothing new has lo == hi
 
@@ -35,13 +39,13 @@ class Tick(msgspec.Struct, frozen=True):
 
     def splits(self, part: Part) -> list[Split]:
         """The splits of a task."""
-        return [Split(self.source, part.partition, *split) for split in part.splits]
+        return [Split(part.source, part.partition, *split) for split in part.splits]
 
 
-def current() -> tuple[Tick, bool]:
-    """The tick that this task belongs to, and whether an attempt of it has failed before."""
+def current() -> tuple[Tick, int, bool]:
+    """The tick that this task belongs to, its number, and whether an attempt of it has failed before."""
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("not in a task")
     told = context.getLocalProperty(PROPERTY)
-    return msgspec.json.decode(told or "", type=Tick), context.attemptNumber() > 0
+    return msgspec.json.decode(told or "", type=Tick), context.partitionId(), context.attemptNumber() > 0

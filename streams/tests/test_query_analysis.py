@@ -106,7 +106,9 @@ def test_a_topic_without_a_schema_has_the_whole_value(session: SparkSession) -> 
 
 
 def definition(topic: str, query: str, schema: str = SCHEMA) -> Definition:
-    return Definition(topic, query, "dead-letter", Plan("s", "id", "json" if schema else "raw", schema), 2)
+    return Definition(
+        topic, query, "dead-letter", Plan("s", "id", format="json" if schema else "raw", schema=schema), 2
+    )
 
 
 def results(spark: SparkSession, logs: Logs, *queries: str, schema: str = SCHEMA) -> list[Any]:
@@ -116,9 +118,9 @@ def results(spark: SparkSession, logs: Logs, *queries: str, schema: str = SCHEMA
     splits: dict[int, list[tuple[str, int, int, int, int]]] = {}
     for split in plan_splits(log_dir, ranges):
         splits.setdefault(split.partition, []).append((split.path, split.start, split.end, split.lo, split.hi))
-    parts = [Part(p, lo, hi, splits.get(p, []), [lo] * len(queries)) for (_, p), (lo, hi) in ranges.items()]
+    parts = [Part("s", p, lo, hi, splits.get(p, []), [lo] * len(queries)) for (_, p), (lo, hi) in ranges.items()]
     job = Job(spark, "", [definition(f"q{n}", query, schema) for n, query in enumerate(queries)], len(parts))
-    begin(spark, Tick("s", 1, parts))
+    begin(spark, Tick(1, parts))
     return job.rows.collect()
 
 

@@ -119,14 +119,14 @@ def batches(rows: list[dict[str, Any]], size: int = 7) -> Iterator[pa.RecordBatc
 def run(
     monkeypatch: pytest.MonkeyPatch, made: Sink, tick: Tick, rows: list[dict[str, Any]], again: bool = False
 ) -> list[Any]:
-    monkeypatch.setattr(sink, "current", lambda: (tick, again))
+    monkeypatch.setattr(sink, "current", lambda: (tick, 0, again))
     return [one for batch in made(batches(rows)) for one in batch.to_pylist()]
 
 
 def test_every_query_is_brought_to_the_end_of_the_tick(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.ends = {"some": 10, "none": 12}
     rows = [row(0, ROW, 11, b"a"), row(0, ROW, 15, b"b"), row(-1, MARK, 40)]
-    tick = Tick("s", PRODUCER, [Part(0, 10, 40, [], [10, 12])])
+    tick = Tick(PRODUCER, [Part("s", 0, 10, 40, [], [10, 12])])
     outputs = [Output("some", True, "skip"), Output("none", True, "skip")]
     report = run(monkeypatch, Sink("", outputs), tick, rows)
     assert broker.ends == {"some": 40, "none": 40}
@@ -137,7 +137,7 @@ def test_every_query_is_brought_to_the_end_of_the_tick(broker: FakeBroker, monke
 
 def test_rows_without_their_mark_are_no_end(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.ends = {"q": 0}
-    tick = Tick("s", PRODUCER, [Part(0, 0, 40, [], [0])])
+    tick = Tick(PRODUCER, [Part("s", 0, 0, 40, [], [0])])
     with pytest.raises(RuntimeError):
         run(monkeypatch, Sink("", [Output("q", True, "skip")]), tick, [row(0, ROW, 11, b"a")])
     assert broker.ends == {"q": 0}
@@ -145,7 +145,7 @@ def test_rows_without_their_mark_are_no_end(broker: FakeBroker, monkeypatch: pyt
 
 def test_a_query_that_is_to_stop_says_where(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.ends = {"q": 0}
-    tick = Tick("s", PRODUCER, [Part(0, 0, 40, [], [0])])
+    tick = Tick(PRODUCER, [Part("s", 0, 0, 40, [], [0])])
     with pytest.raises(MalformedRecordError, match="s-0: the record at offset 12 does not fit: no object"):
         run(monkeypatch, Sink("", [Output("q", True, "fail")]), tick, [row(-1, MALFORMED, 12, b"x", "no object")])
 
@@ -178,7 +178,7 @@ def test_whatever_fails_each_record_is_there_once_and_in_order(
         again = False
         while True:
             broker.requests, broker.dies_at = 0, deaths.pop() if deaths else None
-            tick = Tick("s", PRODUCER, [Part(0, lo, hi, [], [lo, lo])])
+            tick = Tick(PRODUCER, [Part("s", 0, lo, hi, [], [lo, lo])])
             try:
                 run(monkeypatch, Sink("", outputs), tick, rows, again)
                 break
@@ -203,8 +203,8 @@ def target(*names: str) -> pa.Schema:
 def scanned(scan: Scan, logs: Logs, hi: int) -> list[dict[str, Any]]:
     log_dir = LogDir(logs.path)
     splits = plan_splits(log_dir, {("s", 0): (0, hi)})
-    part = Part(0, 0, hi, [(s.path, s.start, s.end, s.lo, s.hi) for s in splits], [0])
-    return [one for batch in scan.rows(Tick("s", PRODUCER, [part]), 0) for one in batch.to_pylist()]
+    part = Part("s", 0, 0, hi, [(s.path, s.start, s.end, s.lo, s.hi) for s in splits], [0])
+    return [one for batch in scan.rows(Tick(PRODUCER, [part]), 0) for one in batch.to_pylist()]
 
 
 def test_values_are_parsed_and_what_does_not_fit_is_said(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""The processes of a broker's streams driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+
+from compat_tests.broker_process import Barnabas
+
+
+def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
+    """The driver itself, its jvm, its workers, or all of them, as far as they run now."""
+    assert broker.process
+    found = []
+    try:
+        children = psutil.Process(broker.process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    for process in children:
+        try:
+            name, command = process.name(), process.cmdline()
+        except psutil.NoSuchProcess:  # it has ended meanwhile, or is a zombie
+            continue
+        is_kind = {
+            "driver": "streams.query" in command,
+            "jvm": name == "java",
+            "worker": "pyspark.daemon" in command,
+            "all": True,
+        }[kind]
+        if is_kind:
+            found.append(process)
+    return found
+
+
+def kill(broker: Barnabas, kind: str) -> int:
+    """SIGKILL; the number of processes."""
+    victims = processes(broker, kind)
+    for process in victims:
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    return len(victims)
