@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from streams.source.json_values import check_schema, parse_json
 from streams.source.names import CORRUPT, META
@@ -67,9 +65,8 @@ class Rows(msgspec.Struct, frozen=True):
         return made
 
 
-def rows_of(options: Options, schema: StructType) -> Rows:
-    """How rows of `schema` are made. Raises WalError for columns or types that there are not."""
-    target = to_arrow_schema(schema, timezone="UTC")
+def rows_of(options: Options, target: pa.Schema) -> Rows:
+    """How rows of the schema `target` are made. Raises WalError for columns or types that there are not."""
     source: dict[str, str] = {}
     values = []
     for field in target:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -19,7 +20,7 @@ from pyspark.sql.types import (
 
 from streams.source.batch import BatchReader
 from streams.source.options import parse
-from streams.source.rows import rows_of
+from streams.source.rows import Rows, rows_of
 from streams.source.stream import StreamReader
 from streams.wal import COLUMNS, WalError
 
@@ -59,8 +60,11 @@ class WalDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """For a batch query."""
-        return BatchReader(self._options, rows_of(self._options, schema))
+        return BatchReader(self._options, self._rows(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """For a streaming query."""
-        return StreamReader(self._options, rows_of(self._options, schema))
+        return StreamReader(self._options, self._rows(schema))
+
+    def _rows(self, schema: StructType) -> Rows:
+        return rows_of(self._options, to_arrow_schema(schema, timezone="UTC"))

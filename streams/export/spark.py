@@ -1,0 +1,63 @@
+"""Spark for an export: whether it can run, and one task for each partition."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from streams.export.partition import Outcome, Plan, Work, export_partition
+from streams.wal import WalError
+
+JAVA = 17
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def check() -> None:
+    """Raises WalError unless there is Spark, and a Java that is new enough for it."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise WalError("the export needs pyspark: pip install 'barnabas[spark]'")
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        told = ""
+    found = _VERSION.search(told)
+    if found is None:
+        raise WalError(f"the export runs on Spark, which needs Java {JAVA} or newer: there is none ({java})")
+    if int(found[1]) < JAVA:
+        raise WalError(f"the export runs on Spark, which needs Java {JAVA} or newer: {java} is Java {found[1]}")
+
+
+def run(master: str, plan: Plan, works: Sequence[Work]) -> list[Outcome]:
+    """The outcome of every task. Raises WalError if Spark does not start, or loses one."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+
+    settings = dict(_SETTINGS)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the workers take the first python3 that they find
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= _LOCAL
+    conf = SparkConf().setMaster(master).setAppName("barnabas export").setAll(list(settings.items()))
+    try:
+        with SparkContext(conf=conf) as context:
+            return context.parallelize(works, len(works)).map(partial(export_partition, plan)).collect()
+    except (Py4JError, PySparkException) as error:
+        told = str(error).strip().splitlines()
+        raise WalError(
+            f"Spark (master {master}) did not come to its end: {told[-1] if told else error!r}; "
+            "what is finished stays, start the export again to go on"
+        ) from None
