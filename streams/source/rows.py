@@ -8,9 +8,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.source.json_values import check_schema, parse_json
 from streams.source.names import CORRUPT, META
-from streams.source.options import Options
+from streams.source.options import TYPED, Options
+from streams.source.typed import Parser, parser_of
 from streams.wal import COLUMNS, Split, WalError, read
 
 _BLOBS = ("key", "value")
@@ -24,15 +24,15 @@ class Rows(msgspec.Struct, frozen=True):
     options: Options
     target: pa.Schema
     source: dict[str, str]
-    values: pa.Schema  # of the fields that come out of the value
+    parser: Parser | None  # in typed formats, of the fields that come out of the value
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split. Raises WalError: data loss, damage, or a malformed value under FAILFAST."""
         wanted = dict.fromkeys(self.source.values())
-        if self.options.format == "json":
+        if self.parser:
             wanted |= {"value": None, "offset": None}
         for found in read(split, list(wanted), fail_on_data_loss=self.options.fail_on_data_loss):
-            made = self._typed(found, split) if self.options.format == "json" else self._plain(found)
+            made = self._typed(found, split, self.parser) if self.parser else self._plain(found)
             if made.num_rows:
                 yield made
 
@@ -40,9 +40,9 @@ class Rows(msgspec.Struct, frozen=True):
         arrays = [_converted(found.column(self.source[field.name]), field.type) for field in self.target]
         return pa.RecordBatch.from_arrays(arrays, schema=self.target)
 
-    def _typed(self, found: pa.RecordBatch, split: Split) -> pa.RecordBatch:
+    def _typed(self, found: pa.RecordBatch, split: Split, parser: Parser) -> pa.RecordBatch:
         values = found.column("value")
-        parsed, bad = parse_json(values, self.values)
+        parsed, bad = parser(values)
         if bad and self.options.mode == "FAILFAST":
             raise WalError(
                 f"{split.topic}-{split.partition}: the value at offset {found.column('offset')[bad[0]]} does not fit "
@@ -70,11 +70,11 @@ def rows_of(options: Options, target: pa.Schema) -> Rows:
     source: dict[str, str] = {}
     values = []
     for field in target:
-        if options.format != "json":
+        if options.format not in TYPED:
             if field.name not in COLUMNS:
                 raise WalError(
                     f"there is no column {field.name}: a record has {', '.join(COLUMNS)}; "
-                    "set format=json for columns out of the value"
+                    f"set format={', '.join(TYPED[:-1])} or {TYPED[-1]} for columns out of the value"
                 )
             source[field.name] = field.name
         elif field.name in META:
@@ -87,8 +87,8 @@ def rows_of(options: Options, target: pa.Schema) -> Rows:
         name = source.get(field.name)
         if name is not None and not _converts(name, field.type):
             raise WalError(f"the column {field.name} of type {field.type} cannot be made of a record's {name}")
-    check_schema(pa.schema(values))
-    return Rows(options, target, source, pa.schema(values))
+    parser = parser_of(options, pa.schema(values)) if options.format in TYPED else None
+    return Rows(options, target, source, parser)
 
 
 def _converts(name: str, kind: pa.DataType) -> bool:

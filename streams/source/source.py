@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from streams.source.batch import BatchReader
-from streams.source.options import parse
+from streams.source.options import TYPED, parse
 from streams.source.rows import Rows, rows_of
 from streams.source.stream import StreamReader
 from streams.wal import COLUMNS, WalError
@@ -51,8 +51,10 @@ class WalDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema where the query states none: that of Spark's Kafka connector, or of the option columns."""
-        if self._options.format == "json":
-            raise WalError('format=json needs a schema: .schema("device string, temperature double")')
+        if self._options.format in TYPED:
+            raise WalError(
+                f'format={self._options.format} needs a schema: .schema("device string, temperature double")'
+            )
         names = self._options.columns or [
             name for name in COLUMNS if name != "headers" or self._options.include_headers
         ]
