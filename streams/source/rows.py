@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from functools import cache
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +30,7 @@ class Rows(msgspec.Struct, frozen=True):
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split. Raises WalError: data loss, damage, or a malformed value under FAILFAST."""
+        _spare_the_collector()
         wanted = dict.fromkeys(self.source.values())
         if self.parser:
             wanted |= {"value": None, "offset": None}
@@ -63,6 +66,15 @@ class Rows(msgspec.Struct, frozen=True):
         if malformed is not None and self.options.mode == "DROPMALFORMED":
             return made.filter(pc.invert(malformed))
         return made
+
+
+@cache
+def _spare_the_collector() -> None:
+    """Once in a process: what is loaded by now is never looked at again.
+
+    Spark's workers collect all garbage after every task, which otherwise goes through every object of every module.
+    """
+    gc.freeze()
 
 
 def rows_of(options: Options, target: pa.Schema) -> Rows:
