@@ -19,7 +19,7 @@ from storage.config import LogConfig
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
-VALUE_FORMATS = ("raw", "json", "csv", "avro")
+VALUE_FORMATS = ("raw", "json", "csv")
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 

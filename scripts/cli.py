@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     _add_sql(commands, server)
     _add_streams(commands)
     _add_log(commands)
+    _add_export(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     return top
@@ -212,6 +213,44 @@ def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
     dump.add_argument("path", nargs="+", help="a segment (*.log), or a folder with segments")
     dump.add_argument("--batches-only", action="store_true", help="leave the records out")
     dump.set_defaults(run=_lazy("scripts.log_dump", "run"))
+
+
+def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:
+    export = commands.add_parser(
+        "export", help="write topics to Parquet files, with Spark",
+        description="Write what topics hold to Parquet files, with one Spark task for each partition. Run again, it "
+        "goes on where it was: after a kill, or to append what has come since. Needs Java 17 or newer.",
+        epilog="Example: barnabas export orders --data-dir /var/lib/barnabas --to /data/orders",
+    )  # fmt: skip
+    export.add_argument("topic", nargs="*")
+    export.add_argument("--data-dir", metavar="DIR", required=True, help="the broker's log.dir, on this machine")
+    export.add_argument("--to", metavar="DIR", required=True, help="the folder to write to")
+    export.add_argument("--pattern", metavar="REGEX", default="", help="also all topics whose whole name matches")
+    export.add_argument("--from", metavar="WHEN", dest="start", default="earliest",
+                        help="where partitions begin that are not yet exported: earliest, or a time as "
+                        "2024-05-01T12:00:00Z or in ms since 1970 (default: earliest)")  # fmt: skip
+    export.add_argument(
+        "--format",
+        choices=("raw", "json"),
+        default="raw",
+        help="raw: key, value and the other columns of a record; json: columns out of the value",
+    )
+    export.add_argument(
+        "--schema",
+        metavar="DDL",
+        default="",
+        help="the columns of --format json, as 'device STRING, temp DOUBLE, _timestamp TIMESTAMP'",
+    )
+    export.add_argument("--master", metavar="URL", default="local[2]", help="Spark's master (default: local[2])")
+    export.add_argument("--rows-per-file", metavar="N", type=_positive, default=1_000_000,
+                        help="rows of a file at most (default: 1000000)")  # fmt: skip
+    export.set_defaults(run=_lazy("scripts.export", "run"))
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number from 1 on")
+    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -40,13 +40,13 @@ class Job:
         queries = [over_pattern(definition.query)[0] for definition in definitions]
         source = first.source or ALL_TOPICS
         values = value_columns(first.format, first.schema)
-        everything = _frame(spark, row_schema(values), values, tasks)
+        everything = _frame(spark, row_schema(values), values, first.format, tasks)
         found = [select(spark, query, source, everything, values) for query in queries]
         names = set().union(*(one.names for one in found))
         parses = [bool(one.names & set(values.names)) for one in found]
         if any(parses):
             names |= {"_key", "_value", "_headers"}  # for the dead letters
-        frame = _frame(spark, row_schema(values, names), values if any(parses) else StructType([]), tasks)
+        frame = _frame(spark, row_schema(values, names), values if any(parses) else StructType([]), first.format, tasks)
         chosen = [select(spark, query, source, frame, values) for query in queries]
         outputs = [
             Output(d.topic, p, d.on_error, d.max_batch_bytes, d.partitions if first.pattern else 0)
@@ -60,7 +60,7 @@ class Job:
     def check(spark: SparkSession, query: str, source: str, value_format: str, schema: str) -> Selected:
         """What a query would give. Raises QueryError for one that cannot be."""
         values = value_columns(value_format, schema)
-        return select(spark, query, source, _frame(spark, row_schema(values), values, 1), values)
+        return select(spark, query, source, _frame(spark, row_schema(values), values, value_format, 1), values)
 
     def run(self, tick: Tick) -> list[Report]:
         """Run one tick. Raises what Spark raises when a task fails; what was written until then stays."""
@@ -73,9 +73,9 @@ def begin(spark: SparkSession, tick: Tick) -> None:
     spark.sparkContext.setLocalProperty(PROPERTY, tick.encode())
 
 
-def _frame(spark: SparkSession, schema: StructType, values: StructType, tasks: int) -> DataFrame:
+def _frame(spark: SparkSession, schema: StructType, values: StructType, value_format: str, tasks: int) -> DataFrame:
     """The rows of the source, a task for each of its partitions."""
-    scan = Scan(arrow_schema(schema), arrow_schema(values))
+    scan = Scan(arrow_schema(schema), arrow_schema(values), value_format)
     return spark.range(0, tasks, 1, tasks).mapInArrow(scan.__call__, schema)
 
 

@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from streams.query.source_rows import END, ERROR, PARTS
 from streams.query.tick import Tick, current
-from streams.source.json_values import parse_json, why_malformed
+from streams.source.json_values import why_malformed
+from streams.source.options import Options
 from streams.source.rows import converted
+from streams.source.typed import Parser, parser_of
 from streams.wal import Split, read
 
 #: The column of a record behind each part.
@@ -24,10 +26,11 @@ _KEPT_OF_MALFORMED = ("_key", "_value", "_headers")
 
 class Scan(msgspec.Struct, frozen=True):
     """How rows are made: `target` are their columns, `values` the whole schema that every value must fit (empty where
-    no query needs typed columns)."""
+    no query needs typed columns), in the format `value_format`."""
 
     target: pa.Schema
     values: pa.Schema
+    value_format: str = "json"
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the tasks whose numbers come in."""
@@ -51,12 +54,12 @@ class Scan(msgspec.Struct, frozen=True):
 
     def _rows(self, found: pa.RecordBatch, split: Split) -> pa.RecordBatch:
         count = found.num_rows
-        parsed, bad = parse_json(found.column("value"), self.values) if self.values.names else (None, [])
+        parsed, bad = self._parser()(found.column("value")) if self.values.names else (None, [])
         reasons = None
         if bad:
             texts: list[str | None] = [None] * count
             for row in bad:
-                texts[row] = why_malformed(found.column("value")[row].as_py(), self.values)
+                texts[row] = self._why(found.column("value")[row].as_py())
             reasons = pa.array(texts, pa.string())
         arrays = []
         for field in self.target:
@@ -70,6 +73,14 @@ class Scan(msgspec.Struct, frozen=True):
                 assert parsed is not None
                 arrays.append(parsed[field.name].combine_chunks().cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.target)
+
+    def _parser(self) -> Parser:
+        return parser_of(Options(path="", format=self.value_format), self.values)
+
+    def _why(self, value: bytes) -> str:
+        if self.value_format == "json":
+            return why_malformed(value, self.values)
+        return f"the value does not fit the schema as {self.value_format}"
 
     def _mark(self, partition: int, offset: int) -> pa.RecordBatch:
         told = {END: True, "_partition": partition, "_offset": offset}

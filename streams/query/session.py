@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streams.java import JavaError, check_java
 from streams.query.errors import FatalError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA_NEEDED = 17
-_REMEDY = "install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
 _ARROW_ROWS = 65_536
-
-
-def check_java() -> None:
-    """Raises FatalError, in one line with the remedy, where Spark's Java is missing or too old."""
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if java is None or not os.access(java, os.X_OK):
-        where = f"JAVA_HOME={home} has none" if home else "there is none on the PATH"
-        raise FatalError(f"Spark needs Java {JAVA_NEEDED} or newer, and {where}: {_REMEDY}")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
-    if found is None or int(found[1]) < JAVA_NEEDED:
-        version = found[1] if found else "of an unknown version"
-        raise FatalError(f"Spark needs Java {JAVA_NEEDED} or newer; {java} is Java {version}: {_REMEDY}")
 
 
 def start_session(name: str, master: str, *, driver_memory: str | None = None) -> SparkSession:
@@ -40,7 +22,10 @@ def start_session(name: str, master: str, *, driver_memory: str | None = None) -
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
         raise FatalError(f"Spark is not installed ({error.name}): pip install 'barnabas[spark]'") from None
-    check_java()
+    try:
+        check_java()
+    except JavaError as error:
+        raise FatalError(str(error)) from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.appName(name)

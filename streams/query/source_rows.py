@@ -11,7 +11,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from streams.query.errors import QueryError
-from streams.source.json_values import check_schema
+from streams.source.options import Options
+from streams.source.typed import parser_of
 from streams.wal import WalError
 
 #: Parts of a record, with their Spark types.
@@ -42,10 +43,8 @@ def value_columns(value_format: str, ddl: str) -> StructType:
     hidden = [name for name in schema.names if name in PARTS or name in _MARKS]
     if hidden:
         raise QueryError(f"the schema has a column {hidden[0]}, which is the name of a part of a record")
-    if value_format != "json":
-        raise QueryError(f"queries read values of the formats raw and json, not {value_format}")
     try:
-        check_schema(arrow_schema(schema))
+        parser_of(Options(path="", format=value_format), arrow_schema(schema))
     except WalError as error:
         raise QueryError(str(error)) from None
     return schema

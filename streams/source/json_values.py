@@ -1,17 +1,16 @@
-"""JSON values to typed columns: a block at a time, and record by record around the malformed ones.
-
-What a record becomes never depends on its neighbours: a block is taken only if every line of it is one record, else it
-is halved until the malformed records stand alone.
-"""
+"""JSON values to typed columns. A block is taken only if every line of it is one record."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from streams.source.blocks import Parsed, in_blocks
 from streams.wal import WalError
 
 _EMPTY = b"{}"
@@ -26,22 +25,23 @@ def check_schema(schema: pa.Schema) -> None:
             raise WalError(f"format=json has no type {field.type} (column {field.name}): {error}") from None
 
 
-def parse_json(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
+def parse_json(values: pa.Array, schema: pa.Schema) -> Parsed:
     """One row for each of the binary `values`, with the columns of `schema`; and the numbers of the malformed ones.
 
     A malformed value (no JSON object, or a field of another type) and a null value give a row of nulls.
     """
-    count = len(values)
-    lines = _lines(values)
-    if lines is not None:
-        whole = _try(lines, schema, count)
-        if whole is not None:
-            return whole, []
-    cleaned = [_one_line(value) for value in values.to_pylist()]
-    bad = [number for number, line in enumerate(cleaned) if line is None]
-    parts: list[pa.Table] = []
-    _halve([line or _EMPTY for line in cleaned], 0, schema, parts, bad)
-    return pa.concat_tables(parts), sorted(bad)
+    whole = _lines(values)
+    if whole is not None:
+        with suppress(pa.ArrowInvalid):
+            return _parse(whole, schema, len(values)), []
+
+    def parse(lines: Sequence[bytes]) -> pa.Table:
+        return _parse(b"\n".join(lines) + b"\n", schema, len(lines))
+
+    lines = [_one_line(value) for value in values.to_pylist()]
+    none = {number for number, line in enumerate(lines) if line is None}
+    table, bad = in_blocks([line or _EMPTY for line in lines], parse, schema)
+    return table, sorted(none.union(bad))
 
 
 def why_malformed(value: bytes, schema: pa.Schema) -> str:
@@ -78,26 +78,6 @@ def _one_line(value: bytes | None) -> bytes | None:
     except (ValueError, RecursionError):
         return None
     return json.dumps(found).encode() if isinstance(found, dict) else None
-
-
-def _halve(lines: list[bytes], at: int, schema: pa.Schema, parts: list[pa.Table], bad: list[int]) -> None:
-    found = _try(pa.py_buffer(b"\n".join(lines) + b"\n"), schema, len(lines))
-    if found is None and len(lines) == 1:
-        bad.append(at)
-        found = _parse(_EMPTY + b"\n", schema, 1)
-    if found is not None:
-        parts.append(found)
-        return
-    middle = len(lines) // 2
-    _halve(lines[:middle], at, schema, parts, bad)
-    _halve(lines[middle:], at + middle, schema, parts, bad)
-
-
-def _try(data: pa.Buffer, schema: pa.Schema, count: int) -> pa.Table | None:
-    try:
-        return _parse(data, schema, count)
-    except pa.ArrowInvalid:
-        return None
 
 
 def _parse(data: pa.Buffer | bytes, schema: pa.Schema, count: int) -> pa.Table:

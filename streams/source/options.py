@@ -10,13 +10,17 @@ import msgspec
 from streams.source.offsets import EARLIEST, LATEST, Position, parse_position
 from streams.wal import Key, LogDir, WalError, schema_of
 
-FORMATS = ("kafka", "raw", "json")
+#: The formats that make columns out of the value.
+TYPED = ("json", "csv", "avro")
+FORMATS = ("kafka", "raw", *TYPED)
+FRAMINGS = ("none", "confluent")
 MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-_LATER = ("csv", "avro")
+# Options that say how a value is read, by the format that they are for.
+_OF_FORMAT = {"csv": ("sep", "nullValue"), "avro": ("avroSchema", "avroFraming")}
 _NAMES = (
     "path", "topic", "topics", "topicPattern", "bootstrap.servers", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss",
-    "splitBytes", "columns", "includeHeaders", "format", "mode",
+    "splitBytes", "columns", "includeHeaders", "format", "mode", "sep", "nullValue", "avroSchema", "avroFraming",
 )  # fmt: skip
 _BY_LOWER = {name.lower(): name for name in _NAMES}
 
@@ -38,6 +42,10 @@ class Options(msgspec.Struct, frozen=True):
     include_headers: bool = False
     format: str = "kafka"
     mode: str = "PERMISSIVE"
+    separator: str = ","
+    null_value: str = ""
+    avro_schema: str = ""
+    avro_framing: str = "none"
 
     def keys(self, log_dir: LogDir) -> list[Key]:
         """The partitions that the options name, in order. Raises WalError for an unknown topic."""
@@ -70,6 +78,17 @@ def parse(given: Mapping[str, str]) -> Options:
     elif not topics:
         raise WalError(f"the option {named[0]} names no topic")
     kind = _one_of(found, "format", FORMATS, "kafka")
+    for other, names in _OF_FORMAT.items():
+        misplaced = [name for name in names if name in found and kind != other]
+        if misplaced:
+            raise WalError(f"{misplaced[0]} is for format={other}: leave it out")
+    if kind == "avro" and "avroSchema" not in found:
+        raise WalError(
+            "format=avro needs the option avroSchema: the JSON of the schema that the values are written with"
+        )
+    separator = found.get("sep", ",")
+    if len(separator.encode()) != 1 or separator in '"\r\n':
+        raise WalError(f"sep={separator!r}: expected one character, no quote or end of a line")
     columns = tuple(name.strip() for name in found.get("columns", "").split(",") if name.strip())
     if columns:
         schema_of(columns)
@@ -88,6 +107,10 @@ def parse(given: Mapping[str, str]) -> Options:
         include_headers=_flag(found, "includeHeaders", False),
         format=kind,
         mode=_one_of(found, "mode", MODES, "PERMISSIVE"),
+        separator=separator,
+        null_value=found.get("nullValue", ""),
+        avro_schema=found.get("avroSchema", ""),
+        avro_framing=_one_of(found, "avroFraming", FRAMINGS, "none"),
     )
 
 
@@ -121,10 +144,7 @@ def _flag(found: Mapping[str, str], name: str, otherwise: bool) -> bool:
 
 def _one_of(found: Mapping[str, str], name: str, known: tuple[str, ...], otherwise: str) -> str:
     """The value as `known` spells it, whatever its case."""
-    spelled = {text.lower(): text for text in (*known, *_LATER)}
-    text = spelled.get(found.get(name, otherwise).lower(), "")
-    if text in _LATER:
-        raise WalError(f"{name}={text} is not supported yet: read the column value and parse it with from_{text}")
-    if text not in known:
+    text = {text.lower(): text for text in known}.get(found.get(name, otherwise).lower(), "")
+    if not text:
         raise WalError(f"{name}={found[name]}: expected one of {', '.join(known)}")
     return text

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from functools import cache
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
-from streams.source.json_values import check_schema, parse_json
 from streams.source.names import CORRUPT, META
-from streams.source.options import Options
+from streams.source.options import TYPED, Options
+from streams.source.typed import Parser, parser_of
 from streams.wal import COLUMNS, Split, WalError, read
 
 _BLOBS = ("key", "value")
@@ -26,15 +26,16 @@ class Rows(msgspec.Struct, frozen=True):
     options: Options
     target: pa.Schema
     source: dict[str, str]
-    values: pa.Schema  # of the fields that come out of the value
+    parser: Parser | None  # in typed formats, of the fields that come out of the value
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split. Raises WalError: data loss, damage, or a malformed value under FAILFAST."""
+        _spare_the_collector()
         wanted = dict.fromkeys(self.source.values())
-        if self.options.format == "json":
+        if self.parser:
             wanted |= {"value": None, "offset": None}
         for found in read(split, list(wanted), fail_on_data_loss=self.options.fail_on_data_loss):
-            made = self._typed(found, split) if self.options.format == "json" else self._plain(found)
+            made = self._typed(found, split, self.parser) if self.parser else self._plain(found)
             if made.num_rows:
                 yield made
 
@@ -42,9 +43,9 @@ class Rows(msgspec.Struct, frozen=True):
         arrays = [converted(found.column(self.source[field.name]), field.type) for field in self.target]
         return pa.RecordBatch.from_arrays(arrays, schema=self.target)
 
-    def _typed(self, found: pa.RecordBatch, split: Split) -> pa.RecordBatch:
+    def _typed(self, found: pa.RecordBatch, split: Split, parser: Parser) -> pa.RecordBatch:
         values = found.column("value")
-        parsed, bad = parse_json(values, self.values)
+        parsed, bad = parser(values)
         if bad and self.options.mode == "FAILFAST":
             raise WalError(
                 f"{split.topic}-{split.partition}: the value at offset {found.column('offset')[bad[0]]} does not fit "
@@ -67,17 +68,25 @@ class Rows(msgspec.Struct, frozen=True):
         return made
 
 
-def rows_of(options: Options, schema: StructType) -> Rows:
-    """How rows of `schema` are made. Raises WalError for columns or types that there are not."""
-    target = to_arrow_schema(schema, timezone="UTC")
+@cache
+def _spare_the_collector() -> None:
+    """Once in a process: what is loaded by now is never looked at again.
+
+    Spark's workers collect all garbage after every task, which otherwise goes through every object of every module.
+    """
+    gc.freeze()
+
+
+def rows_of(options: Options, target: pa.Schema) -> Rows:
+    """How rows of the schema `target` are made. Raises WalError for columns or types that there are not."""
     source: dict[str, str] = {}
     values = []
     for field in target:
-        if options.format != "json":
+        if options.format not in TYPED:
             if field.name not in COLUMNS:
                 raise WalError(
                     f"there is no column {field.name}: a record has {', '.join(COLUMNS)}; "
-                    "set format=json for columns out of the value"
+                    f"set format={', '.join(TYPED[:-1])} or {TYPED[-1]} for columns out of the value"
                 )
             source[field.name] = field.name
         elif field.name in META:
@@ -90,8 +99,8 @@ def rows_of(options: Options, schema: StructType) -> Rows:
         name = source.get(field.name)
         if name is not None and not _converts(name, field.type):
             raise WalError(f"the column {field.name} of type {field.type} cannot be made of a record's {name}")
-    check_schema(pa.schema(values))
-    return Rows(options, target, source, pa.schema(values))
+    parser = parser_of(options, pa.schema(values)) if options.format in TYPED else None
+    return Rows(options, target, source, parser)
 
 
 def _converts(name: str, kind: pa.DataType) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -18,8 +19,8 @@ from pyspark.sql.types import (
 )
 
 from streams.source.batch import BatchReader
-from streams.source.options import parse
-from streams.source.rows import rows_of
+from streams.source.options import TYPED, parse
+from streams.source.rows import Rows, rows_of
 from streams.source.stream import StreamReader
 from streams.wal import COLUMNS, WalError
 
@@ -50,8 +51,10 @@ class WalDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema where the query states none: that of Spark's Kafka connector, or of the option columns."""
-        if self._options.format == "json":
-            raise WalError('format=json needs a schema: .schema("device string, temperature double")')
+        if self._options.format in TYPED:
+            raise WalError(
+                f'format={self._options.format} needs a schema: .schema("device string, temperature double")'
+            )
         names = self._options.columns or [
             name for name in COLUMNS if name != "headers" or self._options.include_headers
         ]
@@ -59,8 +62,11 @@ class WalDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """For a batch query."""
-        return BatchReader(self._options, rows_of(self._options, schema))
+        return BatchReader(self._options, self._rows(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """For a streaming query."""
-        return StreamReader(self._options, rows_of(self._options, schema))
+        return StreamReader(self._options, self._rows(schema))
+
+    def _rows(self, schema: StructType) -> Rows:
+        return rows_of(self._options, to_arrow_schema(schema, timezone="UTC"))

@@ -9,7 +9,10 @@ import pytest
 
 from compat_tests.tools import ROOT
 
-READING = "import sys, streams.wal, streams.decode; print(*sorted(sys.modules))"
+READING = """
+import sys, streams.wal, streams.decode, streams.encode, streams.schema, streams.export
+print(*sorted(sys.modules))
+"""
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:

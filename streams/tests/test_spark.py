@@ -116,6 +116,19 @@ def test_typed_json(spark: SparkSession, logs: Logs) -> None:
         batch(spark, logs.path, schema, format="json", mode="FAILFAST").collect()
 
 
+def test_typed_csv_and_avro(spark: SparkSession, logs: Logs) -> None:
+    logs.write([b"a,1.5", b"oops"], "lines")
+    schema = "device string, temp double, _offset bigint, _corrupt_record string"
+    found = batch(spark, logs.path, schema, topic="lines", format="csv").orderBy("_offset").collect()
+    assert [tuple(row) for row in found] == [("a", 1.5, 0, None), (None, None, 1, "oops")]
+    written = {"type": "record", "name": "R", "fields": [{"name": "device", "type": "string"}]}
+    logs.write([b"\0\0\0\0\1\2a", b"\2b"], "data")
+    options = {"topic": "data", "format": "avro", "avroSchema": json.dumps(written), "avroFraming": "confluent"}
+    assert [row.device for row in batch(spark, logs.path, "device string", **options).collect()] == ["a", None]
+    with pytest.raises(Exception, match="avroSchema has no field colour: it has device"):
+        batch(spark, logs.path, "colour string", **options).collect()
+
+
 @pytest.mark.parametrize(
     "ddl",
     [

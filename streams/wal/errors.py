@@ -15,7 +15,7 @@ class DataLossError(WalError):
     """Records that were asked for are no longer there."""
 
     def __init__(self, topic: str, partition: int, what: str) -> None:
-        super().__init__(
-            f"{topic}-{partition}: {what}; retention, DeleteRecords or a new topic of the same name took them away. "
-            "Set failOnDataLoss=false to go on with what is left"
+        self.what = (
+            f"{topic}-{partition}: {what}; retention, DeleteRecords or a new topic of the same name took them away"
         )
+        super().__init__(f"{self.what}. Set failOnDataLoss=false to go on with what is left")

@@ -1,0 +1,19 @@
+"""Topics to Parquet files, one Spark task for each partition.
+
+The folder that is written is all the state there is. A partition's rows lie in
+`topic=orders/partition=0/<first offset>-<last offset>.parquet`; a file has its name only when it is whole and on disk,
+and the next one begins where it ends. So a run that was killed is just started again, and a later one appends.
+
+    command.py   the steps of a run, in order
+    target.py    the folder: who may write to it, names, positions, files
+    partition.py what one task does
+    spark.py     whether Spark can run, and a task for each partition
+    progress.py  a bar on a terminal, lines elsewhere
+"""
+
+from __future__ import annotations
+
+from streams.export.command import Request, Totals, export
+from streams.export.partition import Plan, Work, export_partition
+
+__all__ = ["Plan", "Request", "Totals", "Work", "export", "export_partition"]

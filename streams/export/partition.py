@@ -1,0 +1,146 @@
+"""What one task does: the records of a partition, from where the last run came to, into files."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from streams.export.target import ParquetFile, opened, position
+from streams.schema import parse_ddl
+from streams.source.options import Options
+from streams.source.rows import Rows, rows_of
+from streams.wal import DataLossError, Key, LogDir, WalError, offset_at, plan
+
+_RAW = "key BINARY, value BINARY, offset BIGINT, timestamp TIMESTAMP, timestampType INT, " \
+       "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"  # fmt: skip
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What holds for all partitions. Without `since_ms` (ms since 1970) they begin with their oldest record."""
+
+    data_dir: str
+    to: str
+    format: str
+    schema: str
+    rows_per_file: int
+    since_ms: int | None = None
+
+    def rows(self) -> Rows:
+        """How the files' rows are made; a row always has its offset. Raises WalError for a schema that makes none."""
+        target = parse_ddl(self.schema or _RAW)
+        if self.offset_column not in target.names:
+            target = target.append(pa.field(self.offset_column, pa.int64()))
+        return rows_of(Options(path=self.data_dir, format=self.format), target)
+
+    @property
+    def offset_column(self) -> str:
+        """The column with the record's offset."""
+        return "_offset" if self.format == "json" else "offset"
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A partition whose records from `earliest` to before `end` are there to be read."""
+
+    topic: str
+    partition: int
+    earliest: int
+    end: int
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Outcome(msgspec.Struct):
+    """What a task did: rows, files and bytes written, and lines for the user."""
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    warning: str = ""
+    error: str = ""
+
+
+def export_partition(plan_: Plan, work: Work) -> Outcome:
+    """Write what is not written yet. Errors are told in the outcome; what is finished before one stays."""
+    outcome = Outcome()
+    try:
+        with opened(Path(plan_.to), work.key) as folder:
+            start = _start(plan_, work, position(folder), outcome)
+            _write(plan_, work, start, folder, outcome)
+    except DataLossError as error:
+        outcome.error = f"{error.what}; start the export again, it goes on behind them"
+    except WalError as error:
+        outcome.error = str(error)
+    except OSError as error:
+        outcome.error = f"{work}: {error}"
+    return outcome
+
+
+def _start(plan_: Plan, work: Work, done: int | None, outcome: Outcome) -> int:
+    if done is None:
+        if plan_.since_ms is None:
+            return work.earliest
+        found = offset_at(LogDir(plan_.data_dir), work.key, plan_.since_ms, work.earliest, work.end)
+        return work.end if found is None else found
+    if done > work.end:
+        raise WalError(
+            f"{work}: offsets before {done} are exported, but the log ends at {work.end}, "
+            "as after a new topic of the same name: export to another folder"
+        )
+    if done < work.earliest:
+        outcome.warning = f"{work}: offsets {done} to {work.earliest - 1} were gone before they were exported"
+    return max(done, work.earliest)
+
+
+def _write(plan_: Plan, work: Work, start: int, folder: Path, outcome: Outcome) -> None:
+    made = plan_.rows()
+    with closing(_Files(folder, made.target, start, plan_.rows_per_file, outcome)) as files:
+        for split in plan(LogDir(plan_.data_dir), {work.key: (start, work.end)}):
+            for batch in made.batches(split):
+                files.write(batch, batch.column(plan_.offset_column))
+        files.finish(work.end)
+
+
+class _Files:
+    """Rows to one file after the other.
+
+    A file is finished when a row too many comes up, so that the last one stands for all offsets up to the end.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, start: int, rows_per_file: int, outcome: Outcome) -> None:
+        self._folder, self._schema, self._rows_per_file = folder, schema, rows_per_file
+        self._outcome = outcome
+        self._start = start
+        self._file: ParquetFile | None = None
+
+    def write(self, batch: pa.RecordBatch, offsets: pa.Array) -> None:
+        """Add rows, with their offsets."""
+        at = 0
+        while at < batch.num_rows:
+            if self._file is not None and self._file.rows == self._rows_per_file:
+                self.finish(offsets[at].as_py())
+            if self._file is None:
+                self._file = ParquetFile(self._folder, self._schema, self._start)
+            part = batch.slice(at, self._rows_per_file - self._file.rows)
+            self._file.write(part)
+            at += part.num_rows
+
+    def finish(self, end: int) -> None:
+        """Finish the file, if there is one, as standing for all offsets before `end`."""
+        if self._file is not None:
+            self._outcome.bytes += self._file.finish(end - 1)
+            self._outcome.rows += self._file.rows
+            self._outcome.files += 1
+            self._file, self._start = None, end
+
+    def close(self) -> None:
+        """Let go of a file that is not finished."""
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,94 @@
+"""How far an export is, read off the folder that it writes: a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from pyarrow import parquet
+
+from streams.export.partition import Work
+from streams.export.target import finished, partition_folder, position
+
+_SECONDS = 0.5
+_WIDTH = 24
+_ANEW = "\r\x1b[K"  # go back, clear the line
+
+
+class Seen(NamedTuple):
+    """What this run has written so far."""
+
+    rows: int
+    bytes: int
+    done: int  # partitions
+    part: float  # of the offsets that are to be exported, 0 to 1
+
+    def text(self, partitions: int) -> str:
+        """All of it, for people."""
+        size = megabytes(self.bytes)
+        return f"{self.part:.0%}, {self.rows:,} rows, {size}, {self.done} of {partitions} partitions"
+
+    def bar(self) -> str:
+        """The part alone."""
+        return f"[{'#' * round(self.part * _WIDTH):-<{_WIDTH}}]"
+
+
+class Progress:
+    """Looks at the files of the partitions. What was there at its making is an earlier run's."""
+
+    def __init__(self, to: Path, works: Sequence[Work]) -> None:
+        self._folders = {work: partition_folder(to, work.key) for work in works}
+        self._begun = {work: max(position(folder) or 0, work.earliest) for work, folder in self._folders.items()}
+        self._rows: dict[Path, int] = {}
+
+    def look(self) -> Seen:
+        """Read the names of the files, and of new ones the number of rows."""
+        rows = size = done = offsets = 0
+        for work, folder in self._folders.items():
+            reached = begun = self._begun[work]
+            for span, path in finished(folder).items():
+                if span.first >= begun:
+                    if path not in self._rows:
+                        self._rows[path] = parquet.read_metadata(path).num_rows
+                    rows += self._rows[path]
+                    size += path.stat().st_size
+                    reached = span.last + 1
+            offsets += reached - begun
+            done += reached >= work.end
+        total = sum(max(work.end - begun, 0) for work, begun in self._begun.items())
+        return Seen(rows, size, done, offsets / total if total else 1.0)
+
+    @contextmanager
+    def shown(self, out: TextIO) -> Iterator[None]:
+        """While this is open, tell on `out` how far it is, twice a second; if that is no terminal, only what is new."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self._show, args=(out, stop), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _show(self, out: TextIO, stop: threading.Event) -> None:
+        told = Seen(0, 0, 0, 0.0)
+        while not stop.wait(_SECONDS):
+            seen = self.look()
+            text = seen.text(len(self._folders))
+            if out.isatty():
+                out.write(f"{_ANEW}{seen.bar()} {text}")
+            elif seen != told:
+                out.write(f"{text}\n")
+            out.flush()
+            told = seen
+        if out.isatty():
+            out.write(_ANEW)
+            out.flush()
+
+
+def megabytes(size: int) -> str:
+    """Bytes for people."""
+    return f"{size / 1e6:,.1f} MB"

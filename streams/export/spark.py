@@ -1,0 +1,53 @@
+"""Spark for an export: whether it can run, and one task for each partition."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from streams.export.partition import Outcome, Plan, Work, export_partition
+from streams.java import JavaError, check_java
+from streams.wal import WalError
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def check() -> None:
+    """Raises WalError unless there is Spark, and a Java that is new enough for it."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise WalError("the export needs pyspark: pip install 'barnabas[spark]'")
+    try:
+        check_java()
+    except JavaError as error:
+        raise WalError(str(error)) from None
+
+
+def run(master: str, plan: Plan, works: Sequence[Work]) -> list[Outcome]:
+    """The outcome of every task. Raises WalError if Spark does not start, or loses one."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+
+    settings = dict(_SETTINGS)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the workers take the first python3 that they find
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= _LOCAL
+    conf = SparkConf().setMaster(master).setAppName("barnabas export").setAll(list(settings.items()))
+    try:
+        with SparkContext(conf=conf) as context:
+            return context.parallelize(works, len(works)).map(partial(export_partition, plan)).collect()
+    except (Py4JError, PySparkException) as error:
+        told = str(error).strip().splitlines()
+        raise WalError(
+            f"Spark (master {master}) did not come to its end: {told[-1] if told else error!r}; "
+            "what is finished stays, start the export again to go on"
+        ) from None

@@ -1,0 +1,30 @@
+"""The Java that Spark needs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+NEEDED = 17
+_REMEDY = "install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+class JavaError(Exception):
+    """There is no Java, or too old a one; the message is one line with the remedy."""
+
+
+def check_java() -> None:
+    """Raises JavaError where Spark's Java is missing or too old."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not os.access(java, os.X_OK):
+        where = f"JAVA_HOME={home} has none" if home else "there is none on the PATH"
+        raise JavaError(f"Spark needs Java {NEEDED} or newer, and {where}: {_REMEDY}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = _VERSION.search(told)
+    if found is None or int(found[1]) < NEEDED:
+        version = found[1] if found else "of an unknown version"
+        raise JavaError(f"Spark needs Java {NEEDED} or newer; {java} is Java {version}: {_REMEDY}")

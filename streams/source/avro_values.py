@@ -1,0 +1,129 @@
+"""Avro values to typed columns: each value one datum, of which the schema that wrote it is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+
+from streams.source.blocks import Parsed, in_blocks, without_nulls
+from streams.wal import WalError
+
+# What Confluent's serializers write before each datum: a zero byte, and the id of a schema.
+_CONFLUENT_BYTES = 5
+# By the Avro type, or its logical type: the columns that can hold it. Other logical types are what they are made of.
+_FITS: dict[str, tuple[pa.DataType, ...]] = {
+    "boolean": (pa.bool_(),),
+    "int": (pa.int32(), pa.int64(), pa.float64()),
+    "long": (pa.int64(),),
+    "float": (pa.float32(), pa.float64()),
+    "double": (pa.float64(),),
+    "string": (pa.string(),),
+    "enum": (pa.string(),),
+    "bytes": (pa.binary(),),
+    "fixed": (pa.binary(),),
+    "date": (pa.date32(),),
+    "timestamp-millis": (pa.timestamp("us", "UTC"),),
+    "timestamp-micros": (pa.timestamp("us", "UTC"),),
+    "local-timestamp-millis": (pa.timestamp("us"),),
+    "local-timestamp-micros": (pa.timestamp("us"),),
+}
+
+
+def check_schema(written: str, schema: pa.Schema) -> None:
+    """Raises WalError unless `written` (JSON) is the schema of a record that has the columns of `schema`."""
+    found = _loaded(written)
+    if not isinstance(found, dict) or found.get("type") != "record":
+        raise WalError("avroSchema is no schema of a record: a value's fields become the columns")
+    _check(found, pa.struct(list(schema)), "", found.get("__named_schemas", {}))
+
+
+def parse_avro(values: pa.Array, schema: pa.Schema, *, written: str, framing: str) -> Parsed:
+    """One row for each of the binary `values`, with the columns of `schema`; and the numbers of the malformed ones.
+
+    Malformed is what is not one whole datum of the schema `written` behind its framing, and a value beyond what its
+    column can hold. A null value gives a row of nulls.
+    """
+    from fastavro import schemaless_reader
+
+    skip = _CONFLUENT_BYTES if framing == "confluent" else 0
+    datum = _loaded(written)
+
+    def parse(items: Sequence[bytes]) -> pa.Table:
+        rows = [_datum(item, datum, skip, schemaless_reader) for item in items]
+        try:
+            columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+        except (pa.ArrowTypeError, OverflowError) as error:
+            raise pa.ArrowInvalid(str(error)) from None
+        return pa.table(columns, schema=schema)
+
+    return without_nulls(values, lambda there: in_blocks(there.to_pylist(), parse, schema))
+
+
+@cache
+def _loaded(written: str) -> Any:
+    """The schema as fastavro has it. Raises WalError."""
+    try:
+        from fastavro import parse_schema
+    except ModuleNotFoundError:
+        raise WalError("format=avro needs fastavro: pip install 'barnabas[spark]'") from None
+    try:
+        return parse_schema(_cleaned(json.loads(written)))
+    except Exception as error:  # fastavro raises what comes up
+        raise WalError(f"avroSchema is no Avro schema: {error!r}") from None
+
+
+def _cleaned(node: Any) -> Any:
+    """A schema without the logical types that no column has, as times of a day and UUIDs."""
+    if isinstance(node, list):
+        return [_cleaned(one) for one in node]
+    if isinstance(node, dict):
+        known = node.get("logicalType") == "decimal" or node.get("logicalType") in _FITS
+        return {name: _cleaned(one) for name, one in node.items() if name != "logicalType" or known}
+    return node
+
+
+def _check(written: Any, kind: pa.DataType, name: str, named: Mapping[str, Any]) -> None:
+    """Raises WalError unless all that `written` may be fits a column of type `kind`; null always does."""
+    if isinstance(written, list):
+        for one in written:
+            _check(one, kind, name, named)
+        return
+    if isinstance(written, str):
+        written = named.get(written, {"type": written})
+    avro = written["type"]
+    if isinstance(avro, dict | list):
+        _check(avro, kind, name, named)
+    elif avro == "record" and pa.types.is_struct(kind):
+        fields = {field["name"]: field["type"] for field in written.get("fields", ())}
+        for field in kind:
+            if field.name not in fields:
+                raise WalError(
+                    f"avroSchema has no field {field.name}{name and f' in {name}'}: it has {', '.join(fields)}"
+                )
+            _check(fields[field.name], field.type, field.name, named)
+    elif avro == "array" and pa.types.is_list(kind):
+        _check(written["items"], kind.value_type, name, named)
+    elif written.get("logicalType") == "decimal" and pa.types.is_decimal(kind):
+        if kind.scale != written.get("scale", 0) or kind.precision < written["precision"]:
+            raise WalError(f"the column {name} needs DECIMAL({written['precision']},{written.get('scale', 0)})")
+    elif avro != "null" and kind not in _FITS.get(written.get("logicalType", avro), ()):
+        raise WalError(f"the column {name} of type {kind} cannot hold Avro's {written.get('logicalType', avro)}")
+
+
+def _datum(value: bytes, written: Any, skip: int, read: Callable[[BytesIO, Any, None], Any]) -> dict[str, Any]:
+    """Raises ArrowInvalid unless the value is one whole datum."""
+    if skip and value[:1] != b"\0":
+        raise pa.ArrowInvalid("a value without the zero byte of its framing")
+    data = BytesIO(value[skip:])
+    try:
+        found: dict[str, Any] = read(data, written, None)
+    except Exception as error:  # of damaged bytes, fastavro raises what comes up
+        raise pa.ArrowInvalid(repr(error)) from None
+    if data.read(1):
+        raise pa.ArrowInvalid("bytes after the datum")
+    return found

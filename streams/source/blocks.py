@@ -1,0 +1,61 @@
+"""Many values at once, and one by one around the malformed ones.
+
+What a record becomes never depends on its neighbours: a block that does not parse as a whole is halved until the
+malformed records stand alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+T = TypeVar("T")
+#: A table with a row for each value, and the numbers of the malformed ones, whose rows are nulls.
+Parsed = tuple[pa.Table, list[int]]
+
+
+def in_blocks(items: Sequence[T], parse: Callable[[Sequence[T]], pa.Table], schema: pa.Schema) -> Parsed:
+    """What `parse` makes of the items: it gives one row for each in columns of `schema`, or raises ArrowInvalid."""
+    parts: list[pa.Table] = []
+    bad: list[int] = []
+    _halve(items, 0, parse, schema, parts, bad)
+    return pa.concat_tables(parts), bad
+
+
+def _halve(
+    items: Sequence[T],
+    at: int,
+    parse: Callable[[Sequence[T]], pa.Table],
+    schema: pa.Schema,
+    parts: list[pa.Table],
+    bad: list[int],
+) -> None:
+    try:
+        parts.append(parse(items))
+    except pa.ArrowInvalid:
+        if len(items) == 1:
+            bad.append(at)
+            parts.append(nulls(1, schema))
+            return
+        middle = len(items) // 2
+        _halve(items[:middle], at, parse, schema, parts, bad)
+        _halve(items[middle:], at + middle, parse, schema, parts, bad)
+
+
+def without_nulls(values: pa.Array, parse: Callable[[pa.Array], Parsed]) -> Parsed:
+    """What `parse` makes of the values that are there; a null one gives a row of nulls, and is not malformed."""
+    if not values.null_count:
+        return parse(values)
+    there = [number for number, valid in enumerate(values.is_valid().to_pylist()) if valid]
+    table, bad = parse(values.drop_null())
+    rows: list[int | None] = [None] * len(values)
+    for row, number in enumerate(there):
+        rows[number] = row
+    return table.take(pa.array(rows, pa.int64())), [there[row] for row in bad]
+
+
+def nulls(count: int, schema: pa.Schema) -> pa.Table:
+    """Rows of nulls."""
+    return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)

@@ -1,0 +1,27 @@
+"""The formats that make typed columns out of a record's value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+
+from streams.source import avro_values, csv_values, json_values
+from streams.source.blocks import Parsed
+from streams.source.options import Options
+
+#: Of an array of binary values: a row for each, and the numbers of the malformed ones.
+Parser = Callable[[pa.Array], Parsed]
+
+
+def parser_of(options: Options, schema: pa.Schema) -> Parser:
+    """What makes columns of `schema`, for workers to be sent. Raises WalError for types that the format has not."""
+    if options.format == "csv":
+        csv_values.check_schema(schema)
+        return partial(csv_values.parse_csv, schema=schema, separator=options.separator, null=options.null_value)
+    if options.format == "avro":
+        avro_values.check_schema(options.avro_schema, schema)
+        return partial(avro_values.parse_avro, schema=schema, written=options.avro_schema, framing=options.avro_framing)
+    json_values.check_schema(schema)
+    return partial(json_values.parse_json, schema=schema)
