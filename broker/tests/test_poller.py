@@ -1,0 +1,106 @@
+"""Sockets that are served in turns."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import trio
+
+from broker.poller import Poller
+
+
+@contextmanager
+def pairs(count: int) -> Iterator[list[tuple[socket.socket, socket.socket]]]:
+    """Connected sockets: (ours, the client's)."""
+    with ExitStack() as stack:
+        made = [socket.socketpair() for _ in range(count)]
+        for ours, theirs in made:
+            stack.enter_context(ours)
+            stack.enter_context(theirs)
+            ours.setblocking(False)
+        yield made
+
+
+class Around:
+    """Notes where turns begin and end."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self.seen = seen
+
+    def __enter__(self) -> None:
+        self.seen.append("begin")
+
+    def __exit__(self, *_: object) -> None:
+        self.seen.append("end")
+
+
+async def test_what_is_readable_at_one_time_is_served_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.poller.HOLD_SECONDS", 60.0)
+    seen: list[str] = []
+    served = trio.Event()
+    poller = Poller(Around(seen))
+    with pairs(3) as made:
+
+        def call(sock: socket.socket) -> None:
+            sock.recv(10)
+            seen.append("served")
+            if seen.count("served") == len(made):
+                served.set()
+
+        for ours, theirs in made:
+            poller.add(ours, lambda ours=ours: call(ours))  # type: ignore[misc]
+            theirs.send(b"x")
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run)
+                await served.wait()
+                nursery.cancel_scope.cancel()
+        poller.close()
+    assert seen == ["begin", "served", "served", "served", "end"]
+
+
+async def test_others_have_their_turn_when_serving_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.poller.HOLD_SECONDS", 0.0)
+    seen: list[str] = []
+    served = trio.Event()
+    poller = Poller(Around(seen))
+    with pairs(2) as made:
+
+        def call(sock: socket.socket) -> None:
+            sock.recv(10)
+            seen.append("served")
+            if seen.count("served") == len(made):
+                served.set()
+
+        for ours, theirs in made:
+            poller.add(ours, lambda ours=ours: call(ours))  # type: ignore[misc]
+            theirs.send(b"x")
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run)
+                await served.wait()
+                nursery.cancel_scope.cancel()
+        poller.close()
+    assert seen == ["begin", "served", "end", "begin", "served", "end"]
+
+
+async def test_a_call_is_made_again_whatever_the_socket_says() -> None:
+    seen: list[str] = []
+    called = trio.Event()
+    poller = Poller(Around(seen))
+
+    def call() -> None:
+        seen.append("called")
+        called.set()
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run)
+            poller.again(call)
+            await called.wait()
+            nursery.cancel_scope.cancel()
+    poller.close()
+    assert seen == ["begin", "called", "end"]
