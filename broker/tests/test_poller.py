@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import trio
 
-from broker.poller import Poller
+from broker.poller import Poller, wake_trio
 
 
 @contextmanager
@@ -35,6 +36,13 @@ class Around:
 
     def __exit__(self, *_: object) -> None:
         self.seen.append("end")
+
+
+@pytest.fixture(autouse=True, params=["trio's epoll", "a task"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways in which trio is woken."""
+    if request.param == "a task":
+        monkeypatch.setattr("broker.poller.wake_trio", lambda epoll: False)
 
 
 async def test_what_is_readable_at_one_time_is_served_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,3 +112,41 @@ async def test_a_call_is_made_again_whatever_the_socket_says() -> None:
             nursery.cancel_scope.cancel()
     poller.close()
     assert seen == ["begin", "called", "end"]
+
+
+async def test_a_call_that_raises_ends_the_poller() -> None:
+    poller = Poller(Around([]))
+
+    def call() -> None:
+        raise ZeroDivisionError
+
+    with pairs(1) as [(ours, theirs)]:
+        poller.add(ours, call)
+        theirs.send(b"x")
+        with trio.fail_after(20), pytest.raises(ExceptionGroup) as caught:
+            await poller.run()
+        poller.close()
+    assert caught.group_contains(ZeroDivisionError)
+
+
+async def test_tasks_run_while_a_socket_is_always_readable() -> None:
+    seen: list[str] = []
+    poller = Poller(Around(seen))
+    with pairs(1) as [(ours, theirs)]:
+        poller.add(ours, lambda: seen.append("served"))  # reads nothing
+        theirs.send(b"x")
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run)
+                for _ in range(10):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+        poller.close()
+    assert 5 <= seen.count("served") <= 12
+
+
+async def test_this_trio_is_woken_without_a_task() -> None:
+    """Fails with a trio whose insides have changed: then the broker still works, but each request costs more."""
+    epoll = select.epoll()
+    assert wake_trio(epoll)
+    epoll.close()
