@@ -340,7 +340,8 @@ class Connection:
 
     def _dispatch(self, frame: bytes | memoryview) -> None:
         """Handle one request, and queue its answer."""
-        key, version, correlation_id, client_id, pos = read_request_header(frame)
+        header = read_request_header(frame)
+        key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
         if key == 18 and not 0 <= version <= 4:  # KIP-511: answer in version 0, so that the client can step down
             from broker.apis.api_versions import unsupported
 
@@ -349,10 +350,9 @@ class Connection:
         found = find(key, version)
         if len(frame) > MAX_PLAIN_REQUEST and key != 0:
             raise Disconnected(f"{found.api.name} request of {len(frame)} bytes; only Produce may be so large")
-        if found.flexible:
-            pos = skip_header_tags(frame, pos)
+        pos = skip_header_tags(frame, header.end) if found.flexible else header.end
         request, _ = found.decode(frame, pos, MAX_ELEMENTS)
-        answer = found.api.handle(Context(self.node, self, version, client_id), request)
+        answer = found.handle(Context(self.node, self, version, header.client_id), request)
         if answer is None:
             return
         if isinstance(answer, Message):

@@ -82,10 +82,10 @@ class Api:
 class Endpoint:
     """One API in one version: all that a request of it needs, looked up once."""
 
-    __slots__ = ("_encode", "_head", "api", "decode", "flexible", "version")
+    __slots__ = ("_encode", "_head", "api", "decode", "flexible", "handle", "version")
 
     def __init__(self, api: Api, version: int) -> None:
-        self.api, self.version = api, version
+        self.api, self.handle, self.version = api, api.handle, version
         self.flexible = version >= api.flexible_from
         self.decode = codec(api.request, version).decode
         self._encode = codec(api.response, version).encode
