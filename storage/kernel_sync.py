@@ -53,6 +53,31 @@ class KernelSync(Generic[T]):
         self._running: dict[int, T] = {}
         self._refused: list[tuple[T, OSError | None]] = []
         self._number = 0
+        try:
+            self._try_one()
+        except OSError:  # a kernel before 4.18
+            self.close()
+            raise
+
+    def _try_one(self) -> None:
+        file = os.memfd_create("sync")
+        try:
+            self._put(0, file)
+            self._call(self._submit, self._context, ctypes.c_long(1), self._pointers)
+            self._reap(1)  # `fileno` may be readable for it once, with nothing to tell
+        finally:
+            os.close(file)
+
+    def _put(self, place: int, fd: int) -> None:
+        _REQUEST.pack_into(
+            self._requests, _REQUEST.size * place, self._number + place, 0, 0, _FDSYNC, 0, fd,
+            0, 0, 0, 0, _TELL_EVENTFD, self._eventfd,
+        )  # fmt: skip
+
+    def _reap(self, least: int) -> int:
+        """Take over what is done; waits for `least`. How many."""
+        most = ctypes.c_long(DEPTH)
+        return self._call(self._events, self._context, ctypes.c_long(least), most, self._done, ctypes.c_void_p())
 
     def _call(self, *arguments: object) -> int:
         result: int = self._libc.syscall(*arguments)
@@ -77,10 +102,7 @@ class KernelSync(Generic[T]):
         while self._waiting and len(self._running) < DEPTH:
             count = min(len(self._waiting), DEPTH - len(self._running))
             for i in range(count):
-                _REQUEST.pack_into(
-                    self._requests, _REQUEST.size * i, self._number + i, 0, 0, _FDSYNC, 0, self._waiting[i][0],
-                    0, 0, 0, 0, _TELL_EVENTFD, self._eventfd,
-                )  # fmt: skip
+                self._put(i, self._waiting[i][0])
             try:
                 begun = self._call(self._submit, self._context, ctypes.c_long(count), self._pointers)
             except OSError:  # no memory for the first one just now, or not a file: fdatasync itself has the last word
@@ -105,11 +127,8 @@ class KernelSync(Generic[T]):
             os.eventfd_read(self._eventfd)
         except BlockingIOError:
             return []
-        count = self._call(
-            self._events, self._context, ctypes.c_long(0), ctypes.c_long(DEPTH), self._done, ctypes.c_void_p()
-        )
         found, self._refused = self._refused, []
-        for i in range(count):
+        for i in range(self._reap(0)):
             number, _, result, _ = _EVENT.unpack_from(self._done, _EVENT.size * i)
             error = None if result >= 0 else OSError(-result, os.strerror(-result))
             found.append((self._running.pop(number), error))
