@@ -1,7 +1,7 @@
 """A broker process: the data directory, the metadata, the coordinators and the listeners, from start to clean stop.
 
 start:  lock and load the data directory -> replay the metadata log -> make directories match -> listen
-serve:  one task per connection; timers, flusher and retention beside them
+serve:  one poller for all connections; timers, flusher and retention beside it
 stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdown mark
 """
 
