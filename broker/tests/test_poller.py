@@ -10,7 +10,14 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import trio
 
+import broker.connection
+from broker.connection import Connection
 from broker.poller import Poller, wake_trio
+from broker.tests.conftest import Start
+from wire.codegen import codec
+from wire.header import write_request_header
+from wire.messages.api_versions import ApiVersionsRequest
+from wire.types import SizedChunk
 
 
 @contextmanager
@@ -150,3 +157,37 @@ async def test_this_trio_is_woken_without_a_task() -> None:
     epoll = select.epoll()
     assert wake_trio(epoll)
     epoll.close()
+
+
+async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is woken for each answer costs more than the request, so requests come first, then all sends."""
+    monkeypatch.setattr("broker.poller.HOLD_SECONDS", 60.0)
+    seen: list[str] = []
+    dispatch, send_some = Connection._dispatch, broker.connection.send_some
+
+    def noted_dispatch(self: Connection, frame: bytes | memoryview) -> None:
+        seen.append("handled")
+        dispatch(self, frame)
+
+    def noted_send(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]:
+        seen.extend(["sent"] if chunks else [])
+        return send_some(sock, chunks)
+
+    monkeypatch.setattr(Connection, "_dispatch", noted_dispatch)
+    monkeypatch.setattr("broker.connection.send_some", noted_send)
+    request = write_request_header(18, 3, 1, "test", True) + codec(ApiVersionsRequest, 3).build(
+        ApiVersionsRequest("test", "1")
+    )
+    async with start() as running:
+        with ExitStack() as stack:
+            clients = [stack.enter_context(socket.create_connection(("127.0.0.1", running.port), 20)) for _ in range(3)]
+            with trio.fail_after(20):
+                while len(running.node.connections) < len(clients):
+                    await trio.lowlevel.checkpoint()
+                for _ in range(2):  # a new connection sends at once, as it looks for more to read
+                    seen.clear()
+                    for client in clients:  # no pass of the event loop comes between
+                        client.send(len(request).to_bytes(4, "big") + request)
+                    while seen.count("sent") < len(clients):
+                        await trio.lowlevel.checkpoint()
+    assert seen == ["handled"] * 3 + ["sent"] * 3
