@@ -5,7 +5,7 @@ appended -> asked -> (gather while others still append) -> fdatasync -> those wh
 A small fdatasync of a quick disk costs less than its hand-over to anyone and back (see
 docs/decisions/0005-fsync-on-the-event-loop.md). So that of one vnode runs on the spot as long as the disk has lately
 been quick, little is to be written, and no other runs. Several go to the kernel's workers together, as they then take
-hardly longer than one (docs/decisions/0007-fsyncs-by-the-kernel.md). What is more than one file goes to threads; where
+hardly longer than one (docs/decisions/0008-fsyncs-by-the-kernel.md). What is more than one file goes to threads; where
 the kernel cannot, each flush is done on the spot or in a thread. While a flush of a vnode runs elsewhere, what is
 appended meanwhile gathers for the next one.
 """

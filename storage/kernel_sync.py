@@ -2,7 +2,7 @@
 
 The caller goes on at once and is told through a descriptor. What a hand-over to a thread of ours costs, the wake-ups
 and the interpreter's lock, does not arise, and syncs that run together share one commit of the file system's journal.
-See docs/decisions/0007-fsyncs-by-the-kernel.md.
+See docs/decisions/0008-fsyncs-by-the-kernel.md.
 
 Errors are those of fdatasync: a failed write-back is told once for each open file, to whichever call asks next.
 """
