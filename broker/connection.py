@@ -1,10 +1,11 @@
 """One client connection: frames in, handlers in request order, responses out in request order.
 
 A connection has no task of its own. The poller calls it when there is something to read; what a recv brought is parsed
-in place, handled and answered with one `sendmsg` or `sendfile`. Answers that are not there yet (fsync, long poll, a
-rebalance) queue up; whoever completes one sends it, and what was ready behind it, in order. A task is made only for
-what has to wait: a socket that takes no more, cold log data, handlers that are coroutines. A client that does not read
-its answers is not read from any more once its backlog is full, and costs nothing but that backlog.
+in place and handled. The answers queue up in request order, and leave at the end of the poller's turn, when those of
+other connections do. Those that are not there yet (fsync, long poll, a rebalance) stay in the queue; whoever completes
+one sends it, and what was ready behind it, in order. A task is made only for what has to wait: a socket that takes no
+more, cold log data, handlers that are coroutines. A client that does not read its answers is not read from any more
+once its backlog is full, and costs nothing but that backlog.
 
 Log data that is not in the page cache is read by a thread first, so that only who asked waits for the disk.
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from broker.buffers import FrameBuffers
-from broker.registry import Api, Context, Later, find
+from broker.registry import Context, Endpoint, Later, find
 from storage.segment import FileSlice
 from wire.header import read_request_header, skip_header_tags
 from wire.schema import ProtocolError
@@ -53,6 +55,7 @@ MAX_PIECES = 1024
 
 _shared = bytearray(RECEIVE_BYTES)
 _shared_view = memoryview(_shared)
+_read_length = struct.Struct(">i").unpack_from
 
 
 frames = FrameBuffers()
@@ -69,13 +72,13 @@ class Disconnected(Exception):
 class Waiting:
     """An answer that is not there yet."""
 
-    __slots__ = ("answer", "api", "correlation_id", "version")
+    __slots__ = ("answer", "correlation_id", "endpoint")
 
-    def __init__(self, answer: Later | Awaitable[Message], api: Api, version: int, correlation_id: int) -> None:
-        self.answer, self.api, self.version, self.correlation_id = answer, api, version, correlation_id
+    def __init__(self, answer: Later | Awaitable[Message], endpoint: Endpoint, correlation_id: int) -> None:
+        self.answer, self.endpoint, self.correlation_id = answer, endpoint, correlation_id
 
     def encoded(self, message: Message) -> list[SizedChunk]:
-        return encoded(self.api, message, self.version, self.correlation_id)
+        return encoded(self.endpoint, message, self.correlation_id)
 
     def abandon(self) -> None:
         """The client is gone."""
@@ -86,21 +89,13 @@ class Waiting:
             self.answer.close()  # a coroutine that never got its turn
 
 
-def encoded(api: Api, answer: Message, version: int, correlation_id: int) -> list[SizedChunk]:
+def encoded(endpoint: Endpoint, answer: Message, correlation_id: int) -> list[SizedChunk]:
     """A response ready to send. An answer of ours that does not fit its message is our fault, not the client's."""
     try:
-        return framed(api.encode(answer, version, correlation_id))
+        return endpoint.encode(answer, correlation_id)
     except ProtocolError as error:
-        raise RuntimeError(f"the answer of {api.name} version {version} cannot be encoded: {error}") from error
-
-
-def framed(chunks: list[SizedChunk]) -> list[SizedChunk]:
-    """The chunks of a response behind their total length."""
-    total = 0
-    for chunk in chunks:
-        total += len(chunk)
-    chunks[0] = total.to_bytes(4, "big") + chunks[0]  # type: ignore[operator]
-    return chunks
+        name, version = endpoint.api.name, endpoint.version
+        raise RuntimeError(f"the answer of {name} version {version} cannot be encoded: {error}") from error
 
 
 class Connection:
@@ -111,7 +106,6 @@ class Connection:
         self.host: str = address[0]
         self.port: int = address[1]
         self.last_active = trio.current_time()
-        self._closed_because: str | None = None
         self.waiting: deque[Waiting | list[SizedChunk]] = deque()
         self._writer_runs = False  # the writer waits for the first answer, and will send it
         self._awaited: Waiting | None = None  # the answer that the writer is at
@@ -127,7 +121,8 @@ class Connection:
         self._filled = 0
         self._granted = 0
         self._frame_since: float | None = None  # when the unfinished frame began, None if there is none
-        self._out_bytes = 0  # of the answers that the turn has made
+        self._unsent = 0  # bytes of answers that are ready
+        self._limit: int = node.config["socket.request.max.bytes"]
         self._more = False  # whole frames are left from the last turn
         self._handled = 0  # frames that the last turn handled
 
@@ -205,18 +200,22 @@ class Connection:
         try:
             self._receive()
         except Exception as error:
+            self._advance_for_others()  # what was asked before a request that failed has its answer
             self._failed(error)
 
     def _receive(self) -> None:
         """Read and handle what there is, for some turns."""
-        for _ in range(TURNS):
+        for turn in range(TURNS):
+            if turn:
+                self._advance()  # who has more to say does not wait for the answers before
+            size = len(self._partial)
             if self._frame is not None:
                 target: Any = self._frame[self._filled :]
-            else:
-                size = len(self._partial)
-                if size:
-                    _shared[:size] = self._partial
+            elif size:
+                _shared[:size] = self._partial
                 target = _shared_view[size:]
+            else:
+                target = _shared_view
             try:
                 got = 0 if self._more else self.sock.recv_into(target)
             except (BlockingIOError, InterruptedError):
@@ -233,18 +232,26 @@ class Connection:
                 if self._filled < len(self._frame):
                     continue
                 self._handle_large()
-            elif large := self._handle_small(len(self._partial) + got):
+            elif large := self._handle_small(size + got):
                 self._begin_large(*large)
+            if self.waiting:
+                self.node.turn.soon(self._advance_for_others)
             self._eager = self._eager or self._handled > 1 or got == len(target) or self._frame is not None
             if self._paused or self._closed:
                 return
-            if len(self.waiting) > MAX_WAITING or self._backlog() > MAX_BACKLOG_BYTES:
-                self._pause()
-                return
+            if self._is_ahead():
+                self._advance()
+                if self._is_ahead():
+                    self._pause()
+                    return
             if not self._eager and not self._more:
                 return
         if self._more:
             self.node.poller.again(self._readable)
+
+    def _is_ahead(self) -> bool:
+        """Whether there are more answers to wait for, or to send, than a connection may have."""
+        return self._unsent > MAX_BACKLOG_BYTES or len(self.waiting) > MAX_WAITING
 
     def _pause(self) -> None:
         """Read no more, so that the client cannot go on either."""
@@ -266,43 +273,36 @@ class Connection:
 
         The length of a frame that needs a buffer of its own and its first bytes, if the rest is of such a frame.
         """
-        limit = self.node.config["socket.request.max.bytes"]
-        pos = length = 0
+        pos = length = handled = 0
         self._more = False
-        self._handled = 0
-        self._out_bytes = 0
-        out: list[SizedChunk] = []
-        with self.node.turn:
-            try:
-                while size - pos >= 4:
-                    length = int.from_bytes(_shared[pos : pos + 4], "big", signed=True)
-                    if length < 0 or length > limit:
-                        raise Disconnected(f"request of {length} bytes (socket.request.max.bytes is {limit})")
-                    end = pos + 4 + length
-                    if end > size:
-                        break
-                    if self._out_bytes > MAX_BACKLOG_BYTES or len(self.waiting) > MAX_WAITING:
-                        self._more = True  # small requests can have large answers: those must go first
-                        break
-                    # Small frames are copied: what is decoded from them may outlive this turn.
-                    frame = _shared_view[pos + 4 : end]
-                    self._dispatch(bytes(frame) if length < 65536 else frame, out)
-                    self._handled += 1
-                    pos = end
-            finally:
-                self._send(out)  # what was asked before a request that failed has its answer
-            rest = size - pos
-            if rest == 0:
+        while size - pos >= 4:
+            (length,) = _read_length(_shared, pos)
+            if length < 0 or length > self._limit:
+                raise Disconnected(f"request of {length} bytes (socket.request.max.bytes is {self._limit})")
+            end = pos + 4 + length
+            if end > size:
+                break
+            if self._is_ahead():
+                self._more = True  # small requests can have large answers: those must go first
+                break
+            # Small frames are copied: what is decoded from them may outlive this turn.
+            frame = _shared_view[pos + 4 : end]
+            self._dispatch(bytes(frame) if length < 65536 else frame)
+            handled += 1
+            pos = end
+        self._handled = handled
+        if pos == size:
+            if self._partial:
                 self._partial = bytearray()
-                self._frame_since = None
-                return None
-            if pos or self._frame_since is None:
-                self._frame_since = None if self._more else self.last_active
-            if rest < 4 or length + 4 <= PARTIAL_BYTES or self._more:
-                self._partial = _shared[pos:size]
-                return None
-            self._partial = bytearray()
-            return length, bytes(_shared_view[pos + 4 : size])
+            self._frame_since = None
+            return None
+        if pos or self._frame_since is None:
+            self._frame_since = None if self._more else self.last_active
+        if size - pos < 4 or length + 4 <= PARTIAL_BYTES or self._more:
+            self._partial = _shared[pos:size]
+            return None
+        self._partial = bytearray()
+        return length, bytes(_shared_view[pos + 4 : size])
 
     def _begin_large(self, length: int, beginning: bytes) -> None:
         """Receive the rest of this frame into a buffer of its own, once the budget of all connections has room."""
@@ -331,68 +331,52 @@ class Connection:
         frame, self._frame = self._frame, None
         assert frame is not None
         self._frame_since = None
-        out: list[SizedChunk] = []
-        with self.node.turn:
-            try:
-                self._dispatch(frame, out)
-            finally:
-                self._send(out)
+        self._dispatch(frame)
         frames.give_back(frame)
         self.node.request_bytes.release(self._granted)
         self._granted = 0
 
     # --- handling -----------------------------------------------------------------------------------------------------
 
-    def _dispatch(self, frame: bytes | memoryview, out: list[SizedChunk]) -> None:
-        """Handle one request. A ready answer joins `out` if nothing waits before it, else it queues."""
-        key, version, correlation_id, client_id, pos = read_request_header(frame)
+    def _dispatch(self, frame: bytes | memoryview) -> None:
+        """Handle one request, and queue its answer."""
+        header = read_request_header(frame)
+        key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
         if key == 18 and not 0 <= version <= 4:  # KIP-511: answer in version 0, so that the client can step down
             from broker.apis.api_versions import unsupported
 
-            answer: Any = unsupported()
-            self._finish(_api_versions(), 0, correlation_id, answer, out)
+            self._queue(encoded(find(18, 0), unsupported(), correlation_id))
             return
         found = find(key, version)
         if len(frame) > MAX_PLAIN_REQUEST and key != 0:
-            raise Disconnected(f"{found.name} request of {len(frame)} bytes; only Produce may be so large")
-        if version >= found.flexible_from:
-            pos = skip_header_tags(frame, pos)
-        request, _ = found.request_codec(version).decode(frame, pos, MAX_ELEMENTS)
-        answer = found.handle(Context(self.node, self, version, client_id), request)
+            raise Disconnected(f"{found.api.name} request of {len(frame)} bytes; only Produce may be so large")
+        pos = skip_header_tags(frame, header.end) if found.flexible else header.end
+        request, _ = found.decode(frame, pos, MAX_ELEMENTS)
+        answer = found.handle(Context(self.node, self, version, header.client_id), request)
         if answer is None:
             return
         if isinstance(answer, Message):
-            self._finish(found, version, correlation_id, answer, out)
+            self._queue(encoded(found, answer, correlation_id))
             return
         if isinstance(answer, Later):
             answer.on_finish, answer.on_error = self._finished, self._failed
-        self._enqueue(Waiting(answer, found, version, correlation_id), out)
+        self.waiting.append(Waiting(answer, found, correlation_id))
 
-    def _finish(self, api: Api, version: int, correlation_id: int, answer: Message, out: list[SizedChunk]) -> None:
-        chunks = encoded(api, answer, version, correlation_id)
-        self._out_bytes += sum(map(len, chunks))
-        if self.waiting:
-            self._enqueue(chunks, out)
+    def _queue(self, chunks: list[SizedChunk]) -> None:
+        """Have an answer that is ready sent, behind those before it."""
+        for chunk in chunks:
+            self._unsent += len(chunk)
+        waiting = self.waiting
+        if waiting and isinstance(last := waiting[-1], list):
+            last += chunks
         else:
-            out += chunks
-
-    def _enqueue(self, item: Waiting | list[SizedChunk], out: list[SizedChunk]) -> None:
-        if out:  # answers that were ready before this one
-            self.waiting.append(out[:])
-            out.clear()
-        self.waiting.append(item)
+            waiting.append(chunks)
 
     def _backlog(self) -> int:
         """Bytes of answers that are ready but not sent."""
         return sum(len(chunk) for item in self.waiting if isinstance(item, list) for chunk in item)
 
     # --- sending ------------------------------------------------------------------------------------------------------
-
-    def _send(self, out: list[SizedChunk]) -> None:
-        """Send answers that are ready, behind those that wait."""
-        if out:
-            self.waiting.append(out)
-        self._advance()
 
     def _finished(self) -> None:
         """An answer that waited is there."""
@@ -418,20 +402,25 @@ class Connection:
         while waiting:
             item = waiting[0]
             if isinstance(item, list):
-                ready += item
+                chunks = item
             elif isinstance(item.answer, Later) and item.answer.message is not None:
-                ready += item.encoded(item.answer.message)
+                chunks = item.encoded(item.answer.message)
             else:
                 break
             waiting.popleft()
+            if ready:
+                ready += chunks
+            else:
+                ready = chunks
         left = send_some(self.sock, ready)
         if left:
             waiting.appendleft(left)
+        self._unsent = self._backlog() if waiting else 0
         if (
             self._paused
             and not self._granting
             and len(waiting) <= MAX_WAITING // 2
-            and self._backlog() <= MAX_BACKLOG_BYTES // 2
+            and self._unsent <= MAX_BACKLOG_BYTES // 2
         ):
             self._resume()
         return bool(left) or bool(waiting and not _is_later(waiting[0]))
@@ -493,7 +482,7 @@ def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]
             j += 1
         flags = socket.MSG_MORE if j < count else 0
         try:
-            sent = sock.sendmsg(chunks[i:j], (), flags)  # type: ignore[arg-type]
+            sent = sock.send(chunk, flags) if j == i + 1 else sock.sendmsg(chunks[i:j], (), flags)  # type: ignore[arg-type]
         except (BlockingIOError, InterruptedError):
             return chunks[i:]
         if sent < size:
@@ -503,7 +492,3 @@ def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]
             return [memoryview(chunks[i])[sent:], *chunks[i + 1 :]]  # type: ignore[arg-type]
         i = j
     return []
-
-
-def _api_versions() -> Api:
-    return find(18, 0)

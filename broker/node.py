@@ -1,7 +1,7 @@
 """A broker process: the data directory, the metadata, the coordinators and the listeners, from start to clean stop.
 
 start:  lock and load the data directory -> replay the metadata log -> make directories match -> listen
-serve:  one task per connection; timers, flusher and retention beside them
+serve:  one poller for all connections; timers, flusher and retention beside it
 stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdown mark
 """
 
@@ -61,8 +61,8 @@ class Node:
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.request_bytes = ByteBudget(config["queued.max.request.bytes"])
         self.cold_reads = trio.CapacityLimiter(COLD_READS)
-        self.poller = Poller()
         self.turn = Turn()
+        self.poller = Poller(self.turn)
         self.deadlines = Deadlines()
         self.connections: set[Connection] = set()
         self.topics_without_enough_replicas: set[str] = set()

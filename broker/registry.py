@@ -12,11 +12,12 @@ A handler is a plain function `handle(context, request)`. It gives back
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wire.codegen import Codec, codec
+from wire.codegen import codec
 from wire.schema import ProtocolError
 from wire.types import Message, SizedChunk, Versions
 
@@ -77,18 +78,33 @@ class Api:
     response: type[Message]
     handle: Callable[[Context, Any], Answer]
 
-    def request_codec(self, version: int) -> Codec[Any]:
-        return codec(self.request, version)
 
-    def encode(self, response: Message, version: int, correlation_id: int) -> list[SizedChunk]:
-        """Header and body of a response, without the length in front."""
-        chunks = codec(self.response, version).encode(response)
-        header = correlation_id.to_bytes(4, "big", signed=True)
-        chunks.insert(0, header + b"\0" if version >= self.flexible_from and self.key != 18 else header)
-        return chunks
+class Endpoint:
+    """One API in one version: all that a request of it needs, looked up once."""
+
+    __slots__ = ("_encode", "_head", "api", "decode", "flexible", "handle", "version")
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api, self.handle, self.version = api, api.handle, version
+        self.flexible = version >= api.flexible_from
+        self.decode = codec(api.request, version).decode
+        self._encode = codec(api.response, version).encode
+        # Length and correlation id; in flexible versions an empty tag block, except for ApiVersions (KIP-511).
+        self._head = struct.Struct(">iix" if self.flexible and api.key != 18 else ">ii")
+
+    def encode(self, response: Message, correlation_id: int) -> list[SizedChunk]:
+        """A response as it is sent: in one piece, unless it carries log data that goes from file to socket."""
+        chunks = self._encode(response)
+        before = self._head.size - 4
+        try:
+            body = b"".join(chunks)  # type: ignore[arg-type]
+        except TypeError:
+            return [self._head.pack(before + sum(map(len, chunks)), correlation_id), *chunks]
+        return [self._head.pack(before + len(body), correlation_id) + body]
 
 
 APIS: dict[int, Api] = {}
+_endpoints: dict[tuple[int, int], Endpoint] = {}
 
 
 def api(
@@ -110,11 +126,14 @@ def api(
     return register
 
 
-def find(key: int, version: int) -> Api:
-    """The API that serves a request. Raises ProtocolError where Kafka closes the connection: unknown key or version."""
-    found = APIS.get(key)
-    if found is None:
-        raise ProtocolError(f"unknown API key {key}")
-    if version not in found.versions:
-        raise ProtocolError(f"{found.name} has no version {version} here")
-    return found
+def find(key: int, version: int) -> Endpoint:
+    """What serves a request. Raises ProtocolError where Kafka closes the connection: unknown key or version."""
+    endpoint = _endpoints.get((key, version))
+    if endpoint is None:
+        found = APIS.get(key)
+        if found is None:
+            raise ProtocolError(f"unknown API key {key}")
+        if version not in found.versions:
+            raise ProtocolError(f"{found.name} has no version {version} here")
+        endpoint = _endpoints[key, version] = Endpoint(found, version)
+    return endpoint

@@ -29,11 +29,10 @@ class Turn:
         self._open = True
 
     def __exit__(self, *_: object) -> None:
-        pending = self._work
         try:
-            while pending:
-                work = next(iter(pending))
-                del pending[work]
-                work()
+            while self._work:
+                pending, self._work = self._work, {}
+                for work in pending:
+                    work()
         finally:
             self._open = False

@@ -1,11 +1,13 @@
 """Group fsync: one fdatasync acknowledges everything that was appended to a vnode before it began.
 
-appended -> asked -> (gather while others still append) -> fdatasync on the spot or in a thread -> those who wait
+appended -> asked -> (gather while others still append) -> fdatasync -> those who wait
 
-A small fdatasync of a quick disk costs less than its hand-over to a thread and back (see
-docs/decisions/0005-fsync-on-the-event-loop.md). So it runs on the event loop as long as the disk has lately been quick,
-little is to be written, and no thread is at it; otherwise in threads, and different vnodes in parallel. While a flush
-of a vnode runs in a thread, what is appended meanwhile gathers for the next one.
+A small fdatasync of a quick disk costs less than its hand-over to anyone and back (see
+docs/decisions/0005-fsync-on-the-event-loop.md). So that of one vnode runs on the spot as long as the disk has lately
+been quick, little is to be written, and no other runs. Several go to the kernel's workers together, as they then take
+hardly longer than one (docs/decisions/0008-fsyncs-by-the-kernel.md). What is more than one file goes to threads; where
+the kernel cannot, each flush is done on the spot or in a thread. While a flush of a vnode runs elsewhere, what is
+appended meanwhile gathers for the next one.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import trio
 
 from storage.errors import StorageError
 from storage.io import Io
+from storage.kernel_sync import KernelSync
 from storage.vnode import FlushJob, Vnode
 
 _LOG_FLUSH_MS_MAX = 2**40
@@ -75,6 +78,7 @@ class Flusher:
         self._due_changed = trio.Event()
         self._idle = trio.Event()
         self._jobs = 0
+        self._kernel: KernelSync[tuple[Vnode, FlushJob, float | None]] | None = None
         self._ended = False
         self.flushes = 0
 
@@ -130,13 +134,21 @@ class Flusher:
         ]
         for thread in threads:
             thread.start()
+        self._kernel = self._io.kernel_sync()
         task_status.started()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve_due)
+                if self._kernel is not None:
+                    nursery.start_soon(self._serve_done, self._kernel)
                 await self._serve_asked()
         finally:
             with trio.CancelScope(shield=True):
+                if self._kernel is not None:
+                    while len(self._kernel):
+                        await self._serve_some_done(self._kernel)
+                    self._kernel.close()
+                    self._kernel = None
                 while self._jobs:
                     self._idle = trio.Event()
                     await self._idle.wait()
@@ -169,9 +181,22 @@ class Flusher:
         with self._around:
             while count < most and time.perf_counter() - began < HOLD_SECONDS:
                 vnode = next(iter(self._asked))
-                self._start(vnode, self._asked.pop(vnode))
+                self._start(vnode, self._asked.pop(vnode), alone=most == 1)
                 count += 1
+            if self._kernel is not None:
+                self._kernel.submit()
         return count
+
+    async def _serve_done(self, kernel: KernelSync[tuple[Vnode, FlushJob, float | None]]) -> None:
+        while True:
+            await self._serve_some_done(kernel)
+
+    async def _serve_some_done(self, kernel: KernelSync[tuple[Vnode, FlushJob, float | None]]) -> None:
+        """Wait for syncs of the kernel, and serve who waits for them."""
+        await trio.lowlevel.wait_readable(kernel.fileno())
+        with self._around:
+            for (vnode, job, began), error in kernel.completed():
+                self._done(vnode, job, error, None if began is None else time.perf_counter() - began)
 
     async def _gather(self) -> None:
         """Let others append as long as each pass of the event loop brings more, but not for long."""
@@ -208,8 +233,8 @@ class Flusher:
             self._asked[vnode] = pending
             self._wake.set()
 
-    def _start(self, vnode: Vnode, pending: _Pending) -> None:
-        """Flush a vnode: here if that is quick, in a thread otherwise."""
+    def _start(self, vnode: Vnode, pending: _Pending, *, alone: bool) -> None:
+        """Flush a vnode: here if that is quick and no other is flushed, by the kernel or in a thread otherwise."""
         try:
             job = vnode.begin_flush()
         except StorageError:
@@ -220,10 +245,15 @@ class Flusher:
             return
         pending.running = True
         quick = job.syncs * self._expected <= self._spot_seconds and job.size <= SPOT_BYTES
-        on_the_spot = quick and not self._jobs
+        alone = alone and not self._jobs
+        by_kernel = self._kernel is not None and len(job.files) == 1 and not job.paths
+        on_the_spot = quick and not self._jobs and (alone or not by_kernel)
         self._jobs += 1
         if on_the_spot:
             self._done(vnode, job, *self._run_job(job))
+        elif self._kernel is not None and by_kernel:
+            # One among several says nothing about how long a lone one takes.
+            self._kernel.add(job.files[0].fd, (vnode, job, time.perf_counter() if alone else None))
         else:
             self._queue.put((vnode, job))
 
@@ -261,10 +291,10 @@ class Flusher:
         with self._around:
             self._done(vnode, job, error, seconds)
 
-    def _done(self, vnode: Vnode, job: FlushJob, error: OSError | None, seconds: float) -> None:
+    def _done(self, vnode: Vnode, job: FlushJob, error: OSError | None, seconds: float | None) -> None:
         self._jobs -= 1
         self.flushes += 1
-        if job.size <= SPOT_BYTES:
+        if seconds is not None and job.size <= SPOT_BYTES:
             self._expected += (seconds / job.syncs - self._expected) * _NEWEST
         pending = self._pending[vnode]
         vnode.end_flush(job, error)  # calls back: what is appended there only asks for another flush

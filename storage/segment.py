@@ -173,10 +173,8 @@ class Segment:
 
     def indexes_full(self, limit_bytes: int) -> bool:
         """Kafka rolls when an index has no room left for one more entry."""
-        return (
-            len(self.index) >= limit_bytes // index.OFFSET_ENTRY_SIZE  # type: ignore[arg-type]
-            or len(self.times) >= limit_bytes // index.TIME_ENTRY.size * index.TIME_ENTRY.size - index.TIME_ENTRY.size  # type: ignore[arg-type]
-        )
+        offsets, times = len(self.index), len(self.times)  # type: ignore[arg-type]
+        return (offsets + 1) * index.OFFSET_ENTRY_SIZE > limit_bytes or times + 2 * index.TIME_ENTRY.size > limit_bytes
 
     def finish(self, io: Io) -> None:
         """Bring the index files up to date, with a last entry for the newest timestamp: on roll and on close."""

@@ -131,6 +131,7 @@ class Vnode:
         "_bases",
         "_cache",
         "_codec",
+        "_compacts",
         "_config",
         "_discard",
         "_epochs",
@@ -201,6 +202,7 @@ class Vnode:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._codec = config.codec
+        self._compacts = config.compacts
         self._stamps = config.message_timestamp_type == "LogAppendTime"
         self._fsync_first = config.waits_for_fsync
         if self._ready and not self._fsync_first:
@@ -443,7 +445,7 @@ class Vnode:
                 raise _invalid("a client's batch begins at offset 0 and holds no control records")
             if not self._stamps:
                 self._check_timestamps(header, now_ms)
-            if config.compacts:
+            if self._compacts:
                 self._check_keys(data)
         if header.producer_id >= 0 and not header.attributes & 0x20:
             known = self._producers.check(header)
@@ -462,12 +464,12 @@ class Vnode:
         if self._stamps:
             append_time = now_ms
             prefix = batch.with_append_time(header, data, base, leader_epoch, now_ms)
-            with memoryview(data) as view:
-                self._write(header, prefix, view[batch.HEADER_SIZE :], size, base, now_ms, now_ms, leader_epoch)
+            rest = memoryview(data)[batch.HEADER_SIZE :]
+            self._write(header, prefix, rest, size, base, now_ms, now_ms, leader_epoch)
         else:
             prefix = _pack_prefix(base, header.batch_length, leader_epoch)
-            with memoryview(data) as view:
-                self._write(header, prefix, view[_PREFIX_SIZE:], size, base, header.max_timestamp, now_ms, leader_epoch)
+            rest = memoryview(data)[_PREFIX_SIZE:]
+            self._write(header, prefix, rest, size, base, header.max_timestamp, now_ms, leader_epoch)
         last = base + header.last_offset_delta
         if header.producer_id >= 0:
             self._producers.record(header, base, now_ms)
@@ -545,11 +547,7 @@ class Vnode:
         try:
             if segment.index is None:
                 segment.load_indexes(self._io)
-            if (
-                (segment.size + size > config.segment_bytes and segment.size)
-                or last - segment.base_offset > MAX_RELATIVE_OFFSET
-                or self._roll_is_due(segment, timestamp, now_ms)
-            ):
+            if self._roll_is_due(segment, size, last, timestamp, now_ms):
                 segment = self._roll(base, now_ms)
             if leader_epoch > self._epochs.latest and self._epochs.assign(leader_epoch, base):
                 self._epochs.write()
@@ -581,10 +579,14 @@ class Vnode:
             except OSError:
                 pass
 
-    def _roll_is_due(self, segment: Segment, timestamp: int, now_ms: int) -> bool:
+    def _roll_is_due(self, segment: Segment, size: int, last: int, timestamp: int, now_ms: int) -> bool:
+        if last - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return True
         if not segment.size:
             return False
         config = self._config
+        if segment.size + size > config.segment_bytes:
+            return True
         first = segment.first_timestamp
         if first is not None and first >= 0 and timestamp >= 0:
             waited = timestamp - first

@@ -152,9 +152,8 @@ def check(buf: Bytes, pos: int = 0) -> BatchHeader:
     end = pos + header.batch_length + LOG_OVERHEAD
     if header.batch_length < _MIN_LENGTH or end > len(buf):
         raise _corrupt(f"batch length {header.batch_length} in {len(buf) - pos} bytes")
-    with memoryview(buf) as view:
-        if crc32c(view[pos + _ATTRIBUTES_AT : end]) != header.crc:
-            raise _corrupt("the CRC does not match the batch")
+    if crc32c(memoryview(buf)[pos + _ATTRIBUTES_AT : end]) != header.crc:
+        raise _corrupt("the CRC does not match the batch")
     return header
 
 

@@ -9,7 +9,8 @@ ApiVersions, whose header is always 0.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+
+import msgspec
 
 from wire.codegen import Buffer, skip_tags
 from wire.schema import ProtocolError
@@ -18,7 +19,7 @@ _REQUEST = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
 
 
-class RequestHeader(NamedTuple):
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     """`end` is the position behind the client id: the body's, or that of the tag block of flexible versions."""
 
     api_key: int

@@ -14,7 +14,7 @@ from broker.connection import Disconnected
 from broker.queries import QUERIES_TOPIC, WRITER_ID
 from broker.registry import Context, Later, api
 from storage.vnode import Origin, Vnode
-from wire.compression import Codec
+from wire.compression import Bytes, Codec
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.produce import (
     PartitionProduceData,
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
     from broker.node import Node
 
 ALL = -1
+# Where a batch has the low byte of its attributes.
+ATTRIBUTES_AT = 22
 
 
 @api(ProduceRequest, ProduceResponse, advertised=v[0:13])
 def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Later | None:
-    node, acks = context.node, request.acks
-    refused = ErrorCode.NONE
+    node, version, acks = context.node, context.version, request.acks
+    refused: ErrorCode | None = None
     if acks not in (ALL, 0, 1):
         refused = ErrorCode.INVALID_REQUIRED_ACKS
     elif request.transactional_id is not None and request.transactional_id != WRITER_ID:
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # no coordinator gives out transactional ids yet
+    by_driver = request.transactional_id is not None
     now_ms = time.time_ns() // 1_000_000
     topics = []
     waits: list[tuple[Vnode, int]] = []
     failed: ErrorCode | None = None
     for topic in request.topic_data:
-        by_id = context.version >= 13
-        name = node.topic_name(topic.topic_id) if by_id else topic.name
-        missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        name = node.topic_name(topic.topic_id) if version >= 13 else topic.name
         answers = []
         for part in topic.partition_data:
             code, message = refused, None
-            vnode = node.partition(name, part.index)
-            if not code and vnode is None:
-                code = missing
-            elif not code and vnode is not None:
-                try:
-                    by_driver = request.transactional_id is not None
-                    answers.append(_append(node, vnode, part, acks, now_ms, context.version, waits, by_driver))
-                    continue
-                except KafkaError as error:
-                    code, message = error.code, str(error)
+            if code is None:
+                vnode = node.partition(name, part.index)
+                if vnode is None:
+                    code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    try:
+                        answers.append(_append(node, vnode, part, acks, now_ms, version, waits, by_driver))
+                        continue
+                    except KafkaError as error:
+                        code, message = error.code, str(error)
             failed = code
             answers.append(PartitionProduceResponse(
-                index=part.index, error_code=code, base_offset=-1,
-                error_message=message if context.version >= 8 else None,
+                index=part.index, error_code=code, base_offset=-1, error_message=message if version >= 8 else None,
             ))  # fmt: skip
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     if acks == 0:
@@ -86,22 +86,23 @@ def _append(
 ) -> PartitionProduceResponse:
     if acks == ALL and vnode.topic in node.topics_without_enough_replicas:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is")
-    if part.records is None:
+    records: Bytes | None = part.records  # type: ignore[assignment]
+    if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     closed = vnode.topic in node.queries.closed
     if closed != by_driver:
         raise _refused(node, vnode.topic)
-    attributes = bytes(part.records[21:23])  # type: ignore[index]
-    if len(attributes) == 2 and attributes[1] & 0x10:
+    attributes = records[ATTRIBUTES_AT] if len(records) > ATTRIBUTES_AT else 0
+    if attributes & 0x10:
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
         )
-    if version < 7 and len(attributes) == 2 and attributes[1] & 0x07 == Codec.ZSTD:
+    if version < 7 and attributes & 0x07 == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
     if closed:
-        result = node.queries.append(vnode, part.records, now_ms)  # type: ignore[arg-type]
+        result = node.queries.append(vnode, records, now_ms)
     else:
-        result = vnode.append(part.records, now_ms=now_ms, origin=Origin.CLIENT)  # type: ignore[arg-type]
+        result = vnode.append(records, now_ms=now_ms, origin=Origin.CLIENT)
     if acks == ALL and vnode.high_watermark <= result.last_offset:
         waits.append((vnode, result.last_offset + 1))
     else:

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import trio
 
-from broker.registry import APIS
+from broker.registry import find
 from broker.tests.client import batch_of, connect
 from compat_tests.broker_process import Barnabas
 from compat_tests.fuzz.generate import Generator
@@ -45,11 +45,9 @@ def fuzz_parser(seconds: float, seed: int) -> int:
         count += 1
         try:
             header = read_request_header(frame)
-            api = APIS.get(header.api_key)
-            if api is None or header.api_version not in api.versions:
-                continue
-            pos = skip_header_tags(frame, header.end) if header.api_version >= api.flexible_from else header.end
-            api.request_codec(header.api_version).decode(frame, pos, 200_000)
+            endpoint = find(header.api_key, header.api_version)
+            pos = skip_header_tags(frame, header.end) if endpoint.flexible else header.end
+            endpoint.decode(frame, pos, 200_000)
         except ProtocolError:
             continue
     return count

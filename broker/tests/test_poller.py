@@ -1,0 +1,193 @@
+"""Sockets that are served in turns."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import trio
+
+import broker.connection
+from broker.connection import Connection
+from broker.poller import Poller, wake_trio
+from broker.tests.conftest import Start
+from wire.codegen import codec
+from wire.header import write_request_header
+from wire.messages.api_versions import ApiVersionsRequest
+from wire.types import SizedChunk
+
+
+@contextmanager
+def pairs(count: int) -> Iterator[list[tuple[socket.socket, socket.socket]]]:
+    """Connected sockets: (ours, the client's)."""
+    with ExitStack() as stack:
+        made = [socket.socketpair() for _ in range(count)]
+        for ours, theirs in made:
+            stack.enter_context(ours)
+            stack.enter_context(theirs)
+            ours.setblocking(False)
+        yield made
+
+
+class Around:
+    """Notes where turns begin and end."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self.seen = seen
+
+    def __enter__(self) -> None:
+        self.seen.append("begin")
+
+    def __exit__(self, *_: object) -> None:
+        self.seen.append("end")
+
+
+@pytest.fixture(autouse=True, params=["trio's epoll", "a task"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways in which trio is woken."""
+    if request.param == "a task":
+        monkeypatch.setattr("broker.poller.wake_trio", lambda epoll: False)
+
+
+async def test_what_is_readable_at_one_time_is_served_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.poller.HOLD_SECONDS", 60.0)
+    seen: list[str] = []
+    served = trio.Event()
+    poller = Poller(Around(seen))
+    with pairs(3) as made:
+
+        def call(sock: socket.socket) -> None:
+            sock.recv(10)
+            seen.append("served")
+            if seen.count("served") == len(made):
+                served.set()
+
+        for ours, theirs in made:
+            poller.add(ours, lambda ours=ours: call(ours))  # type: ignore[misc]
+            theirs.send(b"x")
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run)
+                await served.wait()
+                nursery.cancel_scope.cancel()
+        poller.close()
+    assert seen == ["begin", "served", "served", "served", "end"]
+
+
+async def test_others_have_their_turn_when_serving_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.poller.HOLD_SECONDS", 0.0)
+    seen: list[str] = []
+    served = trio.Event()
+    poller = Poller(Around(seen))
+    with pairs(2) as made:
+
+        def call(sock: socket.socket) -> None:
+            sock.recv(10)
+            seen.append("served")
+            if seen.count("served") == len(made):
+                served.set()
+
+        for ours, theirs in made:
+            poller.add(ours, lambda ours=ours: call(ours))  # type: ignore[misc]
+            theirs.send(b"x")
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run)
+                await served.wait()
+                nursery.cancel_scope.cancel()
+        poller.close()
+    assert seen == ["begin", "served", "end", "begin", "served", "end"]
+
+
+async def test_a_call_is_made_again_whatever_the_socket_says() -> None:
+    seen: list[str] = []
+    called = trio.Event()
+    poller = Poller(Around(seen))
+
+    def call() -> None:
+        seen.append("called")
+        called.set()
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run)
+            poller.again(call)
+            await called.wait()
+            nursery.cancel_scope.cancel()
+    poller.close()
+    assert seen == ["begin", "called", "end"]
+
+
+async def test_a_call_that_raises_ends_the_poller() -> None:
+    poller = Poller(Around([]))
+
+    def call() -> None:
+        raise ZeroDivisionError
+
+    with pairs(1) as [(ours, theirs)]:
+        poller.add(ours, call)
+        theirs.send(b"x")
+        with trio.fail_after(20), pytest.raises(ExceptionGroup) as caught:
+            await poller.run()
+        poller.close()
+    assert caught.group_contains(ZeroDivisionError)
+
+
+async def test_tasks_run_while_a_socket_is_always_readable() -> None:
+    seen: list[str] = []
+    poller = Poller(Around(seen))
+    with pairs(1) as [(ours, theirs)]:
+        poller.add(ours, lambda: seen.append("served"))  # reads nothing
+        theirs.send(b"x")
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run)
+                for _ in range(10):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+        poller.close()
+    assert 5 <= seen.count("served") <= 12
+
+
+async def test_this_trio_is_woken_without_a_task() -> None:
+    """Fails with a trio whose insides have changed: then the broker still works, but each request costs more."""
+    epoll = select.epoll()
+    assert wake_trio(epoll)
+    epoll.close()
+
+
+async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is woken for each answer costs more than the request, so requests come first, then all sends."""
+    monkeypatch.setattr("broker.poller.HOLD_SECONDS", 60.0)
+    seen: list[str] = []
+    dispatch, send_some = Connection._dispatch, broker.connection.send_some
+
+    def noted_dispatch(self: Connection, frame: bytes | memoryview) -> None:
+        seen.append("handled")
+        dispatch(self, frame)
+
+    def noted_send(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]:
+        seen.extend(["sent"] if chunks else [])
+        return send_some(sock, chunks)
+
+    monkeypatch.setattr(Connection, "_dispatch", noted_dispatch)
+    monkeypatch.setattr("broker.connection.send_some", noted_send)
+    request = write_request_header(18, 3, 1, "test", True) + codec(ApiVersionsRequest, 3).build(
+        ApiVersionsRequest("test", "1")
+    )
+    async with start() as running:
+        with ExitStack() as stack:
+            clients = [stack.enter_context(socket.create_connection(("127.0.0.1", running.port), 20)) for _ in range(3)]
+            with trio.fail_after(20):
+                while len(running.node.connections) < len(clients):
+                    await trio.lowlevel.checkpoint()
+                for _ in range(2):  # a new connection sends at once, as it looks for more to read
+                    seen.clear()
+                    for client in clients:  # no pass of the event loop comes between
+                        client.send(len(request).to_bytes(4, "big") + request)
+                    while seen.count("sent") < len(clients):
+                        await trio.lowlevel.checkpoint()
+    assert seen == ["handled"] * 3 + ["sent"] * 3

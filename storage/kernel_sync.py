@@ -1,0 +1,141 @@
+"""fdatasync by the kernel's own workers (Linux AIO, `io_submit` with IOCB_CMD_FDSYNC).
+
+The caller goes on at once and is told through a descriptor. What a hand-over to a thread of ours costs, the wake-ups
+and the interpreter's lock, does not arise, and syncs that run together share one commit of the file system's journal.
+See docs/decisions/0008-fsyncs-by-the-kernel.md.
+
+Errors are those of fdatasync: a failed write-back is told once for each open file, to whichever call asks next.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+import sys
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+# io_setup, io_destroy, io_submit, io_getevents: their numbers differ by architecture, and libc has no names for them.
+_NUMBERS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
+# struct iocb: data, key, flags, opcode, priority, descriptor, buffer, bytes, offset, reserved, flags, eventfd.
+_REQUEST = struct.Struct("<QIIHhIQQqQII")
+# struct io_event: data, the request's address, its result and a second one.
+_EVENT = struct.Struct("<QQqq")
+_FDSYNC = 3
+_TELL_EVENTFD = 1
+# Syncs under way at one time; more wait for their turn.
+DEPTH = 64
+
+
+class KernelSync(Generic[T]):
+    """Syncs under way, each with a token of the caller's. `fileno` is readable when some are done."""
+
+    def __init__(self) -> None:
+        """Raises OSError where the system has none of this, or allows it to nobody."""
+        numbers = _NUMBERS.get(platform.machine()) if sys.maxsize > 2**32 else None
+        if sys.platform != "linux" or numbers is None:
+            raise OSError("no asynchronous fsync on this system")
+        self._setup, self._destroy, self._submit, self._events = numbers
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.syscall.restype = ctypes.c_long
+        self._context = ctypes.c_ulong(0)
+        self._call(self._setup, ctypes.c_long(DEPTH), ctypes.byref(self._context))
+        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._requests = ctypes.create_string_buffer(_REQUEST.size * DEPTH)
+        first = ctypes.addressof(self._requests)
+        self._pointers = (ctypes.c_void_p * DEPTH)(*(first + _REQUEST.size * i for i in range(DEPTH)))
+        self._done = ctypes.create_string_buffer(_EVENT.size * DEPTH)
+        self._waiting: deque[tuple[int, T]] = deque()
+        self._running: dict[int, T] = {}
+        self._refused: list[tuple[T, OSError | None]] = []
+        self._number = 0
+        try:
+            self._try_one()
+        except OSError:  # a kernel before 4.18
+            self.close()
+            raise
+
+    def _try_one(self) -> None:
+        file = os.memfd_create("sync")
+        try:
+            self._put(0, file)
+            self._call(self._submit, self._context, ctypes.c_long(1), self._pointers)
+            self._reap(1)  # `fileno` may be readable for it once, with nothing to tell
+        finally:
+            os.close(file)
+
+    def _put(self, place: int, fd: int) -> None:
+        _REQUEST.pack_into(
+            self._requests, _REQUEST.size * place, self._number + place, 0, 0, _FDSYNC, 0, fd,
+            0, 0, 0, 0, _TELL_EVENTFD, self._eventfd,
+        )  # fmt: skip
+
+    def _reap(self, least: int) -> int:
+        """Take over what is done; waits for `least`. How many."""
+        most = ctypes.c_long(DEPTH)
+        return self._call(self._events, self._context, ctypes.c_long(least), most, self._done, ctypes.c_void_p())
+
+    def _call(self, *arguments: object) -> int:
+        result: int = self._libc.syscall(*arguments)
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return result
+
+    def __len__(self) -> int:
+        """How many are not done yet."""
+        return len(self._waiting) + len(self._running) + len(self._refused)
+
+    def fileno(self) -> int:
+        return self._eventfd
+
+    def add(self, fd: int, token: T) -> None:
+        """Have a file synced with the next `submit`. It must stay open until then, and until it is done."""
+        self._waiting.append((fd, token))
+
+    def submit(self) -> None:
+        """Begin what was added, as far as there is room; the rest begins when others are done."""
+        while self._waiting and len(self._running) < DEPTH:
+            count = min(len(self._waiting), DEPTH - len(self._running))
+            for i in range(count):
+                self._put(i, self._waiting[i][0])
+            try:
+                begun = self._call(self._submit, self._context, ctypes.c_long(count), self._pointers)
+            except OSError:  # no memory for the first one just now, or not a file: fdatasync itself has the last word
+                self._sync_here(*self._waiting.popleft())
+                continue
+            for _ in range(begun):
+                self._running[self._number] = self._waiting.popleft()[1]
+                self._number += 1
+
+    def _sync_here(self, fd: int, token: T) -> None:
+        error: OSError | None = None
+        try:
+            os.fdatasync(fd)
+        except OSError as caught:
+            error = caught
+        self._refused.append((token, error))
+        os.eventfd_write(self._eventfd, 1)
+
+    def completed(self) -> list[tuple[T, OSError | None]]:
+        """Those that are done since the last call, with their errors; others that waited begin."""
+        try:
+            os.eventfd_read(self._eventfd)
+        except BlockingIOError:
+            return []
+        found, self._refused = self._refused, []
+        for i in range(self._reap(0)):
+            number, _, result, _ = _EVENT.unpack_from(self._done, _EVENT.size * i)
+            error = None if result >= 0 else OSError(-result, os.strerror(-result))
+            found.append((self._running.pop(number), error))
+        self.submit()
+        return found
+
+    def close(self) -> None:
+        """Waits for what is under way."""
+        self._call(self._destroy, self._context)
+        os.close(self._eventfd)
