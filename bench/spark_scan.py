@@ -4,7 +4,9 @@
 
 Records of about 180 bytes on the wire with a JSON value, in batches of 256 KiB and 2 partitions, are written to a
 temporary directory without a broker. `offset` and `full rows` go to Spark's noop sink; `typed json` is parsed in the
-worker and grouped by device. The best of the rounds is told: what others do on the machine only ever makes it slower.
+worker and grouped by device. Where its jars can be had, Spark's own Kafka connector does the same beside it, with the
+same records in Apache Kafka; it parses with from_json. The best of the rounds is told: what others do on the machine
+only ever makes it slower.
 """
 
 from __future__ import annotations
@@ -15,11 +17,17 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from bench.servers import BenchKafka
+from bench.spark_kafka import connector
+from bench.spark_kafka import fill as fill_kafka
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.tools import missing
 from scripts.output import table
 from storage.checkpoints import write_properties
 from storage.config import LogConfig
@@ -39,9 +47,7 @@ SEGMENT_BYTES = 256 << 20
 def fill(path: Path, records: int, codec: int) -> int:
     """Write at least `records` records to the topic `t`; gives how many, all parts of the same size."""
     write_properties(Io(), str(path / "meta.properties"), {"version": "1", "cluster.id": "bench", "node.id": "1"})
-    each = BATCH_BYTES // 180
-    batches = [_batch(number, each, codec) for number in range(DISTINCT_BATCHES)]
-    count = -(-records // (each * PARTITIONS))
+    batches, each, count = batches_of(records, codec)
     for partition in range(PARTITIONS):
         io = Io()
         config = LogConfig(segment_bytes=SEGMENT_BYTES)
@@ -54,6 +60,12 @@ def fill(path: Path, records: int, codec: int) -> int:
     return count * each * PARTITIONS
 
 
+def batches_of(records: int, codec: int) -> tuple[list[bytes], int, int]:
+    """Different batches, the records in each, and how many are needed in each partition."""
+    each = BATCH_BYTES // 180
+    return [_batch(number, each, codec) for number in range(DISTINCT_BATCHES)], each, -(-records // (each * PARTITIONS))
+
+
 def _batch(number: int, each: int, codec: int) -> bytes:
     first = number * each
     records = [
@@ -64,7 +76,7 @@ def _batch(number: int, each: int, codec: int) -> bytes:
     return build_batch(records, compression=codec)
 
 
-def session() -> SparkSession:
+def session(jars: Sequence[str] = ()) -> SparkSession:
     """A local Spark on two cores, for this process only."""
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     settings = {
@@ -75,6 +87,7 @@ def session() -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.shuffle.partitions": "2",
+        **({"spark.jars": ",".join(jars)} if jars else {}),
     }
     builder = SparkSession.builder.master("local[2]").appName("bench.spark_scan")
     for key, value in settings.items():
@@ -99,6 +112,39 @@ def ways(spark: SparkSession, path: Path) -> dict[str, Callable[[], object]]:
     }
 
 
+def ways_of_kafka(spark: SparkSession, server: str) -> dict[str, Callable[[], object]]:
+    """The same through Spark's Kafka connector."""
+
+    def frame() -> DataFrame:
+        options = {"kafka.bootstrap.servers": server, "subscribe": "t", "minPartitions": "16"}
+        return spark.read.format("kafka").options(**options).load()
+
+    schema = "device string, seq bigint, temp double"
+    typed = frame().select(F.from_json(F.col("value").cast("string"), schema).alias("v")).select("v.*")
+    return {
+        "offset column": lambda: frame().select("offset").write.format("noop").mode("overwrite").save(),
+        "full rows": lambda: frame().write.format("noop").mode("overwrite").save(),
+        "typed json, grouped": lambda: typed.groupBy("device").avg("temp").collect(),
+    }
+
+
+def start_kafka(folder: Path, records: int, codec: int) -> tuple[ApacheKafka | None, list[str]]:
+    """Apache Kafka with the same records, and the connector's jars; none, with a line that says why, without them."""
+    try:
+        jars = connector()
+    except OSError as error:
+        print(f"without Spark's Kafka connector, whose jars cannot be had: {error}", file=sys.stderr)
+        return None, []
+    if reason := missing("java"):
+        print(f"without Apache Kafka: {reason}", file=sys.stderr)
+        return None, []
+    kafka = BenchKafka(folder, {"num.partitions": str(PARTITIONS)})
+    kafka.start()
+    batches, _, count = batches_of(records, codec)
+    fill_kafka(kafka.address, "t", batches, count, PARTITIONS)
+    return kafka, jars
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -107,18 +153,31 @@ def main() -> None:
     parser.add_argument("--codec", choices=[codec.name.lower() for codec in Codec], default="none")
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file, too")
     args = parser.parse_args()
+    codec = Codec[args.codec.upper()]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        count = fill(path, args.records, Codec[args.codec.upper()])
-        spark = session()
-        best: dict[str, float] = {}
-        for _ in range(args.rounds):
-            for name, act in ways(spark, path).items():
-                began = time.perf_counter()
-                act()
-                best[name] = min(best.get(name, float("inf")), time.perf_counter() - began)
-        spark.stop()
-    figures = [{"read": name, "rows": count, "M rows/s": round(count / took / 1e6, 2)} for name, took in best.items()]
+        path = Path(folder) / "data"
+        path.mkdir()
+        count = fill(path, args.records, codec)
+        kafka, jars = start_kafka(Path(folder) / "kafka", args.records, codec)
+        spark = session(jars)
+        best: dict[tuple[str, str], float] = {}
+        try:
+            for _ in range(args.rounds):
+                todo = {("wal", name): act for name, act in ways(spark, path).items()}
+                if kafka is not None:
+                    todo |= {("kafka", name): act for name, act in ways_of_kafka(spark, kafka.address).items()}
+                for key, act in todo.items():
+                    began = time.perf_counter()
+                    act()
+                    best[key] = min(best.get(key, float("inf")), time.perf_counter() - began)
+        finally:
+            spark.stop()
+            if kafka is not None:
+                kafka.stop()
+    figures = [
+        {"read": name, "source": source, "rows": count, "M rows/s": round(count / took / 1e6, 2)}
+        for (source, name), took in sorted(best.items(), key=lambda one: (one[0][1], one[0][0]), reverse=True)
+    ]
     print(table(list(figures[0]), [list(figure.values()) for figure in figures]))
     if args.json:
         Path(args.json).write_text(json.dumps(figures, indent=1))

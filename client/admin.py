@@ -15,6 +15,12 @@ from wire.messages.create_topics import (
 )
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -26,6 +32,7 @@ EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 RESOURCE_TOPIC = 2
 _SOURCE_TOPIC = 1
+_SET = 0
 _CREATE_MS = 90_000
 _DELETE_MS = 30_000
 
@@ -94,3 +101,11 @@ def delete_topic(cluster: Cluster, name: str) -> tuple[int, str | None]:
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_DELETE_MS)
     answer = wire.ask(request, DeleteTopicsResponse).responses[0]
     return answer.error_code, answer.error_message
+
+
+def set_topic_config(cluster: Cluster, name: str, configs: Mapping[str, str]) -> None:
+    """Set keys of a topic; a new query takes as long as the streams driver needs. Raises ClientError."""
+    changes = [AlterableConfig(key, _SET, value) for key, value in configs.items()]
+    request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(RESOURCE_TOPIC, name, changes)])
+    answer = cluster.controller(request, IncrementalAlterConfigsResponse, wait=_CREATE_MS / 1000).responses[0]
+    check(answer.error_code, f"Topic {name}", answer.error_message)

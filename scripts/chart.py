@@ -9,7 +9,7 @@ from typing import Any
 from client.cluster import ClientError
 
 _HEIGHT = 24
-_LABELS = 8
+_WIDTH = 72
 
 
 def chart(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -26,13 +26,15 @@ def chart(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     places = [float(x) for x in along] if scaled else [float(at) for at in range(len(rows))]
     plotext.clear_figure()
     plotext.theme("clear")
-    plotext.plot_size(None, _HEIGHT)
+    plotext.plot_size(_WIDTH, _HEIGHT)
     for number in numeric:
         points = [(x, float(row[number])) for x, row in zip(places, rows, strict=True) if row[number] is not None]
         plotext.plot([x for x, _ in points], [y for _, y in points], label=columns[number])
     if not scaled:
-        step = max(1, len(rows) // _LABELS)
-        plotext.xticks(places[::step], [str(x) for x in along[::step]])
+        labels = [str(x) for x in along]
+        fitting = max(1, _WIDTH // (max(map(len, labels)) + 4))
+        step = -(-len(rows) // fitting)
+        plotext.xticks(places[::step], labels[::step])
     plotext.xlabel(columns[0])
     return str(plotext.uncolorize(plotext.build()))
 

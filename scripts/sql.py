@@ -13,10 +13,10 @@ import msgspec
 from client.admin import (
     EARLIEST,
     LATEST,
-    RESOURCE_TOPIC,
     create_topic,
     delete_topic,
     list_offsets,
+    set_topic_config,
     topic_configs,
 )
 from client.cluster import ClientError, Cluster, check
@@ -25,23 +25,15 @@ from scripts.consume import Reader
 from scripts.output import table
 from scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
 from wire.errors import ErrorCode
-from wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 
 QUERIES_TOPIC = "__barnabas_queries"
 QUERY, FORMAT, SCHEMA, PLAN = (
     "barnabas.query", "barnabas.value.format", "barnabas.value.schema", "barnabas.query.plan",
 )  # fmt: skip
-_SET = 0
 _WATCH_SECONDS = 1.0
 _WIDEST_CELL = 60
 _STALE_MS = 15_000
 _STATUS_MESSAGES = 50  # among so many there is one on how the queries are
-_ALTER_SECONDS = 60.0
 _COLUMNS = (
     ("TOPIC", "topic"), ("SOURCE", "source"), ("STATE", "state"), ("LAG", "lag"), ("ROWS", "rows"),
     ("ROWS/S", "rows_per_second"), ("BATCH MS", "batch_ms"), ("DEAD", "dead_letters"), ("LAST ERROR", "last_error"),
@@ -131,10 +123,7 @@ def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) ->
         options = {FORMAT: "json", SCHEMA: schema}
     else:
         options = statement.options or {QUERY: statement.query or ""}
-    changes = [AlterableConfig(key, _SET, value) for key, value in options.items()]
-    request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(RESOURCE_TOPIC, statement.name, changes)])
-    answer = cluster.controller(request, IncrementalAlterConfigsResponse, wait=_ALTER_SECONDS).responses[0]
-    check(answer.error_code, f"Topic {statement.name}", answer.error_message)
+    set_topic_config(cluster, statement.name, options)
     print(f"Altered topic {statement.name}.")
     if statement.infer:
         print(f"Its values: {options[SCHEMA]}.")

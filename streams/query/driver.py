@@ -24,7 +24,7 @@ from streams.wal import Key, LogDir, Planner, WalError
 Say = Callable[..., None]
 _MAX_TICK_BYTES = 256 << 20
 _KEPT_JOBS = 32
-_STATUS_SECONDS = 1.0
+_STATUS_SECONDS, _QUIET_STATUS_SECONDS = 1.0, 10.0
 _COMMIT_SECONDS = 1.0
 
 
@@ -44,6 +44,7 @@ class Driver:
         self._places: dict[tuple[str, Key], int] = {}
         self._dead: dict[tuple[str, Key], int] = {}
         self._committed_at: dict[str, float] = {}
+        self._told: list[dict[str, Any]] = []
         self._told_at = 0.0
         self._read_catalog()
 
@@ -271,15 +272,17 @@ class Driver:
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def _tell(self) -> None:
-        """Say how the queries are, at most once a second."""
+        """Say how the queries are: once a second if something has changed, else now and then."""
         at = now()
         if at - self._told_at < _STATUS_SECONDS or not self._catalog.definitions:
             return
-        self._told_at = at
         queries = [
             {"topic": name, "source": _reads(self._catalog.definitions[name]), **health.told(at)}
             for name, health in self._health.items()
         ]
+        if queries == self._told and at - self._told_at < _QUIET_STATUS_SECONDS:
+            return
+        self._told, self._told_at = queries, at
         self._control.say({"type": "status", "at_ms": time.time_ns() // 1_000_000, "queries": queries})
 
 

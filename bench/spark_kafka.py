@@ -1,0 +1,53 @@
+"""The peer of the `wal` source: Spark's own Kafka connector, reading the same records from Apache Kafka."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+
+from client.admin import create_topic
+from client.cluster import Cluster, check
+from compat_tests.tools import ROOT
+from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+JARS = ROOT / ".tools" / "spark-kafka"
+_CENTRAL = "https://repo1.maven.org/maven2"
+# The newest of each that Maven Central has; the token provider is only asked for by secured clusters.
+_FILES = (
+    "org/apache/spark/spark-sql-kafka-0-10_2.13/4.2.0/spark-sql-kafka-0-10_2.13-4.2.0.jar",
+    "org/apache/spark/spark-token-provider-kafka-0-10_2.13/4.0.0/spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
+    "org/apache/kafka/kafka-clients/3.9.2/kafka-clients-3.9.2.jar",
+    "org/apache/commons/commons-pool2/2.13.1/commons-pool2-2.13.1.jar",
+)
+_BY_NAME = 12
+
+
+def connector() -> list[str]:
+    """The paths of the connector's jars, fetched if they are not there. Raises OSError where they cannot be had."""
+    JARS.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for file in _FILES:
+        path = JARS / Path(file).name
+        if not path.exists():
+            fresh = path.with_suffix(".new")
+            with urllib.request.urlopen(f"{_CENTRAL}/{file}", timeout=60) as answer:
+                fresh.write_bytes(answer.read())
+            fresh.rename(path)
+        paths.append(str(path))
+    return paths
+
+
+def fill(server: str, topic: str, batches: list[bytes], count: int, partitions: int) -> None:
+    """`count` batches for each partition, taken in turn, as they are; any Kafka broker takes them."""
+    with Cluster(server) as cluster:
+        check(create_topic(cluster, topic, {}, partitions=partitions, replication_factor=1).error_code, topic)
+        leaders = cluster.leaders(topic, create=True)
+        for partition in range(partitions):
+            wire = cluster.broker(leaders[partition])
+            for number in range(count):
+                data = PartitionProduceData(partition, batches[number % len(batches)])
+                request = ProduceRequest(
+                    acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+                )
+                answer = wire.ask(request, ProduceResponse, version=_BY_NAME).responses[0].partition_responses[0]
+                check(answer.error_code, f"Produce to {topic}-{partition}", answer.error_message)

@@ -1,0 +1,82 @@
+"""Statements of `barnabas sql`, taken apart."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client.cluster import ClientError
+from scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Show, parse, split
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CREATE TOPIC a", CreateTopic("a", False, None, -1, {}, None)),
+        ("create topic if not exists `a b` partitions 3", CreateTopic("a b", True, None, 3, {}, None)),
+        (
+            "CREATE TOPIC s (device STRING, at STRUCT<x: DOUBLE, y: DECIMAL(3,1)>) PARTITIONS 2",
+            CreateTopic("s", False, "device STRING, at STRUCT<x: DOUBLE, y: DECIMAL(3,1)>", 2, {}, None),
+        ),
+        (
+            "CREATE TOPIC my.hot-1 WITH ('retention.ms' = '1000', 'a' = 'it''s') AS SELECT * FROM s WHERE x = ')'",
+            CreateTopic(
+                "my.hot-1", False, None, -1, {"retention.ms": "1000", "a": "it's"}, "SELECT * FROM s WHERE x = ')'"
+            ),
+        ),
+        ("CREATE TOPIC a AS\n SELECT b\nFROM c", CreateTopic("a", False, None, -1, {}, "SELECT b\nFROM c")),
+        ("DROP TOPIC a", DropTopic("a", False)),
+        ("drop topic if exists `a`", DropTopic("a", True)),
+        ("ALTER TOPIC a AS SELECT 1 FROM b", AlterTopic("a", query="SELECT 1 FROM b")),
+        ("ALTER TOPIC a SET ('k' = 'v')", AlterTopic("a", options={"k": "v"})),
+        ("ALTER TOPIC a INFER SCHEMA", AlterTopic("a", infer=True)),
+        ("show queries", Show("QUERIES")),
+        ("SHOW TOPICS", Show("TOPICS")),
+        ("DESC TOPIC a", Describe("a")),
+        ("describe topic `x y`", Describe("x y")),
+        ("SELECT 1", Select("SELECT 1")),
+        ("with a as (select 1) select * from a", Select("with a as (select 1) select * from a")),
+    ],
+)
+def test_a_statement_is_understood(text: str, expected: object) -> None:
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("EXPLAIN x", "expected SELECT, CREATE"),
+        ("CREATE TABLE a", "CREATE TOPIC"),
+        ("CREATE TOPIC a PARTITIONS x", "CREATE TOPIC"),
+        ("CREATE TOPIC a (b INT", "not closed"),
+        ("CREATE TOPIC a WITH (k = v)", "'key' = 'value'"),
+        ("CREATE TOPIC a WITH ('k' = 'v',)", "'key' = 'value'"),
+        ("DROP TOPIC", "DROP TOPIC"),
+        ("DROP TOPIC a b", "DROP TOPIC"),
+        ("ALTER TOPIC a RENAME", "ALTER TOPIC"),
+        ("ALTER TOPIC a SET ('k' = 'v') x", "ALTER TOPIC"),
+        ("SHOW TABLES", "SHOW TOPICS"),
+        ("DESC a", "DESCRIBE TOPIC"),
+    ],
+)
+def test_what_is_not_understood_is_told_with_the_form_that_is(text: str, told: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        parse(text)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_statements_end_with_semicolons_that_are_not_quoted() -> None:
+    text = "SELECT ';' x; -- one; two\nSHOW TOPICS ;\n /* no;\nthing */ DROP TOPIC `a;b` ; ;"
+    assert list(split(text)) == ["SELECT ';' x", "SHOW TOPICS", "DROP TOPIC `a;b`"]
+    assert list(split(" ;; ")) == []
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_statement_or_a_clear_error(text: str) -> None:
+    for one in split(text):
+        with contextlib.suppress(ClientError):
+            assert parse(one)

@@ -1,0 +1,78 @@
+"""SELECTs from the terminal over the topics of a running broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client.admin import set_topic_config
+from client.cluster import ClientError, Cluster
+from compat_tests.broker_process import Barnabas
+from streams.tests.test_wal import produce
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+
+from scripts import cli
+from streams import adhoc
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Barnabas]:
+    del spark  # one session for all: it must be there first
+    made = Barnabas(tmp_path_factory.mktemp("adhoc"))
+    made.start()
+    produce(made, [b'{"device": "d%d", "temp": %d}' % (n % 3, n) for n in range(30)], "my.sensors")
+    yield made
+    made.kill()
+
+
+def test_a_schema_is_inferred_and_any_sql_runs_over_topics(
+    broker: Barnabas, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--server", broker.address, "--data-dir", str(broker.data_dir), "--master", "local[2]"]
+    assert cli.main(["sql", *where, "ALTER TOPIC `my.sensors` INFER SCHEMA"]) == 0
+    assert "device STRING, temp BIGINT" in capsys.readouterr().out
+    query = (
+        "SELECT s.device, count(*) AS n, max(s.temp) AS top FROM `my.sensors` s "
+        "JOIN (SELECT DISTINCT device FROM `my.sensors`) d ON s.device = d.device GROUP BY s.device ORDER BY 1"
+    )
+    assert cli.main(["sql", *where, query]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert [line.split() for line in lines[:4]] == [
+        ["device", "n", "top"], ["d0", "10", "27"], ["d1", "10", "28"], ["d2", "10", "29"],
+    ]  # fmt: skip
+    assert cli.main(["sql", *where, "--limit", "2", "SELECT _offset FROM `my.sensors` ORDER BY _offset"]) == 0
+    told = capsys.readouterr()
+    assert told.out.split() == ["_offset", "0", "1"]
+    assert "raise --limit" in told.err
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT * FROM nothing", "there is no topic nothing"),
+        ("SELECT nothing FROM `my.sensors`", "UNRESOLVED_COLUMN"),
+        ("SELECT * FROM my.sensors", "`my.sensors`"),
+        ("SELECT FROM WHERE (", "PARSE_SYNTAX_ERROR"),
+    ],
+)
+def test_what_cannot_run_is_told_in_one_line(broker: Barnabas, query: str, told: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        adhoc.select(broker.address, str(broker.data_dir), "local[2]", query, 10)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_topic_without_a_schema_has_its_parts(broker: Barnabas) -> None:
+    produce(broker, [b"x", b"y"], "plain")
+    with Cluster(broker.address) as cluster:
+        set_topic_config(cluster, "plain", {"barnabas.value.format": "raw"})
+    query = "SELECT _value, _partition, _offset FROM plain ORDER BY _offset"
+    columns, rows = adhoc.select(broker.address, str(broker.data_dir), "local[2]", query, 10)
+    assert columns == ["_value", "_partition", "_offset"]
+    assert rows == [("x", 0, 0), ("y", 0, 1)]
