@@ -194,7 +194,7 @@ def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
     streams.add_argument("-b", "--server", metavar="HOST:PORT", default=DEFAULT_SERVER,
                          help=f"the broker (default: {DEFAULT_SERVER})")  # fmt: skip
     streams.add_argument("--data-dir", metavar="DIR", required=True, help="the broker's data directory")
-    streams.add_argument("--master", default="local[*]", help="the Spark master (default: local[*])")
+    streams.add_argument("--master", help="the Spark master (default: local[*])")
     streams.add_argument("--driver-memory", default="1g", help="memory of the driver's JVM (default: 1g)")
     streams.add_argument("--trigger-ms", type=int, default=250,
                          help="shortest time between two looks at the sources (default: 250)")  # fmt: skip

@@ -26,9 +26,7 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
     to.add_argument("--server", metavar="HOST:PORT", default="localhost:9092", help="the broker (default: %(default)s)")
     to.add_argument("--data-dir", metavar="DIR", required=True, help="the broker's data directory, at the same path "
                     "on every machine that runs tasks")  # fmt: skip
-    to.add_argument(
-        "--master", default="local[*]", help="Spark master (default: %(default)s); spark-submit has its own"
-    )
+    to.add_argument("--master", help="Spark master (default: spark-submit's, else local[*])")
     to.add_argument("--driver-memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
     to.add_argument("--trigger-ms", type=int, default=250, help="shortest time between two looks at the sources "
                     "(default: %(default)s)")  # fmt: skip

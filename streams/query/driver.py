@@ -52,6 +52,7 @@ class Driver:
         """Run until the broker is gone (ClientError) or another driver has taken over (TakenOverError)."""
         while True:
             began = now()
+            self._tell()
             self._tick()
             self._tell()
             self._listen(began + self._trigger)
@@ -134,7 +135,8 @@ class Driver:
     def _check_jvm(self) -> None:
         """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""
         context: Any = self._spark.sparkContext
-        if context._gateway.proc.poll() is not None:
+        jvm = getattr(context._gateway, "proc", None)  # under spark-submit it is not ours, and its end is ours too
+        if jvm is not None and jvm.poll() is not None:
             raise FatalError(
                 "Spark's JVM has ended: if it was out of memory, raise barnabas.streams.driver.memory (--driver-memory)"
             )

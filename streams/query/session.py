@@ -13,11 +13,15 @@ from streams.query.errors import FatalError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit tells it to the program that it runs
 _ARROW_ROWS = 65_536
 
 
-def start_session(name: str, master: str, *, driver_memory: str | None = None) -> SparkSession:
-    """A session for the project's own jobs. Raises FatalError where Java or PySpark is missing."""
+def start_session(name: str, master: str | None, *, driver_memory: str | None = None) -> SparkSession:
+    """A session for the project's own jobs. Raises FatalError where Java or PySpark is missing.
+
+    Without `master` it is the one of spark-submit, if that has started this process, else `local[*]`.
+    """
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
@@ -29,7 +33,6 @@ def start_session(name: str, master: str, *, driver_memory: str | None = None) -
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.appName(name)
-        .master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
@@ -37,7 +40,11 @@ def start_session(name: str, master: str, *, driver_memory: str | None = None) -
         .config("spark.sql.ansi.enabled", "false")  # a value that cannot be computed is null, and stops nothing
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ARROW_ROWS))
     )
-    if master.startswith("local"):
+    if master is None and _SUBMITTED not in os.environ:
+        master = "local[*]"
+    if master is not None:
+        builder = builder.master(master)
+    if master is not None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     if driver_memory:
