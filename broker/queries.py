@@ -123,10 +123,11 @@ class Queries:
 
     def deleted(self, topic: Topic) -> None:
         """A topic is gone."""
-        if self.plans.pop(topic.name, None) is None:
-            return
-        self.closed.discard(topic.name)
-        self._say({"type": "changed"})
+        if self.plans.pop(topic.name, None) is not None:
+            self.closed.discard(topic.name)
+            self._say({"type": "changed"})
+        elif any(plan.source == topic.name or plan.pattern for plan in self.plans.values()):
+            self._say({"type": "changed"})
 
     async def delete_dead_letters(self, topic: Topic) -> None:
         """A query topic was deleted: so are its dead letters. Raises KafkaError."""

@@ -8,10 +8,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 TAKEN_OVER = 4
+RETRY_SECONDS = 1.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         from streams.query.driver import Driver
         from streams.query.errors import FatalError, TakenOverError
         from streams.query.session import run_init, start_session
+        from streams.wal import WalError
     except ImportError as error:
         say("error", "streams.fatal", reason=f"Query topics need Spark ({error}): pip install 'barnabas[spark]'")
         return 1
@@ -58,10 +61,19 @@ def run(args: argparse.Namespace) -> int:
         spark = start_session("barnabas streams", args.master, driver_memory=args.driver_memory)
         if args.init:
             run_init(spark, args.init)
-        driver = Driver(spark, args.server, args.data_dir, trigger_ms=args.trigger_ms, say=say)
-        say("info", "streams.ready", server=args.server, master=args.master)
-        driver.run()
-    except (FatalError, ClientError) as error:
+        connected = False
+        while True:
+            try:
+                driver = Driver(spark, args.server, args.data_dir, trigger_ms=args.trigger_ms, say=say)
+                connected = True
+                say("info", "streams.ready", server=args.server, master=spark.sparkContext.master)
+                driver.run()
+            except ClientError as error:
+                if args.child or not connected:  # a broker starts its own driver again
+                    raise FatalError(str(error)) from None
+                say("warning", "broker.gone", error=str(error), retry_seconds=RETRY_SECONDS)
+                time.sleep(RETRY_SECONDS)
+    except (FatalError, WalError) as error:
         say("error", "streams.fatal", reason=str(error))
         return 1
     except TakenOverError:
@@ -69,7 +81,6 @@ def run(args: argparse.Namespace) -> int:
         return TAKEN_OVER
     except KeyboardInterrupt:
         return 0
-    return 0
 
 
 def _say_in_json(level: str, event: str, **fields: Any) -> None:

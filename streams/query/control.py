@@ -10,6 +10,7 @@ import msgspec
 
 from client.admin import LATEST, list_offsets
 from client.cluster import ClientError, Cluster, check
+from streams.query.errors import TakenOverError
 from streams.query.sink import WRITER_ID
 from wire.batch import Record, build_batch, iter_batches, iter_records
 from wire.errors import ErrorCode
@@ -73,4 +74,6 @@ class Control:
             topic_data=[TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(0, batch)])],
         )  # fmt: skip
         part = self._cluster.any(request, ProduceResponse, version=_BY_NAME).responses[0].partition_responses[0]
+        if part.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
+            raise TakenOverError(part.error_message or "another driver writes")
         check(part.error_code, f"Produce to {TOPIC}", part.error_message)

@@ -20,6 +20,7 @@ from streams.query.job import Job
 from streams.query.merged import commit, recover
 from streams.query.tick import Part, Tick
 from streams.wal import Key, LogDir, Planner, WalError
+from wire.messages.metadata import MetadataRequest, MetadataResponse
 
 Say = Callable[..., None]
 _MAX_TICK_BYTES = 256 << 20
@@ -36,6 +37,12 @@ class Driver:
         self._log_dir = LogDir(data_dir, bootstrap=server)
         self._planner = Planner(self._log_dir, split_bytes=_MAX_TICK_BYTES, fail_on_data_loss=False)
         self._cluster = Cluster(server)
+        told = self._cluster.any(MetadataRequest(topics=[]), MetadataResponse).cluster_id
+        if told != self._log_dir.cluster_id:
+            raise FatalError(
+                f"{data_dir} is of cluster {self._log_dir.cluster_id}, the broker at {server} of {told}: "
+                "set --data-dir to the broker's log.dir"
+            )
         self._control = Control(self._cluster)
         self._catalog = Catalog({}, {})
         self._health: dict[str, Health] = {}
@@ -122,7 +129,11 @@ class Driver:
             return
         ready = [definition for definition in ready if self._knows_places(definition)]
         keys = dict.fromkeys(key for definition in ready for key in self._catalog.inputs(definition))
-        first, last = (list_offsets(self._cluster, keys, special) for special in (EARLIEST, LATEST))
+        try:
+            first, last = (list_offsets(self._cluster, keys, special) for special in (EARLIEST, LATEST))
+        except ClientError:  # a topic has gone of which nobody has told us yet; or the broker has, and that is raised
+            self._read_catalog()
+            return
         groups: dict[tuple[Any, ...], list[Definition]] = {}
         for definition in ready:
             inputs = self._catalog.inputs(definition)
