@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,12 @@ from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.kafkajs.driver import KafkajsDriver
 from compat_tests.kcat.driver import KcatDriver
 from compat_tests.query_topics.processes import kill, processes
-from compat_tests.tools import missing
+from compat_tests.tools import ROOT, missing
 from compat_tests.waiting import until
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+from streams.query.__main__ import TAKEN_OVER
+
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
 
@@ -368,4 +372,38 @@ def test_without_java_the_broker_says_so_and_goes_on(tmp_path: Path) -> None:
         admin.produce("source", [Record(b'{"temp": 1}')])
         assert [r.value for r in admin.consume("source", 1)] == [b'{"temp": 1}']
     finally:
+        assert broker.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_driver_run_by_hand_waits_for_its_broker_and_gives_way_to_a_new_one(tmp_path: Path) -> None:
+    broker = Barnabas(tmp_path / "broker", {"barnabas.streams.driver": "none"})
+    broker.start()
+    command = [sys.executable, "-m", "scripts.cli", "streams", "--server", broker.address, "--master", "local[2]",
+               "--driver-memory", "512m", "--data-dir"]  # fmt: skip
+    other = Barnabas(tmp_path / "other")
+    other.start()
+    assert other.stop() == 0
+    wrong = subprocess.run([*command, str(other.data_dir)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert wrong.returncode == 1
+    assert "set --data-dir to the broker's log.dir" in wrong.stderr
+    drivers = [subprocess.Popen([*command, str(broker.data_dir)], cwd=ROOT, stderr=subprocess.DEVNULL)]
+    try:
+        admin = KafkaPythonDriver(broker.address)
+        admin.create_topic("source", 1, SENSORS)
+        admin.create_topic("results", -1, {"barnabas.query": "SELECT temp FROM source"})
+        broker.kill()
+        broker.start()
+        admin = KafkaPythonDriver(broker.address)
+        admin.produce("source", [Record(b'{"temp": 1}')])
+        wait_for(broker, "results", "source")
+        drivers.append(subprocess.Popen([*command, str(broker.data_dir)], cwd=ROOT, stderr=subprocess.DEVNULL))
+        assert drivers[0].wait(120) == TAKEN_OVER
+        admin.produce("source", [Record(b'{"temp": 2}')])
+        wait_for(broker, "results", "source")
+        assert [json.loads(v or b"")["temp"] for _, _, v in records(broker, "results")] == [1, 2]
+    finally:
+        for driver in drivers:
+            driver.kill()
+            driver.wait()
         assert broker.stop() == 0
