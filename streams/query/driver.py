@@ -23,7 +23,9 @@ from streams.wal import Key, LogDir, Planner, WalError
 from wire.messages.metadata import MetadataRequest, MetadataResponse
 
 Say = Callable[..., None]
-_MAX_TICK_BYTES = 256 << 20
+# A tick takes about so long: then the other queries have their turn, and what a kill makes repeat is little.
+_TICK_SECONDS = 2.0
+_FIRST_TICK_BYTES, _MIN_TICK_BYTES, _MAX_TICK_BYTES = 32 << 20, 4 << 20, 512 << 20
 _KEPT_JOBS = 32
 _STATUS_SECONDS, _QUIET_STATUS_SECONDS = 1.0, 10.0
 _COMMIT_SECONDS = 1.0
@@ -51,6 +53,7 @@ class Driver:
         self._places: dict[tuple[str, Key], int] = {}
         self._dead: dict[tuple[str, Key], int] = {}
         self._committed_at: dict[str, float] = {}
+        self._tick_bytes: dict[str, int] = {}  # by query: how much of its source it manages in a tick
         self._told: list[dict[str, Any]] = []
         self._told_at = 0.0
         self._read_catalog()
@@ -215,6 +218,7 @@ class Driver:
             self._failed(group, error, first, last)
             return
         seconds = now() - began
+        self._learn(group, tick, seconds)
         for number, definition in enumerate(group):
             mine = [report for report in reports if report.query == number]
             health = self._health[definition.topic]
@@ -229,7 +233,8 @@ class Driver:
     def _plan_tick(self, group: list[Definition], ranges: dict[Key, tuple[int, int]], first: dict[Key, int]) -> Tick:
         """Splits for the tasks, of so many bytes that a tick stays short."""
         there = {key: (max(lo, min(first[key], hi)), hi) for key, (lo, hi) in ranges.items()}
-        cut = self._planner.within_bytes(there, _MAX_TICK_BYTES)
+        most = min(self._tick_bytes.get(definition.topic, _FIRST_TICK_BYTES) for definition in group)
+        cut = self._planner.within_bytes(there, most)
         splits: dict[Key, list[tuple[str, int, int, int, int]]] = {}
         for split in self._planner.plan(cut):
             piece = (split.path, split.start, split.end, split.lo, split.hi)
@@ -240,6 +245,15 @@ class Driver:
             dead = [self._dead.get((definition.topic, key), 0) for definition in group]
             parts.append(Part(*key, lo, cut[key][1], splits.get(key, []), ends, dead))
         return Tick(self._control.producer_id, parts)
+
+    def _learn(self, group: list[Definition], tick: Tick, seconds: float) -> None:
+        """How many bytes the next tick should have, by those of this one."""
+        size = sum(end - start for part in tick.parts for _, start, end, _, _ in part.splits)
+        for definition in group:
+            most = self._tick_bytes.get(definition.topic, _FIRST_TICK_BYTES)
+            if seconds > _TICK_SECONDS or size > most // 2:  # a small tick says little of a large one
+                wanted = int(size * _TICK_SECONDS / seconds)
+                self._tick_bytes[definition.topic] = max(_MIN_TICK_BYTES, min(wanted, 2 * most, _MAX_TICK_BYTES))
 
     def _job(self, group: list[Definition], tasks: int) -> Job:
         """The planned job of a group; the few used last are kept."""
