@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit tells it to the program that it runs
-_ARROW_ROWS = 65_536
+# Spark measures a batch anew for each row that it adds, which with lists takes time by the square of the rows.
+_ARROW_ROWS = 1024
 
 
 def start_session(name: str, master: str | None, *, driver_memory: str | None = None) -> SparkSession:
