@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import urllib.request
 from pathlib import Path
 
 from client.admin import create_topic
 from client.cluster import Cluster, check
 from compat_tests.tools import ROOT
+from wire.errors import ErrorCode
 from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 JARS = ROOT / ".tools" / "spark-kafka"
@@ -20,6 +22,8 @@ _FILES = (
     "org/apache/commons/commons-pool2/2.13.1/commons-pool2-2.13.1.jar",
 )
 _BY_NAME = 12
+_NOT_YET = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_TRIES, _BACKOFF_SECONDS = 50, 0.2
 
 
 def connector() -> list[str]:
@@ -40,7 +44,9 @@ def connector() -> list[str]:
 def fill(server: str, topic: str, batches: list[bytes], count: int, partitions: int) -> None:
     """`count` batches for each partition, taken in turn, as they are; any Kafka broker takes them."""
     with Cluster(server) as cluster:
-        check(create_topic(cluster, topic, {}, partitions=partitions, replication_factor=1).error_code, topic)
+        kept = {"retention.ms": "-1"}  # the records are older than a default keeps
+        made = create_topic(cluster, topic, kept, partitions=partitions, replication_factor=1)
+        check(made.error_code, topic, made.error_message)
         leaders = cluster.leaders(topic, create=True)
         for partition in range(partitions):
             wire = cluster.broker(leaders[partition])
@@ -49,5 +55,9 @@ def fill(server: str, topic: str, batches: list[bytes], count: int, partitions: 
                 request = ProduceRequest(
                     acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
                 )
-                answer = wire.ask(request, ProduceResponse, version=_BY_NAME).responses[0].partition_responses[0]
+                for _ in range(_TRIES):
+                    answer = wire.ask(request, ProduceResponse, version=_BY_NAME).responses[0].partition_responses[0]
+                    if answer.error_code not in _NOT_YET:
+                        break
+                    time.sleep(_BACKOFF_SECONDS)  # Kafka makes leaders in the background
                 check(answer.error_code, f"Produce to {topic}-{partition}", answer.error_message)

@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from bench.servers import BenchKafka
 from bench.spark_kafka import connector
 from bench.spark_kafka import fill as fill_kafka
+from client.cluster import ClientError
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.tools import missing
 from scripts.output import table
@@ -140,8 +141,12 @@ def start_kafka(folder: Path, records: int, codec: int) -> tuple[ApacheKafka | N
         return None, []
     kafka = BenchKafka(folder, {"num.partitions": str(PARTITIONS)})
     kafka.start()
-    batches, _, count = batches_of(records, codec)
-    fill_kafka(kafka.address, "t", batches, count, PARTITIONS)
+    try:
+        batches, _, count = batches_of(records, codec)
+        fill_kafka(kafka.address, "t", batches, count, PARTITIONS)
+    except ClientError:
+        kafka.kill()
+        raise
     return kafka, jars
 
 
