@@ -32,7 +32,7 @@ EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 RESOURCE_TOPIC = 2
 _SOURCE_TOPIC = 1
-_SET = 0
+_SET, _DELETE = 0, 1
 _CREATE_MS = 90_000
 _DELETE_MS = 30_000
 
@@ -103,9 +103,13 @@ def delete_topic(cluster: Cluster, name: str) -> tuple[int, str | None]:
     return answer.error_code, answer.error_message
 
 
-def set_topic_config(cluster: Cluster, name: str, configs: Mapping[str, str]) -> None:
-    """Set keys of a topic; a new query takes as long as the streams driver needs. Raises ClientError."""
+def set_topic_config(cluster: Cluster, name: str, configs: Mapping[str, str], *, unset: Iterable[str] = ()) -> None:
+    """Set keys of a topic, and `unset` others; a new query takes as long as the streams driver needs.
+
+    Raises ClientError.
+    """
     changes = [AlterableConfig(key, _SET, value) for key, value in configs.items()]
+    changes += [AlterableConfig(key, _DELETE, None) for key in unset]
     request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(RESOURCE_TOPIC, name, changes)])
     answer = cluster.controller(request, IncrementalAlterConfigsResponse, wait=_CREATE_MS / 1000).responses[0]
     check(answer.error_code, f"Topic {name}", answer.error_message)

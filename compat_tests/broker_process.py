@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ START_DEADLINE = 60.0
 STOP_DEADLINE = 30.0
 
 
-class Server:
+class Server(ABC):
     """A broker process that can be stopped, killed and started again on the same port and data."""
 
     name: ClassVar[str]
@@ -38,17 +39,17 @@ class Server:
         """HOST:PORT for clients."""
         return f"127.0.0.1:{self.port}"
 
+    @abstractmethod
     def command(self) -> list[str]:
         """The command line that starts the broker."""
-        raise NotImplementedError
 
     def environment(self) -> dict[str, str]:
         """The environment of the process."""
         return dict(os.environ)
 
+    @abstractmethod
     def see(self, line: str) -> None:
         """Look at a line of standard output."""
-        raise NotImplementedError
 
     def start(self) -> None:
         """Start, and return when clients can connect."""
@@ -94,9 +95,9 @@ class Server:
             self.kill()
             raise AssertionError(f"{self.name} did not stop in {STOP_DEADLINE:g} s:\n{self.log_tail()}") from None
 
+    @abstractmethod
     def errors(self) -> list[str]:
         """Log lines of level error that no test has announced."""
-        raise NotImplementedError
 
     def log_tail(self, lines: int = 60) -> str:
         """The last lines of the log."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import subprocess
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -53,7 +54,7 @@ class At:
 BEGINNING = At("beginning")
 
 
-class Member:
+class Member(ABC):
     """A consumer in a group that reads until it is closed. What happens to it is appended to the lists."""
 
     def __init__(self) -> None:
@@ -91,9 +92,9 @@ class Member:
         """The values read so far."""
         return [record.value for record in self.records]
 
+    @abstractmethod
     def close(self) -> None:
         """Leave the group as the client does when its program ends."""
-        raise NotImplementedError
 
 
 class ThreadMember(Member):
@@ -118,13 +119,13 @@ class ThreadMember(Member):
         except BaseException as error:
             self.on_failure(error)
 
+    @abstractmethod
     def open(self, stack: ExitStack) -> None:
         """Make the consumer and leave its close to the stack."""
-        raise NotImplementedError
 
+    @abstractmethod
     def poll(self) -> None:
         """One poll, of at most a fraction of a second."""
-        raise NotImplementedError
 
     def close(self) -> None:
         self._stop.set()
@@ -158,9 +159,9 @@ class ProcessMember(Member):
                     self.on_failure(AssertionError(f"cannot read {line!r}: {error!r}"))
         changed()
 
+    @abstractmethod
     def see_output(self, line: str) -> None:
         """A line of standard output."""
-        raise NotImplementedError
 
     def see_error(self, line: str) -> None:
         """A line of standard error."""
@@ -183,7 +184,7 @@ class ProcessMember(Member):
         self.wait()
 
 
-class Driver:
+class Driver(ABC):
     """One client, connected to one broker."""
 
     name: ClassVar[str]
@@ -194,36 +195,36 @@ class Driver:
         self.address = address
 
     @staticmethod
+    @abstractmethod
     def version() -> str:
         """The client's version, for the report."""
-        raise NotImplementedError
 
-    def close(self) -> None:
-        """Let go of what is shared between scenarios."""
+    def close(self) -> None:  # noqa: B027
+        """Let go of what is shared between scenarios; most clients share nothing."""
 
     # --- records ------------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def produce(
         self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False
     ) -> None:
         """Write records and wait until they are acknowledged. Raises Refused."""
-        raise NotImplementedError
 
+    @abstractmethod
     def consume(self, topic: str, count: int, at: At = BEGINNING, partition: int | None = 0) -> list[Record]:
         """Read `count` records without a group; of all partitions if `partition` is None."""
-        raise NotImplementedError
 
     # --- groups -------------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def join(
         self, group: str, topic: str, *, latest: bool = False, instance: str | None = None, strategy: str = "range"
     ) -> Member:
         """Start a member. Without committed offsets it reads from the beginning, or only what is new."""
-        raise NotImplementedError
 
+    @abstractmethod
     def consume_in_group(self, group: str, topic: str, count: int) -> list[Record]:
         """Join, read exactly `count` records, commit the place behind them, leave."""
-        raise NotImplementedError
 
     # --- administration -----------------------------------------------------------------------------------------------
 

@@ -5,24 +5,16 @@ from __future__ import annotations
 import argparse
 import uuid
 
-from client.admin import EARLIEST, LATEST, RESOURCE_TOPIC, create_topic, delete_topic, topic_configs
+from client.admin import EARLIEST, LATEST, create_topic, delete_topic, set_topic_config, topic_configs
 from client.cluster import ClientError, Cluster, check
 from scripts.output import table
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
-from wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-
-SET, DELETE = 0, 1
 
 
 def pairs(texts: list[str]) -> dict[str, str]:
@@ -104,17 +96,12 @@ def delete(args: argparse.Namespace) -> int:
 
 def alter(args: argparse.Namespace) -> int:
     """Change a topic's partition count or configuration."""
-    changes = [AlterableConfig(key, SET, value) for key, value in pairs(args.config).items()]
-    changes += [AlterableConfig(key, DELETE, None) for key in args.delete_config]
-    if args.partitions is None and not changes:
+    configs = pairs(args.config)
+    if args.partitions is None and not configs and not args.delete_config:
         raise ClientError("Nothing to change: give --partitions, --config or --delete-config")
     with Cluster(args.server) as cluster:
-        if changes:
-            request = IncrementalAlterConfigsRequest(
-                resources=[AlterConfigsResource(RESOURCE_TOPIC, args.topic, changes)]
-            )
-            altered = cluster.controller(request, IncrementalAlterConfigsResponse).responses[0]
-            check(altered.error_code, f"Topic {args.topic}", altered.error_message)
+        if configs or args.delete_config:
+            set_topic_config(cluster, args.topic, configs, unset=args.delete_config)
         if args.partitions is not None:
             grown = CreatePartitionsTopic(name=args.topic, count=args.partitions, assignments=None)
             more = CreatePartitionsRequest(topics=[grown], timeout_ms=30000)

@@ -52,12 +52,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr("broker.poller.wake_trio", lambda epoll: False)
 
 
-async def test_what_is_readable_at_one_time_is_served_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.poller.HOLD_SECONDS", 60.0)
+async def serve(count: int) -> list[str]:
+    """What is called, in order, when so many sockets are readable at one time."""
     seen: list[str] = []
     served = trio.Event()
     poller = Poller(Around(seen))
-    with pairs(3) as made:
+    with pairs(count) as made:
 
         def call(sock: socket.socket) -> None:
             sock.recv(10)
@@ -74,32 +74,17 @@ async def test_what_is_readable_at_one_time_is_served_in_one_turn(monkeypatch: p
                 await served.wait()
                 nursery.cancel_scope.cancel()
         poller.close()
-    assert seen == ["begin", "served", "served", "served", "end"]
+    return seen
+
+
+async def test_what_is_readable_at_one_time_is_served_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.poller.HOLD_SECONDS", 60.0)
+    assert await serve(3) == ["begin", "served", "served", "served", "end"]
 
 
 async def test_others_have_their_turn_when_serving_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.poller.HOLD_SECONDS", 0.0)
-    seen: list[str] = []
-    served = trio.Event()
-    poller = Poller(Around(seen))
-    with pairs(2) as made:
-
-        def call(sock: socket.socket) -> None:
-            sock.recv(10)
-            seen.append("served")
-            if seen.count("served") == len(made):
-                served.set()
-
-        for ours, theirs in made:
-            poller.add(ours, lambda ours=ours: call(ours))  # type: ignore[misc]
-            theirs.send(b"x")
-        with trio.fail_after(20):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(poller.run)
-                await served.wait()
-                nursery.cancel_scope.cancel()
-        poller.close()
-    assert seen == ["begin", "served", "end", "begin", "served", "end"]
+    assert await serve(2) == ["begin", "served", "end", "begin", "served", "end"]
 
 
 async def test_a_call_is_made_again_whatever_the_socket_says() -> None:
