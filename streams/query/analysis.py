@@ -7,16 +7,18 @@ The shape is held to SELECT ... FROM one topic WHERE ...: one record gives at mo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import Filter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
+from streams.query.catalyst import nodes, seq
 from streams.query.errors import QueryError
-from streams.query.source_rows import END, ERROR, PARTS
+from streams.query.pushdown import filters_of
+from streams.query.source_rows import END, PARTS, UNREADABLE
 
 #: The view that stands for all topics of a pattern.
 ALL_TOPICS = "topics(...)"
@@ -52,6 +54,7 @@ class Selected(NamedTuple):
     names: frozenset[str]  # the frame's columns that it needs
     value_format: str
     value_schema: str  # DDL, empty for raw values
+    filters: tuple[Filter, ...]  # what a row must meet at least, as far as Spark can say it as filters
 
 
 def over_pattern(query: str) -> tuple[str, str | None]:
@@ -64,13 +67,13 @@ def over_pattern(query: str) -> tuple[str, str | None]:
 
 def source_of(spark: SparkSession, query: str) -> str:
     """The topic that a query reads. Raises QueryError."""
-    parsed = list(_nodes(_parsed(spark, query)))
+    parsed = list(nodes(_parsed(spark, query)))
     if parsed[0].nodeName() == "UnresolvedWith":
         raise QueryError(_REMEDIES["UnresolvedWith"])
     relations = [node for node in parsed if node.getClass().getSimpleName() == "UnresolvedRelation"]
     if len(relations) != 1:
         raise QueryError(_REMEDIES["Join"] if relations else f"the query reads no topic: {_SHAPE}")
-    parts = list(_seq(relations[0].multipartIdentifier()))
+    parts = list(seq(relations[0].multipartIdentifier()))
     if len(parts) > 1:
         raise QueryError(f"write the topic's name in backquotes: `{'.'.join(parts)}`")
     return str(parts[0])
@@ -81,13 +84,14 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
     frame.createOrReplaceTempView(f"`{source}`")
     parsed = _parsed(spark, query)
     try:
-        analysed = spark.sql(query)._jdf.queryExecution().analyzed()
+        execution = spark.sql(query)._jdf.queryExecution()
+        analysed = execution.analyzed()
     except PySparkException as error:
         if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":  # its source is known; another one stands deeper inside
             raise QueryError(_SUBQUERIES) from None
         raise QueryError(_first_line(error)) from None
     project, conditions = _shape(analysed)
-    expressions = list(_seq(project.projectList()))
+    expressions = list(seq(project.projectList()))
     for expression in (*expressions, *conditions):
         _check_expression(expression)
     jvm: Any = spark._jvm
@@ -97,8 +101,8 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
     condition = F.lit(True)
     for one in conditions:
         condition = condition & Column(column(one))
-    needed = {str(a.name()) for e in (*(e for _, _, e in chosen), *conditions) for a in _seq(e.references().toSeq())}
-    return _selected(outputs, condition, needed, frame)
+    needed = {str(a.name()) for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())}
+    return _selected(outputs, condition, needed, frame)._replace(filters=filters_of(jvm, execution.optimizedPlan()))
 
 
 def _selected(
@@ -123,7 +127,7 @@ def _selected(
     else:
         raise QueryError("the query selects no value: name at least one column, or _value")
     needed |= {"_headers"} | ({"_key"} - outputs.keys()) | ({"_timestamp"} - outputs.keys())
-    return Selected(condition, key.cast("binary"), value.cast("binary"), timestamp, frozenset(needed), kind, schema)
+    return Selected(condition, key.cast("binary"), value.cast("binary"), timestamp, frozenset(needed), kind, schema, ())
 
 
 _NEVER_SET = ("_topic", "_partition", "_offset")
@@ -134,7 +138,7 @@ def _outputs(chosen: list[tuple[str, Column, Any]]) -> dict[str, tuple[Column, A
     for name, found, expression in chosen:
         if name in outputs:
             raise QueryError(f"two columns are named {name}: give one another name with AS")
-        if name in (ERROR, END):
+        if name in (UNREADABLE, END):
             raise QueryError(f"{name} is the driver's own: it cannot be selected")
         outputs[name] = (found, expression)
     return outputs
@@ -160,8 +164,8 @@ def _quoted(name: str) -> str:
 
 def _without_hidden(parsed: Any, expressions: list[Any], frame: DataFrame, values: StructType) -> list[Any]:
     """The select list with `*` as users mean it: the typed columns, or the whole value of a topic without any."""
-    lists = [node for node in _nodes(parsed) if node.nodeName() == "Project"]
-    written = list(_seq(lists[0].projectList())) if lists else []
+    lists = [node for node in nodes(parsed) if node.nodeName() == "Project"]
+    written = list(seq(lists[0].projectList())) if lists else []
     shown = set(values.names) or {"_value"}
     found: list[Any] = []
     rest = iter(expressions)
@@ -175,7 +179,7 @@ def _without_hidden(parsed: Any, expressions: list[Any], frame: DataFrame, value
 
 def _shape(analysed: Any) -> tuple[Any, list[Any]]:
     """The one projection of a plan and its conditions. Raises QueryError for plans of another shape."""
-    for name in (str(node.nodeName()) for node in _nodes(analysed)):
+    for name in (str(node.nodeName()) for node in nodes(analysed)):
         if name in _REMEDIES and name != "Project":
             raise QueryError(_REMEDIES[name])
     project: Any = None
@@ -191,7 +195,7 @@ def _shape(analysed: Any) -> tuple[Any, list[Any]]:
             break
         elif name not in _THROUGH:
             raise QueryError(_REMEDIES.get(name, f"{name} is not possible here: {_SHAPE}"))
-        (node,) = _seq(node.children()) if node.children().length() == 1 else (None,)
+        (node,) = seq(node.children()) if node.children().length() == 1 else (None,)
         if node is None:
             raise QueryError(_REMEDIES.get(name, _SHAPE))
     if project is None:
@@ -200,7 +204,7 @@ def _shape(analysed: Any) -> tuple[Any, list[Any]]:
 
 
 def _check_expression(expression: Any) -> None:
-    for one in _nodes(expression):
+    for one in nodes(expression):
         kind = str(one.getClass().getSimpleName())
         if kind in _AGGREGATES:
             raise QueryError(_REMEDIES["Aggregate" if kind == _AGGREGATES[0] else "Window"])
@@ -221,16 +225,3 @@ def _first_line(error: PySparkException) -> str:
     text = (error.getMessage() or str(error)).strip()
     lines = [line.strip() for line in text.split("\n== SQL")[0].splitlines() if line.strip()]
     return " ".join(lines).split(" SQLSTATE:")[0]
-
-
-def _nodes(tree: Any) -> Iterator[Any]:
-    """A Catalyst tree, from its root on."""
-    yield tree
-    for child in _seq(tree.children()):
-        yield from _nodes(child)
-
-
-def _seq(scala: Any) -> Iterator[Any]:
-    found = scala.iterator()
-    while found.hasNext():
-        yield found.next()

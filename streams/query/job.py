@@ -12,14 +12,16 @@ from typing import Any
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
 from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
 from streams.query.definitions import Definition
 from streams.query.scan import Scan
 from streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
-from streams.query.source_rows import END, ERROR, PARTS, arrow_schema, row_schema, value_columns
+from streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
 from streams.query.tick import PROPERTY, Tick
+from streams.source.where import decidable
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -44,9 +46,10 @@ class Job:
         found = [select(spark, query, source, everything, values) for query in queries]
         names = set().union(*(one.names for one in found))
         parses = [bool(one.names & set(values.names)) for one in found]
-        if any(parses):
-            names |= {"_key", "_value", "_headers"}  # for the dead letters
-        frame = _frame(spark, row_schema(values, names), values if any(parses) else StructType([]), first.format, tasks)
+        frame = _frame(
+            spark, row_schema(values, names), values if any(parses) else StructType([]), first.format, tasks,
+            [one.filters for one in found],
+        )  # fmt: skip
         chosen = [select(spark, query, source, frame, values) for query in queries]
         outputs = [
             Output(d.topic, p, d.on_error, d.max_batch_bytes, d.partitions if first.pattern else 0)
@@ -73,16 +76,22 @@ def begin(spark: SparkSession, tick: Tick) -> None:
     spark.sparkContext.setLocalProperty(PROPERTY, tick.encode())
 
 
-def _frame(spark: SparkSession, schema: StructType, values: StructType, value_format: str, tasks: int) -> DataFrame:
-    """The rows of the source, a task for each of its partitions."""
-    scan = Scan(arrow_schema(schema), arrow_schema(values), value_format)
+def _frame(
+    spark: SparkSession, schema: StructType, values: StructType, value_format: str, tasks: int,
+    filters: Sequence[Sequence[Filter]] = ((),),
+) -> DataFrame:  # fmt: skip
+    """The rows of the source that a query may want, by their filters; a task for each of its partitions."""
+    target = arrow_schema(schema)
+    kept = [tuple(decidable(one, target)) for one in filters]
+    scan = Scan(target, arrow_schema(values), value_format, kept if all(kept) else [])
     return spark.range(0, tasks, 1, tasks).mapInArrow(scan.__call__, schema)
 
 
 def _rows(frame: DataFrame, chosen: Sequence[Selected], parses: Sequence[bool]) -> DataFrame:
     """The results of all queries, malformed records and the mark, in the order of the source's records."""
-    malformed = frame[ERROR].isNotNull() if any(parses) else F.lit(False)
-    special = F.when(frame[END], _row(-1, MARK)).when(malformed, _row(-1, MALFORMED, **_as_it_was(frame)))
+    malformed = frame[UNREADABLE].isNotNull() if any(parses) else F.lit(False)
+    was = {part: frame[UNREADABLE][part] for part in ("key", "value", "timestamp", "headers", "reason")}
+    special = F.when(frame[END], _row(-1, MARK)).when(malformed, _row(-1, MALFORMED, **was))
     cases = []
     for number, (one, typed) in enumerate(zip(chosen, parses, strict=True)):
         readable = ~frame[END] & ~malformed if typed else ~frame[END]
@@ -118,13 +127,3 @@ def _row(
 
 def _or_null(column: Column | None, kind: str) -> Column:
     return (F.lit(None) if column is None else column).cast(kind)
-
-
-def _as_it_was(frame: DataFrame) -> dict[str, Column]:
-    """A record that could not be read, with the reason."""
-    if "_value" not in frame.columns:
-        return {}
-    parts = {
-        name: frame[f"_{name}"] for name in ("key", "value", "timestamp", "headers") if f"_{name}" in frame.columns
-    }
-    return {**parts, "reason": frame[ERROR]}

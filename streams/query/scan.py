@@ -10,27 +10,32 @@ from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import Filter
 
-from streams.query.source_rows import END, ERROR, PARTS
+from streams.query.source_rows import END, PARTS, UNREADABLE
 from streams.query.tick import Tick, current
 from streams.source.json_values import why_malformed
 from streams.source.options import Options
 from streams.source.rows import converted
 from streams.source.typed import Parser, parser_of
+from streams.source.where import mask
 from streams.wal import Split, read
 
 #: The column of a record behind each part.
 _BEHIND = {name: name[1:] for name in PARTS}
-_KEPT_OF_MALFORMED = ("_key", "_value", "_headers")
+_REASON = "reason"
 
 
 class Scan(msgspec.Struct, frozen=True):
     """How rows are made: `target` are their columns, `values` the whole schema that every value must fit (empty where
-    no query needs typed columns), in the format `value_format`."""
+    no query needs typed columns), in the format `value_format`. Of all filters of one of `kept` a row must meet each,
+    or be unreadable, else it is left out; where there are none, all rows are given."""
 
     target: pa.Schema
     values: pa.Schema
     value_format: str = "json"
+    kept: list[tuple[Filter, ...]] = []
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the tasks whose numbers come in."""
@@ -46,7 +51,7 @@ class Scan(msgspec.Struct, frozen=True):
             return
         wanted = {_BEHIND[f.name] for f in self.target if f.name in PARTS}
         if self.values.names:
-            wanted |= {"key", "value", "headers"}
+            wanted |= {"key", "value", "timestamp", "headers"}
         for split in tick.splits(part):
             for found in read(split, sorted(wanted)):
                 yield self._rows(found, split)
@@ -55,24 +60,38 @@ class Scan(msgspec.Struct, frozen=True):
     def _rows(self, found: pa.RecordBatch, split: Split) -> pa.RecordBatch:
         count = found.num_rows
         parsed, bad = self._parser()(found.column("value")) if self.values.names else (None, [])
-        reasons = None
-        if bad:
-            texts: list[str | None] = [None] * count
-            for row in bad:
-                texts[row] = self._why(found.column("value")[row].as_py())
-            reasons = pa.array(texts, pa.string())
         arrays = []
         for field in self.target:
-            if field.name == ERROR:
-                arrays.append(pa.nulls(count, pa.string()) if reasons is None else reasons)
+            if field.name == UNREADABLE:
+                arrays.append(self._unreadable(found, bad, field.type))
             elif field.name == END:
-                arrays.append(pa.array([False]).take(pa.array([0] * count, pa.int32())))
+                arrays.append(pa.repeat(pa.scalar(False), count))
             elif field.name in _BEHIND:
                 arrays.append(converted(found.column(_BEHIND[field.name]), field.type))
             else:
                 assert parsed is not None
                 arrays.append(parsed[field.name].combine_chunks().cast(field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.target)
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self.target)
+        return rows.filter(self._wanted(rows)) if self.kept else rows
+
+    def _wanted(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        wanted = rows.column(UNREADABLE).is_valid()
+        for filters in self.kept:
+            wanted = pc.or_(wanted, mask(filters, rows))
+        return wanted
+
+    def _unreadable(self, found: pa.RecordBatch, bad: list[int], kind: pa.StructType) -> pa.Array:
+        """The records with the numbers `bad` as they were, and why; null for all others."""
+        if not bad:
+            return pa.nulls(found.num_rows, kind)
+        records = found.take(pa.array(bad))
+        parts = [converted(records.column(field.name), field.type) for field in kind if field.name != _REASON]
+        reasons = pa.array([self._why(value) for value in records.column("value").to_pylist()], pa.string())
+        were = pa.StructArray.from_arrays([*parts, reasons], fields=list(kind))
+        numbers: list[int | None] = [None] * found.num_rows
+        for at, number in enumerate(bad):
+            numbers[number] = at
+        return were.take(pa.array(numbers, pa.int64()))
 
     def _parser(self) -> Parser:
         return parser_of(Options(path="", format=self.value_format), self.values)

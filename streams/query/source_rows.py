@@ -25,9 +25,14 @@ PARTS = {
     "_timestamp": "timestamp",
     "_headers": "array<struct<key: string, value: binary>>",
 }
-#: Why a record's value could not be parsed; and whether the row is no record, but says that a task has read all.
-ERROR, END = "_error", "_end"
-_MARKS = {ERROR: "string", END: "boolean"}
+#: A record whose value could not be parsed, as it was, and why; and whether the row is no record, but says that a task
+#: has read all.
+UNREADABLE, END = "_unreadable", "_end"
+_MARKS = {
+    UNREADABLE: "struct<key: binary, value: binary, timestamp: timestamp, "
+    f"headers: {PARTS['_headers']}, reason: string>",
+    END: "boolean",
+}
 
 
 def value_columns(value_format: str, ddl: str) -> StructType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
@@ -12,6 +13,7 @@ from streams.source.filters import Bounds
 from streams.source.offsets import EARLIEST, LATEST, Position
 from streams.source.options import Options
 from streams.source.rows import Rows
+from streams.source.where import decidable
 from streams.wal import LogDir, Split, WalError, offset_at, plan
 
 
@@ -33,12 +35,18 @@ class BatchReader(DataSourceReader):
         self._bounds = Bounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take note of bounds on partition, offset and timestamp; what they do not decide goes back to Spark."""
+        """Take note of bounds on partition, offset and timestamp; what they do not decide goes back to Spark.
+
+        Of that, what can be told of the columns leaves out rows in the workers already.
+        """
+        back = []
         for one in filters:
             attribute: tuple[str, ...] = getattr(one, "attribute", ())
             column = self._rows.source.get(attribute[0]) if len(attribute) == 1 else None
             if column is None or not self._bounds.take(column, one):
-                yield one
+                back.append(one)
+        self._rows = msgspec.structs.replace(self._rows, where=tuple(decidable(back, self._rows.target)))
+        return back
 
     def partitions(self) -> list[InputPartition]:
         """The splits. Raises WalError."""

@@ -9,10 +9,12 @@ from functools import cache
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import Filter
 
 from streams.source.names import CORRUPT, META
 from streams.source.options import TYPED, Options
 from streams.source.typed import Parser, parser_of
+from streams.source.where import mask
 from streams.wal import COLUMNS, Split, WalError, read
 
 _BLOBS = ("key", "value")
@@ -27,6 +29,7 @@ class Rows(msgspec.Struct, frozen=True):
     target: pa.Schema
     source: dict[str, str]
     parser: Parser | None  # in typed formats, of the fields that come out of the value
+    where: tuple[Filter, ...] = ()  # rows that do not meet these may be left out
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split. Raises WalError: data loss, damage, or a malformed value under FAILFAST."""
@@ -36,6 +39,8 @@ class Rows(msgspec.Struct, frozen=True):
             wanted |= {"value": None, "offset": None}
         for found in read(split, list(wanted), fail_on_data_loss=self.options.fail_on_data_loss):
             made = self._typed(found, split, self.parser) if self.parser else self._plain(found)
+            if self.where:
+                made = made.filter(mask(self.where, made))
             if made.num_rows:
                 yield made
 

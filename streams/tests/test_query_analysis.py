@@ -12,6 +12,8 @@ from streams.tests.support import NOW, Logs
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
+from pyspark.sql.datasource import Filter, GreaterThan, In, IsNotNull, LessThan, StringStartsWith
+
 from streams.query.analysis import source_of
 from streams.query.definitions import Definition, Plan
 from streams.query.errors import QueryError
@@ -170,6 +172,26 @@ def test_a_single_query_gives_the_same(session: SparkSession, logs: Logs) -> Non
     assert sorted((row["kind"], row["_partition"], row["offset"]) for row in rows) == [
         (ROW, 0, 0), (ROW, 0, 1), (ROW, 1, 0), (ROW, 1, 1), (MALFORMED, 0, 20), (MARK, 0, 21), (MARK, 1, 20),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("condition", "filters"),
+    [
+        ("temp > 80", (IsNotNull(("temp",)), GreaterThan(("temp",), 80.0))),
+        ("device LIKE 'd%' AND size(tags) = 0", (IsNotNull(("device",)), StringStartsWith(("device",), "d"))),
+        ("device IN ('a', 'b') AND _offset < 7",
+         (IsNotNull(("_offset",)), In(("device",), ("a", "b")), LessThan(("_offset",), 7))),
+        ("temp IS NULL OR temp > 5", ()),
+        ("upper(device) = 'A'", (IsNotNull(("device",)),)),
+        ("rand() < 2", ()),
+    ],
+)  # fmt: skip
+def test_the_scan_is_told_what_a_row_must_meet_at_least(
+    session: SparkSession, condition: str, filters: tuple[Filter, ...]
+) -> None:
+    """Also where a result has the name of a column."""
+    found = check(session, f"SELECT device, temp * 2 AS temp FROM s WHERE {condition}").filters
+    assert sorted(found, key=str) == sorted(filters, key=str)
 
 
 def test_functions_that_the_operator_registers_can_be_used(session: SparkSession, logs: Logs) -> None:

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
+from pyspark.sql.datasource import Filter, GreaterThan, LessThan
+
 from streams.query import sink
 from streams.query.errors import MalformedRecordError
 from streams.query.scan import Scan
 from streams.query.sink import MALFORMED, MARK, REASON_HEADER, ROW, Output, Sink
-from streams.query.source_rows import END, ERROR
+from streams.query.source_rows import END, UNREADABLE
 from streams.query.tick import Part, Tick
 from streams.schema import parse_ddl
 from streams.tests.support import Logs
@@ -31,6 +33,15 @@ from wire.messages.produce import PartitionProduceResponse, ProduceResponse, Top
 
 PRODUCER = 5
 HEADERS = COLUMNS["headers"]
+WERE = pa.struct(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("headers", HEADERS),
+        pa.field("reason", pa.string()),
+    ]
+)
 ROWS = pa.schema(
     [
         pa.field("query", pa.int32()),
@@ -195,9 +206,9 @@ def test_whatever_fails_each_record_is_there_once_and_in_order(
 
 
 def target(*names: str) -> pa.Schema:
-    kinds = {"a": pa.int64(), "_key": pa.string(), "_value": pa.string(), "_offset": pa.int64(),
-             "_partition": pa.int32(), "_headers": HEADERS, ERROR: pa.string(), END: pa.bool_()}  # fmt: skip
-    return pa.schema([pa.field(name, kinds[name]) for name in names])
+    kinds = {"a": pa.int64(), "_value": pa.string(), "_offset": pa.int64(), "_partition": pa.int32(),
+             UNREADABLE: WERE, END: pa.bool_()}  # fmt: skip
+    return pa.schema([pa.field(name, kinds[name]) for name in (*names, "_offset", "_partition", UNREADABLE, END)])
 
 
 def scanned(scan: Scan, logs: Logs, hi: int) -> list[dict[str, Any]]:
@@ -211,10 +222,12 @@ def test_values_are_parsed_and_what_does_not_fit_is_said(tmp_path: Path) -> None
     logs = Logs(tmp_path / "data")
     values = [b'{"a": 1}', b'{"a": "x"}', None, b"[1]", b'{"b": 2}', json.dumps({"a": 7}, indent=1).encode()]
     logs.write(values, "s")
-    names = ("a", "_key", "_value", "_offset", "_partition", "_headers", ERROR, END)
-    *rows, mark = scanned(Scan(target(*names), parse_ddl("a BIGINT")), logs, len(values))
+    *rows, mark = scanned(Scan(target("a", "_value"), parse_ddl("a BIGINT")), logs, len(values))
     assert [r["a"] for r in rows] == [1, None, None, None, None, 7]
-    assert [r[ERROR] is not None for r in rows] == [False, True, False, True, False, False]
+    unreadable = [r[UNREADABLE] and r[UNREADABLE]["value"] for r in rows]
+    assert unreadable == [None, values[1], None, values[3], None, None]
+    assert "JSON" in rows[1][UNREADABLE]["reason"]
+    assert rows[3][UNREADABLE]["reason"] == "the value is not one JSON object"
     assert [r["_value"] for r in rows] == [None if v is None else v.decode() for v in values]
     assert [r["_offset"] for r in rows] == list(range(6))
     assert not any(r[END] for r in rows)
@@ -224,4 +237,14 @@ def test_values_are_parsed_and_what_does_not_fit_is_said(tmp_path: Path) -> None
 def test_a_partition_with_nothing_new_gives_nothing_not_even_the_mark(tmp_path: Path) -> None:
     logs = Logs(tmp_path / "data")
     logs.write([b"x"], "s")
-    assert scanned(Scan(target("_offset", "_partition", ERROR, END), pa.schema([])), logs, 0) == []
+    assert scanned(Scan(target(), pa.schema([])), logs, 0) == []
+
+
+def test_rows_that_no_query_wants_are_left_out_but_never_unreadable_ones(tmp_path: Path) -> None:
+    logs = Logs(tmp_path / "data")
+    logs.write([b'{"a": %d}' % n for n in range(8)] + [b"bad", b"{}"], "s")
+    kept: list[tuple[Filter, ...]] = [(LessThan(("a",), 2),), (GreaterThan(("a",), 4), LessThan(("a",), 7))]
+    *rows, mark = scanned(Scan(target("a"), parse_ddl("a BIGINT"), "json", kept), logs, 10)
+    assert [(r["_offset"], r["a"]) for r in rows] == [(0, 0), (1, 1), (5, 5), (6, 6), (8, None)]
+    assert rows[-1][UNREADABLE]["value"] == b"bad"
+    assert mark[END]
