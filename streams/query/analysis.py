@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import Filter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from streams.query.catalyst import nodes, seq
 from streams.query.errors import QueryError
-from streams.query.pushdown import filters_of
+from streams.query.pushdown import conditions_of
 from streams.query.source_rows import END, PARTS, UNREADABLE
+from streams.source.where import Condition
 
 #: The view that stands for all topics of a pattern.
 ALL_TOPICS = "topics(...)"
@@ -54,7 +54,7 @@ class Selected(NamedTuple):
     names: frozenset[str]  # the frame's columns that it needs
     value_format: str
     value_schema: str  # DDL, empty for raw values
-    filters: tuple[Filter, ...]  # what a row must meet at least, as far as Spark can say it as filters
+    least: tuple[Condition, ...]  # what a row must meet at least, as far as Spark can say it simply
 
 
 def over_pattern(query: str) -> tuple[str, str | None]:
@@ -102,7 +102,7 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
     for one in conditions:
         condition = condition & Column(column(one))
     needed = {str(a.name()) for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())}
-    return _selected(outputs, condition, needed, frame)._replace(filters=filters_of(jvm, execution.optimizedPlan()))
+    return _selected(outputs, condition, needed, frame)._replace(least=conditions_of(jvm, execution.optimizedPlan()))
 
 
 def _selected(

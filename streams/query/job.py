@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
 from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
@@ -21,7 +20,7 @@ from streams.query.scan import Scan
 from streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
 from streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
 from streams.query.tick import PROPERTY, Tick
-from streams.source.where import decidable
+from streams.source.where import Condition, decidable
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -48,7 +47,7 @@ class Job:
         parses = [bool(one.names & set(values.names)) for one in found]
         frame = _frame(
             spark, row_schema(values, names), values if any(parses) else StructType([]), first.format, tasks,
-            [one.filters for one in found],
+            [one.least for one in found],
         )  # fmt: skip
         chosen = [select(spark, query, source, frame, values) for query in queries]
         outputs = [
@@ -78,11 +77,11 @@ def begin(spark: SparkSession, tick: Tick) -> None:
 
 def _frame(
     spark: SparkSession, schema: StructType, values: StructType, value_format: str, tasks: int,
-    filters: Sequence[Sequence[Filter]] = ((),),
+    least: Sequence[Sequence[Condition]] = ((),),
 ) -> DataFrame:  # fmt: skip
-    """The rows of the source that a query may want, by their filters; a task for each of its partitions."""
+    """The rows of the source that a query may want, as they meet what it asks at `least`; a task for each partition."""
     target = arrow_schema(schema)
-    kept = [tuple(decidable(one, target)) for one in filters]
+    kept = [decidable(one, target) for one in least]
     scan = Scan(target, arrow_schema(values), value_format, kept if all(kept) else [])
     return spark.range(0, tasks, 1, tasks).mapInArrow(scan.__call__, schema)
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import Filter
 
 from streams.query.source_rows import END, PARTS, UNREADABLE
 from streams.query.tick import Tick, current
@@ -19,7 +18,7 @@ from streams.source.json_values import why_malformed
 from streams.source.options import Options
 from streams.source.rows import converted
 from streams.source.typed import Parser, parser_of
-from streams.source.where import mask
+from streams.source.where import Condition, mask
 from streams.wal import Split, read
 
 #: The column of a record behind each part.
@@ -29,13 +28,13 @@ _REASON = "reason"
 
 class Scan(msgspec.Struct, frozen=True):
     """How rows are made: `target` are their columns, `values` the whole schema that every value must fit (empty where
-    no query needs typed columns), in the format `value_format`. Of all filters of one of `kept` a row must meet each,
-    or be unreadable, else it is left out; where there are none, all rows are given."""
+    no query needs typed columns), in the format `value_format`. A row must meet all conditions of one of `kept`, or be
+    unreadable, else it is left out; where there are none, all rows are given."""
 
     target: pa.Schema
     values: pa.Schema
     value_format: str = "json"
-    kept: list[tuple[Filter, ...]] = []
+    kept: list[tuple[Condition, ...]] = []
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the tasks whose numbers come in."""
@@ -76,8 +75,8 @@ class Scan(msgspec.Struct, frozen=True):
 
     def _wanted(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         wanted = rows.column(UNREADABLE).is_valid()
-        for filters in self.kept:
-            wanted = pc.or_(wanted, mask(filters, rows))
+        for conditions in self.kept:
+            wanted = pc.or_(wanted, mask(conditions, rows))
         return wanted
 
     def _unreadable(self, found: pa.RecordBatch, bad: list[int], kind: pa.StructType) -> pa.Array:

@@ -13,7 +13,7 @@ from streams.source.filters import Bounds
 from streams.source.offsets import EARLIEST, LATEST, Position
 from streams.source.options import Options
 from streams.source.rows import Rows
-from streams.source.where import decidable
+from streams.source.where import Condition, decidable
 from streams.wal import LogDir, Split, WalError, offset_at, plan
 
 
@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):
             column = self._rows.source.get(attribute[0]) if len(attribute) == 1 else None
             if column is None or not self._bounds.take(column, one):
                 back.append(one)
-        self._rows = msgspec.structs.replace(self._rows, where=tuple(decidable(back, self._rows.target)))
+        self._rows = msgspec.structs.replace(self._rows, where=decidable(map(_condition, back), self._rows.target))
         return back
 
     def partitions(self) -> list[InputPartition]:
@@ -71,3 +71,9 @@ class BatchReader(DataSourceReader):
         """The rows of a split; none where there was nothing to plan."""
         if isinstance(partition, SplitPartition):
             yield from self._rows.batches(partition.split)
+
+
+def _condition(one: Filter) -> Condition:
+    """A filter on a whole column; others are of none."""
+    attribute: tuple[str, ...] = getattr(one, "attribute", ())
+    return Condition(type(one).__name__, attribute[0] if len(attribute) == 1 else "", getattr(one, "value", None))

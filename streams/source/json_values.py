@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from streams.source.blocks import Parsed, in_blocks
+from streams.source.plain_json import parse_plain
 from streams.wal import WalError
 
 _EMPTY = b"{}"
@@ -30,6 +31,21 @@ def parse_json(values: pa.Array, schema: pa.Schema) -> Parsed:
 
     A malformed value (no JSON object, or a field of another type) and a null value give a row of nulls.
     """
+    plain = parse_plain(values, schema)
+    if plain is None or len(plain[1]) == len(values):
+        return _parse_any(values, schema)
+    table, left = plain
+    if not left:
+        return table, []
+    rest, bad = _parse_any(values.take(pa.array(left)), schema)
+    rows = list(range(len(values)))
+    for at, row in enumerate(left):
+        rows[row] = len(values) + at
+    return pa.concat_tables([table, rest]).take(pa.array(rows)), [left[at] for at in bad]
+
+
+def _parse_any(values: pa.Array, schema: pa.Schema) -> Parsed:
+    """The same by Arrow's reader, for all of JSON and all types of columns."""
     whole = _lines(values)
     if whole is not None:
         with suppress(pa.ArrowInvalid):

@@ -9,12 +9,11 @@ from functools import cache
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import Filter
 
 from streams.source.names import CORRUPT, META
 from streams.source.options import TYPED, Options
 from streams.source.typed import Parser, parser_of
-from streams.source.where import mask
+from streams.source.where import Condition, mask
 from streams.wal import COLUMNS, Split, WalError, read
 
 _BLOBS = ("key", "value")
@@ -29,7 +28,7 @@ class Rows(msgspec.Struct, frozen=True):
     target: pa.Schema
     source: dict[str, str]
     parser: Parser | None  # in typed formats, of the fields that come out of the value
-    where: tuple[Filter, ...] = ()  # rows that do not meet these may be left out
+    where: tuple[Condition, ...] = ()  # rows that do not meet these may be left out
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split. Raises WalError: data loss, damage, or a malformed value under FAILFAST."""

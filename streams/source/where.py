@@ -1,4 +1,4 @@
-"""Filters on columns, in the worker: rows that Spark would drop need not go to the JVM.
+"""Conditions on columns, in the worker: rows that Spark would drop need not go to the JVM.
 
 What is kept here Spark looks at again, so a mask may keep too much, and must never drop a row that Spark keeps.
 """
@@ -9,35 +9,32 @@ import datetime
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
-)
 
-_COMPARISONS: dict[type[Filter], Callable[..., Any]] = {
-    EqualTo: pc.equal,
-    GreaterThan: pc.greater,
-    GreaterThanOrEqual: pc.greater_equal,
-    LessThan: pc.less,
-    LessThanOrEqual: pc.less_equal,
+
+class Condition(msgspec.Struct, frozen=True):
+    """A column against a literal (`In`: a tuple of literals); the kinds have the names of Spark's filters."""
+
+    kind: str
+    column: str
+    value: Any = None
+
+
+_COMPARISONS: dict[str, Callable[..., Any]] = {
+    "EqualTo": pc.equal,
+    "GreaterThan": pc.greater,
+    "GreaterThanOrEqual": pc.greater_equal,
+    "LessThan": pc.less,
+    "LessThanOrEqual": pc.less_equal,
 }
-_TEXT: dict[type[Filter], Callable[..., Any]] = {
-    StringContains: pc.match_substring,
-    StringEndsWith: pc.ends_with,
-    StringStartsWith: pc.starts_with,
+_TEXT: dict[str, Callable[..., Any]] = {
+    "StringContains": pc.match_substring,
+    "StringEndsWith": pc.ends_with,
+    "StringStartsWith": pc.starts_with,
 }
+_NULLS: dict[str, Callable[..., Any]] = {"IsNotNull": pc.is_valid, "IsNull": pc.is_null}
 #: Types of columns that are compared, and of the literals that Spark gives for them.
 _LITERALS: Sequence[tuple[Callable[[pa.DataType], bool], type]] = (
     (pa.types.is_boolean, bool),
@@ -46,35 +43,33 @@ _LITERALS: Sequence[tuple[Callable[[pa.DataType], bool], type]] = (
     (pa.types.is_string, str),
     (pa.types.is_date32, datetime.date),
 )
-_NULLS: dict[type[Filter], Callable[..., Any]] = {IsNotNull: pc.is_valid, IsNull: pc.is_null}
 
 
-def decidable(filters: Iterable[Filter], schema: pa.Schema) -> list[Filter]:
-    """Those of the filters that `mask` can tell of columns of this schema."""
-    return [one for one in filters if _decides(one, schema)]
+def decidable(conditions: Iterable[Condition], schema: pa.Schema) -> tuple[Condition, ...]:
+    """Those of the conditions that `mask` can tell of columns of this schema."""
+    return tuple(one for one in conditions if _decides(one, schema))
 
 
-def mask(filters: Sequence[Filter], rows: pa.RecordBatch) -> pa.BooleanArray:
-    """Which rows may meet all these filters, at least one, each of them `decidable`. There are no nulls in it."""
+def mask(conditions: Sequence[Condition], rows: pa.RecordBatch) -> pa.BooleanArray:
+    """Which rows may meet all these conditions, at least one, each of them `decidable`. There are no nulls in it."""
     found = None
-    for one in filters:
-        kept = _kept(one, rows.column(one.attribute[0])).fill_null(False)  # type: ignore[attr-defined]
+    for one in conditions:
+        kept = _kept(one, rows.column(one.column)).fill_null(False)
         found = kept if found is None else pc.and_(found, kept)
     return found
 
 
-def _decides(one: Filter, schema: pa.Schema) -> bool:
-    attribute: tuple[str, ...] = getattr(one, "attribute", ())
-    if len(attribute) != 1 or schema.get_field_index(attribute[0]) < 0:
+def _decides(one: Condition, schema: pa.Schema) -> bool:
+    if schema.get_field_index(one.column) < 0:
         return False
-    kind = schema.field(attribute[0]).type
-    if type(one) in _NULLS:
+    kind = schema.field(one.column).type
+    if one.kind in _NULLS:
         return True
-    if type(one) in _TEXT:
+    if one.kind in _TEXT:
         return bool(pa.types.is_string(kind))
-    if isinstance(one, In):
+    if one.kind == "In":  # a set knows two zeros
         return not pa.types.is_floating(kind) and all(_fits(value, kind) for value in one.value)
-    return type(one) in _COMPARISONS and _fits(one.value, kind)  # type: ignore[attr-defined]
+    return one.kind in _COMPARISONS and _fits(one.value, kind)
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
@@ -87,15 +82,14 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
         return False
 
 
-def _kept(one: Filter, column: pa.Array) -> pa.BooleanArray:
-    if type(one) in _NULLS:
-        return _NULLS[type(one)](column)
-    if type(one) in _TEXT:
-        return _TEXT[type(one)](column, one.value)  # type: ignore[attr-defined]
-    if isinstance(one, In):
-        found = pc.is_in(column, value_set=pa.array(one.value, column.type))
-    else:
-        found = _COMPARISONS[type(one)](column, pa.scalar(one.value, column.type))  # type: ignore[attr-defined]
+def _kept(one: Condition, column: pa.Array) -> pa.BooleanArray:
+    if one.kind in _NULLS:
+        return _NULLS[one.kind](column)
+    if one.kind in _TEXT:
+        return _TEXT[one.kind](column, one.value)
+    if one.kind == "In":
+        return pc.is_in(column, value_set=pa.array(one.value, column.type))
+    found = _COMPARISONS[one.kind](column, pa.scalar(one.value, column.type))
     if pa.types.is_floating(column.type):  # for Spark NaN equals itself, and is larger than all else
         return pc.or_(found, pc.is_nan(column))
     return found

@@ -12,14 +12,13 @@ from streams.tests.support import NOW, Logs
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
-from pyspark.sql.datasource import Filter, GreaterThan, In, IsNotNull, LessThan, StringStartsWith
-
 from streams.query.analysis import source_of
 from streams.query.definitions import Definition, Plan
 from streams.query.errors import QueryError
 from streams.query.job import Job, begin
 from streams.query.sink import MALFORMED, MARK, ROW
 from streams.query.tick import Part, Tick
+from streams.source.where import Condition
 from streams.wal import LogDir
 from streams.wal import plan as plan_splits
 
@@ -175,23 +174,25 @@ def test_a_single_query_gives_the_same(session: SparkSession, logs: Logs) -> Non
 
 
 @pytest.mark.parametrize(
-    ("condition", "filters"),
+    ("condition", "least"),
     [
-        ("temp > 80", (IsNotNull(("temp",)), GreaterThan(("temp",), 80.0))),
-        ("device LIKE 'd%' AND size(tags) = 0", (IsNotNull(("device",)), StringStartsWith(("device",), "d"))),
+        ("temp > 80", (Condition("IsNotNull", "temp"), Condition("GreaterThan", "temp", 80.0))),
+        ("device LIKE 'd%' AND size(tags) = 0",
+         (Condition("IsNotNull", "device"), Condition("StringStartsWith", "device", "d"))),
         ("device IN ('a', 'b') AND _offset < 7",
-         (IsNotNull(("_offset",)), In(("device",), ("a", "b")), LessThan(("_offset",), 7))),
-        ("temp IS NULL OR temp > 5", ()),
-        ("upper(device) = 'A'", (IsNotNull(("device",)),)),
+         (Condition("IsNotNull", "_offset"), Condition("In", "device", ("a", "b")),
+          Condition("LessThan", "_offset", 7))),
+        ("temp IS NULL OR temp > 5", (Condition("Or", ""),)),
+        ("upper(device) = 'A'", (Condition("IsNotNull", "device"),)),
         ("rand() < 2", ()),
     ],
 )  # fmt: skip
 def test_the_scan_is_told_what_a_row_must_meet_at_least(
-    session: SparkSession, condition: str, filters: tuple[Filter, ...]
+    session: SparkSession, condition: str, least: tuple[Condition, ...]
 ) -> None:
     """Also where a result has the name of a column."""
-    found = check(session, f"SELECT device, temp * 2 AS temp FROM s WHERE {condition}").filters
-    assert sorted(found, key=str) == sorted(filters, key=str)
+    found = check(session, f"SELECT device, temp * 2 AS temp FROM s WHERE {condition}").least
+    assert sorted(found, key=str) == sorted(least, key=str)
 
 
 def test_functions_that_the_operator_registers_can_be_used(session: SparkSession, logs: Logs) -> None:

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
-from pyspark.sql.datasource import Filter, GreaterThan, LessThan
-
 from streams.query import sink
 from streams.query.errors import MalformedRecordError
 from streams.query.scan import Scan
@@ -23,6 +21,7 @@ from streams.query.sink import MALFORMED, MARK, REASON_HEADER, ROW, Output, Sink
 from streams.query.source_rows import END, UNREADABLE
 from streams.query.tick import Part, Tick
 from streams.schema import parse_ddl
+from streams.source.where import Condition
 from streams.tests.support import Logs
 from streams.wal import COLUMNS, LogDir
 from streams.wal import plan as plan_splits
@@ -243,7 +242,10 @@ def test_a_partition_with_nothing_new_gives_nothing_not_even_the_mark(tmp_path: 
 def test_rows_that_no_query_wants_are_left_out_but_never_unreadable_ones(tmp_path: Path) -> None:
     logs = Logs(tmp_path / "data")
     logs.write([b'{"a": %d}' % n for n in range(8)] + [b"bad", b"{}"], "s")
-    kept: list[tuple[Filter, ...]] = [(LessThan(("a",), 2),), (GreaterThan(("a",), 4), LessThan(("a",), 7))]
+    kept: list[tuple[Condition, ...]] = [
+        (Condition("LessThan", "a", 2),),
+        (Condition("GreaterThan", "a", 4), Condition("LessThan", "a", 7)),
+    ]
     *rows, mark = scanned(Scan(target("a"), parse_ddl("a BIGINT"), "json", kept), logs, 10)
     assert [(r["_offset"], r["a"]) for r in rows] == [(0, 0), (1, 1), (5, 5), (6, 6), (8, None)]
     assert rows[-1][UNREADABLE]["value"] == b"bad"

@@ -11,26 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
-
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
-)
-
-from streams.source.where import decidable, mask
+from streams.source.where import Condition, decidable, mask
 
 NAN = math.nan
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -45,33 +26,33 @@ ROWS = pa.RecordBatch.from_arrays(
     [pa.array(values, kind) for kind, values in COLUMNS.values()],
     schema=pa.schema([pa.field(name, kind) for name, (kind, _) in COLUMNS.items()]),
 )
-COMPARISONS = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+COMPARISONS = ("EqualTo", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")
 
 
-def kept(*filters: Filter) -> list[int]:
-    assert decidable(filters, ROWS.schema) == list(filters)
-    found = mask(filters, ROWS)
+def kept(*conditions: Condition) -> list[int]:
+    assert decidable(conditions, ROWS.schema) == conditions
+    found = mask(conditions, ROWS)
     assert found.null_count == 0
     return [row for row, keep in enumerate(found.to_pylist()) if keep]
 
 
-def compares(kind: type[Filter], left: Any, right: Any) -> bool:
+def compares(kind: str, left: Any, right: Any) -> bool:
     """Spark's own comparison of two values that are not null; NaN equals itself and is above all other numbers."""
     order = (left != left) - (right != right) or (0 if left != left else (left > right) - (left < right))
     return {
-        EqualTo: order == 0,
-        GreaterThan: order > 0,
-        GreaterThanOrEqual: order >= 0,
-        LessThan: order < 0,
-        LessThanOrEqual: order <= 0,
+        "EqualTo": order == 0,
+        "GreaterThan": order > 0,
+        "GreaterThanOrEqual": order >= 0,
+        "LessThan": order < 0,
+        "LessThanOrEqual": order <= 0,
     }[kind]
 
 
 @given(kind=st.sampled_from(COMPARISONS), name=st.sampled_from(sorted(COLUMNS)), data=st.data())
-def test_comparisons_are_those_of_spark(kind: Any, name: str, data: st.DataObject) -> None:
+def test_comparisons_are_those_of_spark(kind: str, name: str, data: st.DataObject) -> None:
     _, values = COLUMNS[name]
     literal = data.draw(st.sampled_from([value for value in values if value is not None and value == value]))
-    found = kept(kind((name,), literal))
+    found = kept(Condition(kind, name, literal))
     for row, value in enumerate(values):
         if value is not None and compares(kind, value, literal):
             assert row in found
@@ -80,32 +61,34 @@ def test_comparisons_are_those_of_spark(kind: Any, name: str, data: st.DataObjec
 
 
 def test_sets_nulls_and_texts() -> None:
-    assert kept(In(("n",), (0, 1))) == [2, 3]
-    assert kept(In(("t",), ("b", "zz"))) == [3]
-    assert kept(IsNull(("t",))) == [0]
-    assert kept(IsNotNull(("x",))) == [1, 2, 3, 4]
-    assert kept(StringStartsWith(("t",), "a")) == [2, 4]
-    assert kept(StringEndsWith(("t",), "b")) == [2, 3, 4]
-    assert kept(StringContains(("t",), "%")) == [4]
-    assert kept(GreaterThan(("n",), -1), LessThan(("i",), 7), EqualTo(("b",), False)) == [2]
+    assert kept(Condition("In", "n", (0, 1))) == [2, 3]
+    assert kept(Condition("In", "t", ("b", "zz"))) == [3]
+    assert kept(Condition("IsNull", "t")) == [0]
+    assert kept(Condition("IsNotNull", "x")) == [1, 2, 3, 4]
+    assert kept(Condition("StringStartsWith", "t", "a")) == [2, 4]
+    assert kept(Condition("StringEndsWith", "t", "b")) == [2, 3, 4]
+    assert kept(Condition("StringContains", "t", "%")) == [4]
+    assert kept(Condition("GreaterThan", "n", -1), Condition("LessThan", "i", 7), Condition("EqualTo", "b", False)) == [
+        2
+    ]
 
 
 @pytest.mark.parametrize(
     "one",
     [
-        GreaterThan(("n",), 1.5),  # of another type than the column
-        EqualTo(("b",), 1),
-        EqualTo(("i",), 2**40),
-        EqualTo(("n",), 2**70),
-        LessThanOrEqual(("x",), NAN),
-        In(("x",), (0.0,)),  # a set knows two zeros
-        In(("n",), (1, None)),
-        EqualTo(("t",), None),
-        EqualTo(("s", "x"), 1),
-        EqualTo(("missing",), 1),
-        EqualNullSafe(("n",), 1),
-        Not(EqualTo(("n",), 1)),
+        Condition("GreaterThan", "n", 1.5),  # of another type than the column
+        Condition("EqualTo", "b", 1),
+        Condition("EqualTo", "i", 2**40),
+        Condition("EqualTo", "n", 2**70),
+        Condition("LessThanOrEqual", "x", NAN),
+        Condition("In", "x", (0.0,)),  # a set knows two zeros
+        Condition("In", "n", (1, None)),
+        Condition("EqualTo", "t", None),
+        Condition("EqualTo", "", 1),
+        Condition("EqualTo", "missing", 1),
+        Condition("EqualNullSafe", "n", 1),
+        Condition("Not", "n", 1),
     ],
 )
-def test_what_arrow_does_not_tell_as_spark_does_is_left_to_spark(one: Filter) -> None:
-    assert decidable([one], ROWS.schema) == []
+def test_what_arrow_does_not_tell_as_spark_does_is_left_to_spark(one: Condition) -> None:
+    assert decidable([one], ROWS.schema) == ()

@@ -1,0 +1,50 @@
+"""The reader of plain JSON values in C: flat columns. What is not plain it leaves to others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+#: The C side's numbers of the types: the width of whole numbers, and for the others more than that.
+_KINDS = {
+    pa.bool_(): 0, pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8, pa.string(): 16,
+    pa.float32(): 20, pa.float64(): 24,
+}  # fmt: skip
+
+
+def parse_plain(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, list[int]] | None:
+    """A row for each of the binary `values`, and the numbers of those that are left to others, whose rows are nulls.
+
+    None where the schema has columns of other types, or the reader was not built.
+    """
+    parse = _parser()
+    if parse is None or not all(field.type in _KINDS for field in schema):
+        return None
+    valid, offsets, data = values.buffers()
+    names = tuple(field.name.encode() for field in schema)
+    kinds = tuple(_KINDS[field.type] for field in schema)
+    left, *blocks = parse(offsets, data or b"", valid, values.offset, len(values), names, kinds)
+    buffers = iter([pa.py_buffer(block) for block in blocks])
+    arrays = [
+        pa.Array.from_buffers(field.type, len(values), [next(buffers) for _ in range(field.type.num_buffers)])
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema), left
+
+
+@cache
+def _parser() -> Callable[..., tuple[Any, ...]] | None:
+    """The C side if it was built; that it was not is logged, once."""
+    try:
+        from streams.source._json import parse
+    except ImportError:
+        logging.getLogger("barnabas.streams").warning(
+            "the JSON reader in C is not built, the slower one of Arrow is used: "
+            "install a C compiler and run `pip install -e .` again"
+        )
+        return None
+    return parse
