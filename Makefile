@@ -38,17 +38,22 @@ $(VENV)/.all: lock/all.txt $(VENV)/.base
 
 setup: $(VENV)/.base
 setup-test: $(VENV)/.test
-setup-all: $(VENV)/.all tools
+setup-all: $(VENV)/.all tools $(VENV)/.archive
+
+# Spark starts in half the time with it; where there is no Java, it is tried again the next time.
+$(VENV)/.archive: lock/test.txt | $(VENV)/.test
+	@$(BIN)/python -m streams.archive 2>/dev/null
+	@if [ -f $(VENV)/barnabas-spark.jsa ]; then touch $@; fi
 
 # lock/test.txt has the spark extra too, which the tests of streams need; `make run` does without.
 # The clients that are not Python packages: kcat, kafkajs, Kafka's jars. Tests of what cannot be had skip and say why.
 tools: $(VENV)/.test
 	@$(BIN)/python -m compat_tests.setup_tools
 
-test: $(VENV)/.test tools
+test: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest -m "not slow"
 
-test-slow: $(VENV)/.test tools
+test-slow: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest
 
 # Run the scenarios of all clients and write their results to docs/compatibility.md.

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from client.cluster import ClientError, Cluster
 from streams import register
+from streams.java import options
 from streams.query.definitions import read_schema
 from streams.query.errors import FatalError, QueryError
 from streams.query.session import start_session
@@ -27,7 +28,7 @@ def select(server: str, data_dir: str, master: str, query: str, limit: int) -> t
     """Column names, and at most `limit` rows of a query. Raises ClientError, in one line."""
     try:
         with Cluster(server) as cluster, _spark_is_quiet():
-            spark = start_session("barnabas sql", master)
+            spark = start_session("barnabas sql", master, java_options=options(brief=True))
             register(spark)
             found = _analysed(spark, cluster, data_dir, query)
             return found.columns, [tuple(row) for row in found.limit(limit).collect()]

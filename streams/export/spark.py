@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from streams.export.partition import Outcome, Plan, Work, export_partition
-from streams.java import JavaError, check_java
+from streams.java import JavaError, check_java, options
 from streams.wal import WalError
 
 _SETTINGS = {
@@ -36,7 +36,7 @@ def run(master: str, plan: Plan, works: Sequence[Work]) -> list[Outcome]:
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
 
-    settings = dict(_SETTINGS)
+    settings = _SETTINGS | {"spark.driver.extraJavaOptions": options(brief=True)}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the workers take the first python3 that they find
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -248,11 +248,10 @@ class Driver:
 
     def _learn(self, group: list[Definition], tick: Tick, seconds: float) -> None:
         """How many bytes the next tick should have, by those of this one."""
-        size = sum(end - start for part in tick.parts for _, start, end, _, _ in part.splits)
         for definition in group:
             most = self._tick_bytes.get(definition.topic, _FIRST_TICK_BYTES)
-            if seconds > _TICK_SECONDS or size > most // 2:  # a small tick says little of a large one
-                wanted = int(size * _TICK_SECONDS / seconds)
+            if seconds > _TICK_SECONDS or tick.bytes > most // 2:  # a small tick says little of a large one
+                wanted = int(tick.bytes * _TICK_SECONDS / seconds)
                 self._tick_bytes[definition.topic] = max(_MIN_TICK_BYTES, min(wanted, 2 * most, _MAX_TICK_BYTES))
 
     def _job(self, group: list[Definition], tasks: int) -> Job:

@@ -22,6 +22,9 @@ from streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_
 from streams.query.tick import PROPERTY, Tick
 from streams.source.where import Condition, decidable
 
+_ARROW_BATCH_BYTES, _NO_LIMIT = 4 << 20, 2**31 - 1
+_MIN_ARROW_ROWS, _MAX_ARROW_ROWS = 16, 4096
+
 
 class Report(msgspec.Struct, frozen=True):
     """What a task of a job did for one query."""
@@ -67,7 +70,18 @@ class Job:
     def run(self, tick: Tick) -> list[Report]:
         """Run one tick. Raises what Spark raises when a task fails; what was written until then stays."""
         begin(self._spark, tick)
+        _set_arrow_batches(self._spark, tick)
         return [Report(*row) for row in self._reports.collect()]
+
+
+def _set_arrow_batches(spark: SparkSession, tick: Tick) -> None:
+    """Have Spark make Arrow batches of so many rows that they are of some MiB; the first run of a plan fixes it.
+
+    A limit of bytes would make it measure the batch anew for each row that it adds, which takes more than all else.
+    """
+    rows = _ARROW_BATCH_BYTES * tick.records // max(tick.bytes, 1)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", max(_MIN_ARROW_ROWS, min(rows, _MAX_ARROW_ROWS)))
+    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", _NO_LIMIT)
 
 
 def begin(spark: SparkSession, tick: Tick) -> None:
@@ -97,7 +111,7 @@ def _rows(frame: DataFrame, chosen: Sequence[Selected], parses: Sequence[bool]) 
         row = _row(number, ROW, one.key, one.value, one.timestamp, frame["_headers"])
         cases.append((readable & one.condition, row))
     at = (frame["_partition"], frame["_offset"].alias("offset"))
-    if len(cases) == 1 and parses[0]:
+    if len(cases) == 1:
         rows = frame.select(special.when(*cases[0]).alias("row"), *at).where("row is not null").select("row.*", *_AT)
     else:
         each = F.array(*(F.when(condition, row) for condition, row in cases), special)

@@ -7,20 +7,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streams.java import JavaError, check_java
+from streams.java import JavaError, check_java, options
 from streams.query.errors import FatalError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit tells it to the program that it runs
-# Spark measures a batch anew for each row that it adds, which with lists takes time by the square of the rows.
-_ARROW_ROWS = 1024
 
 
-def start_session(name: str, master: str | None, *, driver_memory: str | None = None) -> SparkSession:
+def start_session(
+    name: str, master: str | None, *, driver_memory: str | None = None, java_options: str | None = None
+) -> SparkSession:
     """A session for the project's own jobs. Raises FatalError where Java or PySpark is missing.
 
+    `java_options` are for the JVM of a session that this process starts, by default those for one that runs long.
     Without `master` it is the one of spark-submit, if that has started this process, else `local[*]`.
     """
     try:
@@ -39,7 +40,6 @@ def start_session(name: str, master: str | None, *, driver_memory: str | None = 
         .config("spark.log.level", "ERROR")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.ansi.enabled", "false")  # a value that cannot be computed is null, and stops nothing
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ARROW_ROWS))
     )
     if master is None and _SUBMITTED not in os.environ:
         master = "local[*]"
@@ -48,6 +48,8 @@ def start_session(name: str, master: str | None, *, driver_memory: str | None = 
     if master is not None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    if _SUBMITTED not in os.environ:
+        builder = builder.config("spark.driver.extraJavaOptions", java_options or options())
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)
     try:

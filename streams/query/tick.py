@@ -37,6 +37,16 @@ class Tick(msgspec.Struct, frozen=True):
         """As the property's value."""
         return msgspec.json.encode(self).decode()
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of log that are read."""
+        return sum(end - start for part in self.parts for _, start, end, _, _ in part.splits)
+
+    @property
+    def records(self) -> int:
+        """At most so many records are in them."""
+        return sum(part.hi - part.lo for part in self.parts)
+
     def splits(self, part: Part) -> list[Split]:
         """The splits of a task."""
         return [Split(part.source, part.partition, *split) for split in part.splits]

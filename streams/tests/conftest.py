@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streams import register
+from streams.java import options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": options(brief=True),
 }
 
 
