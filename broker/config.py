@@ -233,6 +233,8 @@ TOPIC = _keys([
     Key("barnabas.query.on.error", "string", "dead-letter", "What becomes of a record that does not fit the source's "
         "schema: it goes to NAME.dead-letter, is left out, or stops the query.",
         choices=("dead-letter", "skip", "fail")),
+    Key("barnabas.query.events", "boolean", False, "Whether a query over a pattern also says, in records of their own, "
+        "which topics it reads and how they change."),
     Key("barnabas.query.plan", "string", None, "Set by the broker: source, first offsets and schema of the query."),
     Key("barnabas.query.dead.letter.of", "string", None, "Makes NAME.dead-letter of the query topic NAME; its driver "
         "does so when it is needed."),

@@ -23,6 +23,7 @@ from broker.metadata import INTERNAL_TOPICS
 from broker.query_plan import (
     DEAD_LETTER_OF,
     DEAD_LETTER_SUFFIX,
+    EVENTS,
     FORMAT,
     ON_ERROR,
     PLAN,
@@ -117,8 +118,7 @@ class Queries:
 
     def created(self, topic: Topic) -> None:
         """A topic was made."""
-        patterns = [plan.pattern for plan in self.plans.values() if plan.pattern]
-        if self._note(topic) or any(re.fullmatch(pattern, topic.name) for pattern in patterns):
+        if self._note(topic) or self._is_matched(topic):
             self._say({"type": "changed"})
 
     def deleted(self, topic: Topic) -> None:
@@ -138,7 +138,7 @@ class Queries:
 
     def altered(self, topic: Topic) -> None:
         """A topic's configuration has changed."""
-        if self._note(topic):
+        if self._note(topic) or self._is_matched(topic):
             self._say({"type": "changed"})
 
     def grown(self, source: Topic) -> None:
@@ -149,6 +149,8 @@ class Queries:
                 self._node.metadata.topics[name].partitions
             ):
                 self._node.nursery.start_soon(self._grow, name, len(source.partitions))
+        if self._is_matched(source):
+            self._say({"type": "changed"})
 
     async def _grow(self, name: str, count: int) -> None:
         try:
@@ -167,6 +169,8 @@ class Queries:
         """
         plan, output = await self._plan(name, configs, timeout_ms)
         start = configs.get(START) or "earliest"
+        if configs.get(EVENTS) == "true" and not plan.pattern:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{EVENTS} is for queries FROM topics('PATTERN'): leave it out.")
         if plan.pattern:
             found = self._matching(plan.pattern)
             starts = {t.name: [self._start(t.name, index, start) for index in t.partitions] for t in found}
@@ -231,6 +235,11 @@ class Queries:
         """The topics that a query over a pattern reads: no internal ones, and no results of queries."""
         topics = self._node.metadata.topics.values()
         return [t for t in topics if not t.internal and t.name not in self.plans and re.fullmatch(pattern, t.name)]
+
+    def _is_matched(self, topic: Topic) -> bool:
+        """Whether a query reads a topic because of its name."""
+        patterns = [plan.pattern for plan in self.plans.values() if plan.pattern]
+        return not topic.internal and any(re.fullmatch(pattern, topic.name) for pattern in patterns)
 
     def _start(self, source: str, index: int, start: str) -> int:
         vnode = self._node.vnodes[source, index]
@@ -350,14 +359,14 @@ def check_keys(configs: Mapping[str, str | None]) -> None:
     if configs.get(PLAN) is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is set by the broker: leave it out.")
     if not is_query(configs):
-        for key in (START, ON_ERROR):
+        for key in (START, ON_ERROR, EVENTS):
             if configs.get(key) is not None:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} needs {QUERY}.")
 
 
 def check_changes(name: str, current: Mapping[str, str], target: Mapping[str, str]) -> None:
     """Raises KafkaError INVALID_CONFIG for a change that would make a topic's records and its query disagree."""
-    for key in (PLAN, START, DEAD_LETTER_OF, *(() if is_query(current) else (QUERY, ON_ERROR))):
+    for key in (PLAN, START, EVENTS, DEAD_LETTER_OF, *(() if is_query(current) else (QUERY, ON_ERROR))):
         if current.get(key) != target.get(key):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is fixed when a topic is created.")
     if is_query(current) and not is_query(target):

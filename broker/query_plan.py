@@ -12,11 +12,12 @@ import msgspec
 
 from wire.errors import ErrorCode, KafkaError
 
-QUERY, PLAN, START, ON_ERROR = (
+QUERY, PLAN, START, ON_ERROR, EVENTS = (
     "barnabas.query",
     "barnabas.query.plan",
     "barnabas.query.start",
     "barnabas.query.on.error",
+    "barnabas.query.events",
 )
 DEAD_LETTER_OF = "barnabas.query.dead.letter.of"
 FORMAT, SCHEMA = "barnabas.value.format", "barnabas.value.schema"

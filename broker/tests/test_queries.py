@@ -210,6 +210,8 @@ async def test_what_the_driver_finds_wrong_is_told_and_nothing_is_made(start: St
             {"barnabas_query_plan": "{}", "barnabas_query": "SELECT * FROM src"},
             {"barnabas_query_start": "latest"},
             {"barnabas_query_on_error": "skip"},
+            {"barnabas_query_events": "true"},
+            {"barnabas_query_events": "true", "barnabas_query": "SELECT * FROM src"},  # no pattern
             {"barnabas_query_dead_letter_of": "src"},
         ):
             refused = await create(client, "out", **configs)  # type: ignore[arg-type]
@@ -264,6 +266,7 @@ async def test_what_a_query_topic_is_cannot_be_changed_but_its_query_can(start: 
             ("out", {"barnabas_query": "SELECT * FROM other"}),
             ("src", {"barnabas_query": "SELECT * FROM other"}),
             ("src", {"barnabas_query_on_error": "fail"}),
+            ("out", {"barnabas_query_events": "true"}),
         ]:
             assert (await alter(client, name, **configs)).error_code == ErrorCode.INVALID_CONFIG, configs  # type: ignore[arg-type]
         assert (await driver.write("out", driver.covering(0, 10))).error_code == 0

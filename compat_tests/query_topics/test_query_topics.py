@@ -216,12 +216,14 @@ def test_a_failing_query_leaves_those_beside_it_alone(broker: Barnabas, admin: D
 
 
 def origins(broker: Barnabas, topic: str) -> list[tuple[str, int, int]]:
-    """Where the results of a query over a pattern came from, by their headers."""
+    """Where the results of a query over a pattern came from, by their headers; events are left out."""
     client = ConfluentDriver(broker.address)
     found = []
     for partition, start in ends(broker, topic, EARLIEST).items():
         for record in read_until_end(client, topic, partition, start):
             told = dict(record.headers)
+            if "barnabas.event" in told:
+                continue
             place = (told[f"barnabas.source.{part}"] or b"" for part in ("topic", "partition", "offset"))
             name, source_partition, offset = (text.decode() for text in place)
             assert int(source_partition) % len(ends(broker, topic)) == partition
@@ -230,13 +232,27 @@ def origins(broker: Barnabas, topic: str) -> list[tuple[str, int, int]]:
     return sorted(found)
 
 
+def events(broker: Barnabas, topic: str) -> list[tuple[str, str, int]]:
+    """What the results of a query over a pattern say of its sources, in order: event, topic, partitions."""
+    client = ConfluentDriver(broker.address)
+    found = []
+    for record in read_until_end(client, topic, 0, ends(broker, topic, EARLIEST)[0]):
+        event = dict(record.headers).get("barnabas.event")
+        if event is not None:
+            told = json.loads(record.value or b"")
+            assert (told["event"], told["topic"]) == (event.decode(), (record.key or b"").decode())
+            found.append((told["event"], told["topic"], told["partitions"]))
+    client.close()
+    return found
+
+
 def test_a_query_over_a_pattern_merges_what_matches_now_and_later(broker: Barnabas, admin: Driver) -> None:
     for name, partitions in (("plant-a", 1), ("plant-b", 2)):
         admin.create_topic(name, partitions, SENSORS)
     admin.create_topic("garden", 1)
     query = "SELECT device, _topic t FROM topics('plant-.*') WHERE temp >= 5"
     admin.produce("plant-a", [Record(b'{"temp": %d}' % n) for n in range(10)])
-    admin.create_topic("plants", -1, {"barnabas.query": query})
+    admin.create_topic("plants", -1, {"barnabas.query": query, "barnabas.query.events": "true"})
     assert admin.topics()["plants"] == 2
     fill(admin, "plant-b", 0, 20)
     admin.create_topic("plant-c", 3, SENSORS)
@@ -246,17 +262,33 @@ def test_a_query_over_a_pattern_merges_what_matches_now_and_later(broker: Barnab
         *(("plant-b", n % 2, n // 2) for p in range(2) for n in range(p, 20, 2) if n + 0.5 >= 5),
         ("plant-c", 2, 1),
     ]
-    until(lambda: sum(ends(broker, "plants").values()) >= len(expected), "all results are there", 60)
+    told = [("created", "plant-a", 1), ("created", "plant-b", 2), ("created", "plant-c", 3)]
+    until(lambda: sum(ends(broker, "plants").values()) >= len(expected) + 3, "all results are there", 60)
     assert origins(broker, "plants") == expected
+    assert events(broker, "plants") == told
     assert kill(broker, "driver")
     admin.produce("plant-a", [Record(b'{"temp": %d}' % n) for n in range(10)])
-    expected[5:5] = [("plant-a", 0, n) for n in range(15, 20)]
-    until(lambda: sum(ends(broker, "plants").values()) >= len(expected), "the results go on", 90)
+    grow(broker, "plant-a", 2)
+    admin.produce("plant-a", [Record(b'{"temp": 7}', partition=1)])
+    expected[5:5] = [*(("plant-a", 0, n) for n in range(15, 20)), ("plant-a", 1, 0)]
+    until(lambda: sum(ends(broker, "plants").values()) >= len(expected) + 4, "the results go on", 90)
     assert origins(broker, "plants") == expected
+    assert events(broker, "plants") == [*told, ("altered", "plant-a", 2)]
+    grow(broker, "plant-b", 3)
+    admin.produce("plant-b", [Record(b'{"temp": 8}', partition=2)])
+    until(lambda: ("plant-b", 2, 0) in origins(broker, "plants"), "a partition that is added is read")
+    assert events(broker, "plants")[-1] == ("altered", "plant-b", 3)
     assert admin.committed("barnabas.query.plants", "plant-a")
     (letter,) = admin.consume("plants.dead-letter", 1, partition=None)
     assert letter.value == b"nothing"
     broker.expected_errors += ["streams.driver.ended", "streams.fatal"]
+
+
+def grow(broker: Barnabas, topic: str, partitions: int) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    rdkafka = AdminClient({"bootstrap.servers": broker.address})
+    rdkafka.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
 
 
 def test_a_query_can_be_changed_its_source_can_grow_and_both_can_go(broker: Barnabas, admin: Driver) -> None:
@@ -269,10 +301,7 @@ def test_a_query_can_be_changed_its_source_can_grow_and_both_can_go(broker: Barn
     admin.produce("first", [Record(b'{"temp": 1}')])
     wait_for(broker, "third", "first")
     assert [json.loads(v or b"")["temp"] for _, _, v in records(broker, "third")] == [10, 20]
-    from confluent_kafka.admin import AdminClient, NewPartitions
-
-    rdkafka = AdminClient({"bootstrap.servers": broker.address})
-    rdkafka.create_partitions([NewPartitions("first", 2)])["first"].result(30)
+    grow(broker, "first", 2)
     until(lambda: admin.topics()["third"] == 2, "the query over the query grows too")
     admin.produce("first", [Record(b'{"temp": 4}', partition=1)])
     wait_for(broker, "third", "first")

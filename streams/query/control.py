@@ -11,6 +11,7 @@ import msgspec
 from client.admin import LATEST, list_offsets
 from client.cluster import ClientError, Cluster, check
 from streams.query.errors import TakenOverError
+from streams.query.events import Event
 from streams.query.sink import WRITER_ID
 from wire.batch import Record, build_batch, iter_batches, iter_records
 from wire.errors import ErrorCode
@@ -67,13 +68,24 @@ class Control:
 
     def say(self, message: Mapping[str, Any]) -> None:
         """Append a message."""
-        record = Record(None, msgspec.json.encode(message), time.time_ns() // 1_000_000)
+        self._append(TOPIC, Record(None, msgspec.json.encode(message), now_ms()), acks=1)
+
+    def tell(self, topic: str, event: Event) -> None:
+        """Append an event to the results of a query over a pattern."""
+        self._append(topic, event.record(now_ms()), acks=-1)
+
+    def _append(self, topic: str, record: Record, *, acks: int) -> None:
         batch = build_batch([record], producer_id=self.producer_id, producer_epoch=0, base_sequence=0)
         request = ProduceRequest(
-            transactional_id=WRITER_ID, acks=1, timeout_ms=30_000,
-            topic_data=[TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(0, batch)])],
+            transactional_id=WRITER_ID, acks=acks, timeout_ms=30_000,
+            topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, batch)])],
         )  # fmt: skip
         part = self._cluster.any(request, ProduceResponse, version=_BY_NAME).responses[0].partition_responses[0]
         if part.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
             raise TakenOverError(part.error_message or "another driver writes")
-        check(part.error_code, f"Produce to {TOPIC}", part.error_message)
+        check(part.error_code, f"Produce to {topic}", part.error_message)
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -11,9 +11,11 @@ from client.admin import Key, topic_configs
 from client.cluster import Cluster
 from streams.query.errors import QueryError
 
-_KEYS = ["barnabas.query", "barnabas.query.plan", "barnabas.query.on.error"]
 _MAX_BATCH_BYTES = 1 << 20
 _SCHEMA_KEYS = ["barnabas.value.format", "barnabas.value.schema"]
+_KEYS = [
+    "barnabas.query", "barnabas.query.plan", "barnabas.query.on.error", "barnabas.query.events", *_SCHEMA_KEYS,
+]  # fmt: skip
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -39,6 +41,7 @@ class Definition(msgspec.Struct, frozen=True):
     plan: Plan
     partitions: int
     max_batch_bytes: int = _MAX_BATCH_BYTES
+    events: bool = False  # over a pattern: whether the results say which topics are read, too
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -47,6 +50,8 @@ class Source(msgspec.Struct, frozen=True):
     name: str
     topic_id: str
     partitions: int
+    format: str = "raw"
+    schema: str = ""
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -71,14 +76,12 @@ def read_catalog(cluster: Cluster) -> Catalog:
     topics = [
         topic for topic in cluster.metadata(None) if not topic.is_internal and topic.name and not topic.error_code
     ]
-    sources = {
-        topic.name: Source(topic.name, str(uuid.UUID(bytes=topic.topic_id)), len(topic.partitions))
-        for topic in topics
-        if topic.name
-    }
+    counts = {topic.name: (topic.topic_id, len(topic.partitions)) for topic in topics if topic.name}
+    sources = {}
     definitions = {}
     results = set()
-    for name, configs in topic_configs(cluster, sources, _KEYS).items():
+    for name, configs in topic_configs(cluster, counts, _KEYS).items():
+        sources[name] = _source(name, *counts[name], configs)
         if "barnabas.query.plan" in configs:
             results.add(name)
         if "barnabas.query" in configs and "barnabas.query.plan" in configs:
@@ -88,6 +91,7 @@ def read_catalog(cluster: Cluster) -> Catalog:
                 on_error=configs.get("barnabas.query.on.error", "dead-letter"),
                 plan=msgspec.json.decode(configs["barnabas.query.plan"], type=Plan),
                 partitions=sources[name].partitions,
+                events=configs.get("barnabas.query.events") == "true",
             )
     for name, configs in topic_configs(cluster, definitions, ["segment.bytes"], defaults=True).items():
         size = min(int(configs["segment.bytes"]), _MAX_BATCH_BYTES)  # a batch must fit into a segment
@@ -101,9 +105,14 @@ def read_schema(cluster: Cluster, topic: str) -> tuple[Source, str, str]:
     configs = topic_configs(cluster, [topic], _SCHEMA_KEYS).get(topic)
     if found.error_code or configs is None or found.is_internal:
         raise QueryError(f"there is no topic {topic}: create it first")
-    source = Source(topic, str(uuid.UUID(bytes=found.topic_id)), len(found.partitions))
+    source = _source(topic, found.topic_id, len(found.partitions), configs)
+    return source, source.format, source.schema
+
+
+def _source(name: str, topic_id: bytes, partitions: int, configs: dict[str, str]) -> Source:
     schema = configs.get("barnabas.value.schema", "")
-    return source, configs.get("barnabas.value.format", "json" if schema else "raw"), schema
+    value_format = configs.get("barnabas.value.format", "json" if schema else "raw")
+    return Source(name, str(uuid.UUID(bytes=topic_id)), partitions, value_format, schema)
 
 
 def read_pattern(cluster: Cluster, pattern: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from streams.query.analysis import over_pattern, source_of
 from streams.query.control import Control
 from streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_schema
 from streams.query.errors import FatalError, MalformedRecordError, QueryError, TakenOverError
+from streams.query.events import Told, event_of
 from streams.query.health import FAILED, Health, now
 from streams.query.job import Job
 from streams.query.merged import commit, recover
@@ -52,6 +53,8 @@ class Driver:
         #: By query and source partition: from which of its offsets on there are no results yet, and no dead letters.
         self._places: dict[tuple[str, Key], int] = {}
         self._dead: dict[tuple[str, Key], int] = {}
+        #: By query and topic: what its results say of the topic.
+        self._events: dict[tuple[str, str], Told] = {}
         self._committed_at: dict[str, float] = {}
         self._tick_bytes: dict[str, int] = {}  # by query: how much of its source it manages in a tick
         self._told: list[dict[str, Any]] = []
@@ -92,6 +95,7 @@ class Driver:
         if old:
             self._control.take_over()
         self._places.clear()
+        self._events.clear()
         self._told_at = 0.0
         self._health = {
             name: self._health[name] if old.get(name) == definition else Health()
@@ -130,7 +134,7 @@ class Driver:
         ready = [d for d in self._catalog.definitions.values() if self._may_run(d, at)]
         if not ready:
             return
-        ready = [definition for definition in ready if self._knows_places(definition)]
+        ready = [definition for definition in ready if self._knows_places(definition) and self._tell_events(definition)]
         keys = dict.fromkeys(key for definition in ready for key in self._catalog.inputs(definition))
         try:
             first, last = (list_offsets(self._cluster, keys, special) for special in (EARLIEST, LATEST))
@@ -180,8 +184,10 @@ class Driver:
             return True
         try:
             if definition.plan.pattern:
-                found, dead = recover(self._cluster, self._log_dir, definition, inputs, self._catalog.sources)
-                self._dead |= {(definition.topic, key): offset for key, offset in dead.items()}
+                progress = recover(self._cluster, self._log_dir, definition, inputs, self._catalog.sources)
+                found = progress.places
+                self._dead |= {(definition.topic, key): offset for key, offset in progress.dead.items()}
+                self._events |= {(definition.topic, name): told for name, told in progress.told.items()}
             else:  # a batch must begin where the results end
                 told = list_offsets(self._cluster, [(definition.topic, p) for _, p in inputs], LATEST)
                 found = {key: told[definition.topic, key[1]] for key in inputs}
@@ -191,13 +197,33 @@ class Driver:
         self._places |= {(definition.topic, key): offset for key, offset in found.items()}
         return True
 
+    def _tell_events(self, definition: Definition) -> bool:
+        """Tell of topics that are new or have changed, if the query is to; whether that worked."""
+        if not definition.events:
+            return True
+        said = False
+        try:
+            for name in dict.fromkeys(name for name, _ in self._catalog.inputs(definition)):
+                event = event_of(self._catalog.sources[name], self._events.get((definition.topic, name)))
+                if event is not None:
+                    self._control.tell(definition.topic, event)
+                    self._events[definition.topic, name] = event.told
+                    said = True
+            if said:
+                self._commit([definition])
+        except ClientError as error:
+            self._retry(definition, str(error))
+            return False
+        return True
+
     def _commit(self, group: Sequence[Definition]) -> None:
         """Keep the places of queries over patterns, whose topics do not tell them."""
         for definition in group:
             mine = {key: offset for (topic, key), offset in self._places.items() if topic == definition.topic}
             if definition.plan.pattern and mine:
                 self._committed_at[definition.topic] = now()
-                commit(self._cluster, definition, mine, self._catalog.sources)
+                told = {name: last for (topic, name), last in self._events.items() if topic == definition.topic}
+                commit(self._cluster, definition, mine, told, self._catalog.sources)
 
     def _run_group(self, group: list[Definition], first: dict[Key, int], last: dict[Key, int]) -> None:
         began = now()

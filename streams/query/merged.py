@@ -8,12 +8,14 @@ through when a driver begins. So nothing is written twice, and the group shows t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from client.admin import EARLIEST, LATEST, list_offsets
 from client.cluster import ClientError, Cluster, check
 from streams.query.definitions import Definition, Source
+from streams.query.events import EVENT_HEADER, Told, decode_event
 from streams.query.sink import DEAD_LETTER_SUFFIX, SOURCE_HEADERS
 from streams.wal import Key, LogDir, plan, read
 from wire.messages.offset_commit import (
@@ -38,6 +40,7 @@ class Place(msgspec.Struct, frozen=True):
     topic_id: str
     results: list[int]
     letters: list[int]
+    told: str = ""  # of partition 0: a digest of what was told of the topic, if anything was
 
 
 def group_of(topic: str) -> str:
@@ -45,12 +48,25 @@ def group_of(topic: str) -> str:
     return f"barnabas.query.{topic}"
 
 
-def commit(cluster: Cluster, definition: Definition, places: Mapping[Key, int], sources: Mapping[str, Source]) -> None:
-    """Keep the places. No task may be writing. Raises ClientError."""
+class Progress(NamedTuple):
+    """How far a query is: by input the source offset from which on there are no results, and no dead letters; and
+    what was told of each topic last."""
+
+    places: dict[Key, int]
+    dead: dict[Key, int]
+    told: dict[str, Told]
+
+
+def commit(
+    cluster: Cluster, definition: Definition, places: Mapping[Key, int], told: Mapping[str, Told],
+    sources: Mapping[str, Source],
+) -> None:  # fmt: skip
+    """Keep the places, and what was told of the topics. No task may be writing. Raises ClientError."""
     results, letters = _ends(cluster, definition)
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), offset in places.items():
-        note = msgspec.json.encode(Place(sources[topic].topic_id, results, letters)).decode()
+        digest = told[topic].digest if partition == 0 and topic in told else ""
+        note = msgspec.json.encode(Place(sources[topic].topic_id, results, letters, digest)).decode()
         topics.setdefault(topic, []).append(
             OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata=note)
         )
@@ -79,8 +95,8 @@ def _ends(cluster: Cluster, definition: Definition) -> tuple[list[int], list[int
 
 def recover(
     cluster: Cluster, log_dir: LogDir, definition: Definition, inputs: Iterable[Key], sources: Mapping[str, Source]
-) -> tuple[dict[Key, int], dict[Key, int]]:
-    """For each input the source offset from which on there are no results, and no dead letters. Raises ClientError."""
+) -> Progress:
+    """How far the query is in these inputs. Raises ClientError."""
     inputs = list(inputs)
     committed = _committed(cluster, definition, inputs)
     places: dict[Key, int] = {}
@@ -97,9 +113,10 @@ def recover(
         else:  # of a topic that was made again, nothing is read yet
             places[key] = offset if place.topic_id == sources[key[0]].topic_id else 0
     dead = dict(places)
-    _raise(cluster, log_dir, definition.topic, since_results, places)
-    _raise(cluster, log_dir, definition.topic + DEAD_LETTER_SUFFIX, since_letters, dead)
-    return places, {key: max(offset, places[key]) for key, offset in dead.items()}
+    told = {topic: Told(place.topic_id, place.told) for (topic, _), (_, place) in committed.items() if place.told}
+    _raise(cluster, log_dir, definition.topic, since_results, places, told)
+    _raise(cluster, log_dir, definition.topic + DEAD_LETTER_SUFFIX, since_letters, dead, {})
+    return Progress(places, {key: max(offset, places[key]) for key, offset in dead.items()}, told)
 
 
 def _committed(cluster: Cluster, definition: Definition, inputs: list[Key]) -> dict[Key, tuple[int, Place]]:
@@ -123,8 +140,10 @@ def _committed(cluster: Cluster, definition: Definition, inputs: list[Key]) -> d
     return found
 
 
-def _raise(cluster: Cluster, log_dir: LogDir, topic: str, since: list[int], places: dict[Key, int]) -> None:
-    """Move places behind what the records of a topic, from the offsets `since` on, came from."""
+def _raise(
+    cluster: Cluster, log_dir: LogDir, topic: str, since: list[int], places: dict[Key, int], told: dict[str, Told]
+) -> None:
+    """Move places behind what the records of a topic, from the offsets `since` on, came from; take note of events."""
     keys = [(topic, partition) for partition in range(len(since))]
     try:
         first, end = (list_offsets(cluster, keys, special) for special in (EARLIEST, LATEST))
@@ -132,9 +151,14 @@ def _raise(cluster: Cluster, log_dir: LogDir, topic: str, since: list[int], plac
         return
     ranges = {key: (min(max(first[key], since[key[1]]), end[key]), end[key]) for key in keys}
     for split in plan(log_dir, ranges):
-        for batch in read(split, ["headers"]):
-            for headers in batch.column("headers").to_pylist():
-                told = {header["key"]: header["value"].decode() for header in headers or []}
-                key = (told[SOURCE_HEADERS[0]], int(told[SOURCE_HEADERS[1]]))
+        for batch in read(split, ["headers", "value"]):
+            for headers, value in zip(batch.column("headers").to_pylist(), batch.column("value"), strict=True):
+                named = {header["key"]: header["value"] for header in headers or []}
+                if EVENT_HEADER in named:
+                    event = decode_event(value.as_py())
+                    told[event.topic] = event.told
+                    continue
+                source, partition, offset = (named[name].decode() for name in SOURCE_HEADERS)
+                key = (source, int(partition))
                 if key in places:
-                    places[key] = max(places[key], int(told[SOURCE_HEADERS[2]]) + 1)
+                    places[key] = max(places[key], int(offset) + 1)
