@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from compat_tests.broker_process import Barnabas
+from compat_tests.waiting import changed, until
 from streams.schema import parse_ddl
 from streams.schema.ddl import ddl_text
 from streams.tests.support import NOW, Logs, numbers
@@ -178,6 +180,44 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: Barna
     produce(broker, numbers(70, 75))
     run_available(spark, broker.data_dir, tmp_path)
     assert out(spark, tmp_path) == [(n, str(n)) for n in range(75)]
+
+
+def test_a_stream_beside_a_broker_that_keeps_writing(spark: SparkSession, tmp_path: Path) -> None:
+    """Every record once, in order, while segments roll under the reader."""
+    broker = Barnabas(tmp_path, {"log.segment.bytes": "4096"})
+    broker.start()
+    seen: list[int] = []
+    stop = threading.Event()
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        while not stop.is_set():
+            produce(broker, numbers(written, written + 50))
+            written += 50
+            changed()
+
+    def take(frame: DataFrame, number: int) -> None:
+        seen.extend(int(row.value) for row in frame.collect())
+        if number == 4:
+            stop.set()
+        changed()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        until(lambda: written > 0, "the topic is there")
+        rows = spark.readStream.format("wal").options(topic="t", startingOffsets="earliest")
+        stream = rows.schema("value string").load(str(broker.data_dir)).writeStream.foreachBatch(take)
+        query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        until(lambda: not writer.is_alive() and len(seen) >= written, "the stream has all", 120)
+        query.stop()
+    finally:
+        stop.set()
+        writer.join()
+        broker.kill()
+    assert seen == list(range(written))
+    assert len(list((broker.data_dir / "t-0").glob("*.log"))) > 1
 
 
 def test_retention_under_a_stream(spark: SparkSession, logs: Logs, tmp_path: Path) -> None:
