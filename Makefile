@@ -50,8 +50,11 @@ $(VENV)/.archive: lock/test.txt | $(VENV)/.test
 tools: $(VENV)/.test
 	@$(BIN)/python -m compat_tests.setup_tools
 
+# Two at a time, as most of a test's time is waiting; the tests of a file stay together, as they share a broker.
+PARALLEL ?= -n 2 --dist loadfile
+
 test: $(VENV)/.test tools $(VENV)/.archive
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" $(PARALLEL)
 
 test-slow: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest
