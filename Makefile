@@ -51,7 +51,7 @@ tools: $(VENV)/.test
 	@$(BIN)/python -m compat_tests.setup_tools
 
 # Two at a time, as most of a test's time is waiting; the tests of a file stay together, as they share a broker.
-PARALLEL ?= -n 2 --dist loadfile
+PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest -m "not slow" $(PARALLEL)

@@ -24,7 +24,7 @@ def register(spark: SparkSession) -> None:
     except ModuleNotFoundError as error:
         raise ImportError(f"the wal data source needs {error.name}: pip install 'barnabas[spark]'") from None
     spark.dataSource.register(WalDataSource)
-    # Filters on partition, offset and timestamp narrow what is read; Spark asks for it to be switched on.
+    # Filters narrow what is read and what goes to the JVM; Spark asks for it to be switched on.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 

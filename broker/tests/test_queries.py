@@ -43,6 +43,7 @@ class FakeDriver:
         self.producer_id = -1
         self.messages: list[dict[str, Any]] = []
         self.error: str | None = None
+        self.asking = trio.Lock()  # a test may write before the answer to what was said has come
 
     async def begin(self) -> None:
         self.client = await self.running.client()
@@ -85,7 +86,8 @@ class FakeDriver:
             transactional_id=WRITER_ID, acks=-1,
             topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(partition, data)])],
         )  # fmt: skip
-        return (await self.client.ask(request, 12)).responses[0].partition_responses[0]
+        async with self.asking:
+            return (await self.client.ask(request, 12)).responses[0].partition_responses[0]
 
     def covering(self, base: int, upto: int, *offsets: int) -> bytes:
         records = [Record(None, b"%d" % offset, NOW, offset=offset) for offset in offsets]

@@ -66,11 +66,18 @@ def same(found: Any, expected: Any) -> bool:
     return type(found) is type(expected) and found == expected
 
 
+def rows(table: pa.Table) -> list[dict[str, Any]]:
+    """With the bytes of texts: Arrow's reader does not mind what is no UTF-8."""
+    kinds = [pa.binary() if kind == pa.string() else kind for kind in table.schema.types]
+    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True)))).to_pylist()
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.lists(documents(), max_size=5), st.integers(0, 2))
 @example([b'{"d": -0.0}', b'{"d": 1e400}', b'{"d": 4.9e-324}', b'{"f": 16777217.0000001}', b'{"f": 1e-46}'], 0)
 @example([b'{"i64": 9223372036854775808}', b'{"i64": 01}', b'{"i8": 128}', b'{"i8": -0}', b'{"i8": 1.0}'], 0)
 @example([b'{"t": "\\ud83d\\ude00"}', b'{"t": "\\ud83d"}', b'{"t": "\\u0000"}', b'{"t": "\\x"}', b'{"t": "a\tb"}'], 0)
+@example([b'{"t": "\x80", "i8": 1}', b'{"i8": 1, "t": "\xed\xa0\x80"}', b'{"\xc0": 1}'], 0)
 @example([b'{"t": "a", "t": "b"}', b'{"t": 1}', b'{"t": null}', b"{}", b" {}", b"{} ", b"{}{}", b"[]", b""], 0)
 def test_rows_are_those_of_arrows_reader(values: list[bytes | None], first: int) -> None:
     array = pa.array([None] * first + values, pa.binary()).slice(first)
@@ -78,7 +85,7 @@ def test_rows_are_those_of_arrows_reader(values: list[bytes | None], first: int)
     expected, expected_bad = _parse_any(array, SCHEMA)
     assert bad == expected_bad
     assert found.schema == expected.schema
-    for row, other in zip(found.to_pylist(), expected.to_pylist(), strict=True):
+    for row, other in zip(rows(found), rows(expected), strict=True):
         assert all(same(value, other[name]) for name, value in row.items()), (row, other)
 
 
