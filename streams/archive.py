@@ -43,13 +43,13 @@ def _run(java_options: str) -> None:
     from streams.query.session import start_session
 
     spark = start_session("archive", "local[1]", java_options=java_options)
+    gateway: Any = spark.sparkContext._gateway
     try:
         _work(spark)
-        jvm: Any = spark.sparkContext._gateway
         spark.stop()
     finally:
-        jvm.proc.stdin.close()
-        jvm.proc.wait(_SECONDS)
+        gateway.proc.stdin.close()  # the JVM ends, and writes its classes
+        gateway.proc.wait(_SECONDS)
 
 
 def _work(spark: SparkSession) -> None:
