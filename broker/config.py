@@ -19,7 +19,7 @@ from storage.config import LogConfig
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
-VALUE_FORMATS = ("raw", "json", "csv")
+VALUE_FORMATS = ("raw", "json", "csv", "avro")
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -240,6 +240,9 @@ TOPIC = _keys([
         "does so when it is needed."),
     Key("barnabas.value.format", "string", "raw", "What the values are.", choices=VALUE_FORMATS),
     Key("barnabas.value.schema", "string", None, "Columns of the values, as Spark DDL: device STRING, temp DOUBLE."),
+    Key("barnabas.value.avro.schema", "string", None, "Of Avro values: the schema that they are written with, JSON."),
+    Key("barnabas.value.avro.framing", "string", "none", "Of Avro values: what stands before each; confluent is a zero "
+        "byte and the id of a schema.", choices=("none", "confluent")),
 ])  # fmt: skip
 
 # Keys of Kafka that ask for what is not served: refuse rather than pretend.

@@ -61,6 +61,8 @@ class Checked(msgspec.Struct, frozen=True):
     pattern: str = ""
     format: str = "raw"
     schema: str = ""
+    avro_schema: str = ""
+    avro_framing: str = "none"
     output_format: str = "raw"
     output_schema: str = ""
 
@@ -226,7 +228,7 @@ class Queries:
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
         plan = QueryPlan(
             source=answer.source, source_id=answer.source_id, pattern=answer.pattern, format=answer.format,
-            schema=answer.schema,
+            schema=answer.schema, avro_schema=answer.avro_schema, avro_framing=answer.avro_framing,
         )  # fmt: skip
         output = {FORMAT: answer.output_format, SCHEMA: answer.output_schema}
         return plan, {key: value for key, value in output.items() if value}

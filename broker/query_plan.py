@@ -28,9 +28,10 @@ class QueryPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The fixed part of a query topic.
 
     `offsets` are those of the output's first records, partition by partition: a topic over one source keeps its
-    source's offsets. `schema` (DDL) and `format` are the source's as of the query's making. A topic over a pattern
-    merges the logs of all topics whose names match: it has offsets of its own, and `starts` are those at which the
-    topics of the time are read. A dead-letter topic has `dead_letter_of`, the id of its query topic, and `offsets`.
+    source's offsets. `schema` (DDL), `format` and what Avro values are written with are the source's as of the query's
+    making. A topic over a pattern merges the logs of all topics whose names match: it has offsets of its own, and
+    `starts` are those at which the topics of the time are read. A dead-letter topic has `dead_letter_of`, the id of its
+    query topic, and `offsets`.
     """
 
     offsets: list[int] = []
@@ -38,6 +39,8 @@ class QueryPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     source_id: str = ""
     format: str = "raw"
     schema: str = ""
+    avro_schema: str = ""
+    avro_framing: str = "none"
     dead_letter_of: str = ""
     pattern: str = ""
     starts: dict[str, list[int]] = {}

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from client.cluster import ClientError, Cluster
 from streams import register
 from streams.java import options
-from streams.query.definitions import read_schema
+from streams.query.definitions import read_source
 from streams.query.errors import FatalError, QueryError
 from streams.query.session import start_session
 from streams.query.source_rows import PARTS, value_columns
@@ -80,13 +80,16 @@ def _analysed(spark: SparkSession, cluster: Cluster, data_dir: str, query: str) 
 
 def _view(spark: SparkSession, cluster: Cluster, data_dir: str, topic: str) -> None:
     """Make a topic known to the session, with the columns that query topics see of it."""
-    _, value_format, schema = read_schema(cluster, topic)
-    values = value_columns(value_format, schema)
+    source = read_source(cluster, topic)
+    values = value_columns(source)
     reader = spark.read.format("wal").option("topic", topic)
     if values.names:
         parts = [f"{name} {kind}" for name, kind in PARTS.items() if name != "_value"]
         columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in values.fields]
-        frame = reader.option("format", value_format).schema(", ".join([*columns, *parts])).load(data_dir)
+        reader = reader.option("format", source.format)
+        if source.format == "avro":
+            reader = reader.options(avroSchema=source.avro_schema, avroFraming=source.avro_framing)
+        frame = reader.schema(", ".join([*columns, *parts])).load(data_dir)
     else:
         parts = [f"{name[1:]} {kind}" for name, kind in PARTS.items()]
         frame = reader.option("includeHeaders", "true").schema(", ".join(parts)).load(data_dir).toDF(*PARTS)

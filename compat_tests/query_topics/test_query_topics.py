@@ -215,6 +215,23 @@ def test_a_failing_query_leaves_those_beside_it_alone(broker: Barnabas, admin: D
     assert [o for _, o, _ in records(broker, "bad")] == [3]
 
 
+def test_values_in_avro(broker: Barnabas, admin: Driver) -> None:
+    written = {"type": "record", "name": "R", "fields": [{"name": "device", "type": "string"}]}
+    settings = {
+        "barnabas.value.format": "avro",
+        "barnabas.value.schema": "device STRING",
+        "barnabas.value.avro.schema": json.dumps(written),
+    }
+    admin.create_topic("packed", 1, settings)
+    admin.produce("packed", [Record(b"\2a"), Record(b"\4bb")])
+    admin.create_topic("unpacked", -1, {"barnabas.query": "SELECT upper(device) d FROM packed WHERE device > 'a'"})
+    wait_for(broker, "unpacked", "packed")
+    assert records(broker, "unpacked") == [(0, 1, b'{"d":"BB"}')]
+    admin.create_topic("misread", 1, {**settings, "barnabas.value.schema": "colour STRING"})
+    with pytest.raises(Refused, match="INVALID_CONFIG"):
+        admin.create_topic("refused", -1, {"barnabas.query": "SELECT colour FROM misread"})
+
+
 def origins(broker: Barnabas, topic: str) -> list[tuple[str, int, int]]:
     """Where the results of a query over a pattern came from, by their headers; events are left out."""
     client = ConfluentDriver(broker.address)

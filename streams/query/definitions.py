@@ -10,16 +10,40 @@ import msgspec
 from client.admin import Key, topic_configs
 from client.cluster import Cluster
 from streams.query.errors import QueryError
+from streams.source.options import Options
 
 _MAX_BATCH_BYTES = 1 << 20
-_SCHEMA_KEYS = ["barnabas.value.format", "barnabas.value.schema"]
+_SCHEMA_KEYS = [
+    "barnabas.value.format", "barnabas.value.schema", "barnabas.value.avro.schema", "barnabas.value.avro.framing",
+]  # fmt: skip
 _KEYS = [
     "barnabas.query", "barnabas.query.plan", "barnabas.query.on.error", "barnabas.query.events", *_SCHEMA_KEYS,
 ]  # fmt: skip
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What the broker fixed when the query was made: its source, and that one's format and schema (DDL) at the time.
+class Values(msgspec.Struct, frozen=True, kw_only=True):
+    """What a topic's values are: their format, the columns in them (DDL), and of Avro what they are written with."""
+
+    format: str = "raw"
+    schema: str = ""
+    avro_schema: str = ""
+    avro_framing: str = "none"
+
+    @property
+    def values(self) -> Values:
+        """Only that, of a plan or a source."""
+        return Values(
+            format=self.format, schema=self.schema, avro_schema=self.avro_schema, avro_framing=self.avro_framing
+        )  # fmt: skip
+
+    @property
+    def options(self) -> Options:
+        """How the `wal` source reads them."""
+        return Options(path="", format=self.format, avro_schema=self.avro_schema, avro_framing=self.avro_framing)
+
+
+class Plan(Values, frozen=True):
+    """What the broker fixed when the query was made: its source, and what that one's values were at the time.
 
     Or the pattern of the names of its sources, and from which offsets on the topics of that time are read.
     """
@@ -28,8 +52,6 @@ class Plan(msgspec.Struct, frozen=True):
     source_id: str = ""
     pattern: str = ""
     starts: dict[str, list[int]] = {}
-    format: str = "raw"
-    schema: str = ""
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -44,14 +66,12 @@ class Definition(msgspec.Struct, frozen=True):
     events: bool = False  # over a pattern: whether the results say which topics are read, too
 
 
-class Source(msgspec.Struct, frozen=True):
+class Source(Values, frozen=True):
     """A topic that may be read."""
 
     name: str
     topic_id: str
     partitions: int
-    format: str = "raw"
-    schema: str = ""
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -99,24 +119,27 @@ def read_catalog(cluster: Cluster) -> Catalog:
     return Catalog(sources, definitions, frozenset(results))
 
 
-def read_schema(cluster: Cluster, topic: str) -> tuple[Source, str, str]:
-    """A topic that a new query reads, its format and its schema (DDL). Raises QueryError for an unknown one."""
+def read_source(cluster: Cluster, topic: str) -> Source:
+    """A topic that a new query reads. Raises QueryError for an unknown one."""
     (found,) = cluster.metadata([topic])
     configs = topic_configs(cluster, [topic], _SCHEMA_KEYS).get(topic)
     if found.error_code or configs is None or found.is_internal:
         raise QueryError(f"there is no topic {topic}: create it first")
-    source = _source(topic, found.topic_id, len(found.partitions), configs)
-    return source, source.format, source.schema
+    return _source(topic, found.topic_id, len(found.partitions), configs)
 
 
 def _source(name: str, topic_id: bytes, partitions: int, configs: dict[str, str]) -> Source:
     schema = configs.get("barnabas.value.schema", "")
     value_format = configs.get("barnabas.value.format", "json" if schema else "raw")
-    return Source(name, str(uuid.UUID(bytes=topic_id)), partitions, value_format, schema)
+    return Source(
+        name, str(uuid.UUID(bytes=topic_id)), partitions, format=value_format, schema=schema,
+        avro_schema=configs.get("barnabas.value.avro.schema", ""),
+        avro_framing=configs.get("barnabas.value.avro.framing", "none"),
+    )  # fmt: skip
 
 
-def read_pattern(cluster: Cluster, pattern: str) -> tuple[str, str]:
-    """The format and schema that all topics of a new query over a pattern have. Raises QueryError."""
+def read_pattern(cluster: Cluster, pattern: str) -> Values:
+    """What the values of all topics of a new query over a pattern are. Raises QueryError."""
     try:
         re.compile(pattern)
     except re.error as error:
@@ -125,7 +148,7 @@ def read_pattern(cluster: Cluster, pattern: str) -> tuple[str, str]:
     names = sorted(n for n in catalog.sources if n not in catalog.results and re.fullmatch(pattern, n))
     if not names:
         raise QueryError(f"there is no topic whose whole name matches {pattern}: create the first one before the query")
-    found = {name: read_schema(cluster, name)[1:] for name in names}
+    found = {name: read_source(cluster, name).values for name in names}
     for name in names[1:]:
         if found[name] != found[names[0]]:
             raise QueryError(f"{names[0]} and {name} have different schemas: give them the same, or narrow the pattern")

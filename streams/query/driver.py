@@ -13,7 +13,7 @@ from client.admin import EARLIEST, LATEST, list_offsets
 from client.cluster import ClientError, Cluster
 from streams.query.analysis import over_pattern, source_of
 from streams.query.control import Control
-from streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_schema
+from streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_source
 from streams.query.errors import FatalError, MalformedRecordError, QueryError, TakenOverError
 from streams.query.events import Told, event_of
 from streams.query.health import FAILED, Health, now
@@ -115,12 +115,13 @@ class Driver:
             if name == message["topic"]:
                 raise QueryError(f"{name} cannot be made of itself")
             if pattern is not None:
-                kind, schema = read_pattern(self._cluster, pattern)
-                plan = {"pattern": pattern, "format": kind, "schema": schema}
+                values = read_pattern(self._cluster, pattern)
+                reads = {"pattern": pattern}
             else:
-                source, kind, schema = read_schema(self._cluster, name)
-                plan = {"source": name, "source_id": source.topic_id, "format": kind, "schema": schema}
-            found = Job.check(self._spark, query, name, kind, schema)
+                source = read_source(self._cluster, name)
+                values, reads = source.values, {"source": name, "source_id": source.topic_id}
+            found = Job.check(self._spark, query, name, values)
+            plan = {**reads, **msgspec.structs.asdict(values)}
             return {**answer, **plan, "output_format": found.value_format, "output_schema": found.value_schema}
         except QueryError as error:
             return {**answer, "error": str(error)}
@@ -144,7 +145,7 @@ class Driver:
         groups: dict[tuple[Any, ...], list[Definition]] = {}
         for definition in ready:
             inputs = self._catalog.inputs(definition)
-            same = (definition.plan.source, definition.plan.pattern, definition.plan.format, definition.plan.schema)
+            same = (definition.plan.source, definition.plan.pattern, definition.plan.values)
             places = tuple(self._places[definition.topic, key] for key in inputs)
             groups.setdefault((same, places), []).append(definition)
         for group in groups.values():

@@ -25,7 +25,7 @@ class Told(NamedTuple):
     digest: str
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """The value of an event."""
 
     event: str
@@ -34,12 +34,14 @@ class Event(msgspec.Struct, frozen=True):
     partitions: int
     format: str
     schema: str
+    avro_schema: str = ""
+    avro_framing: str = "none"
 
     @property
     def told(self) -> Told:
         """What is known of the topic from now on."""
-        state = (self.topic, self.topic_id, self.partitions, self.format, self.schema)
-        return Told(self.topic_id, hashlib.sha256(msgspec.json.encode(state)).hexdigest())
+        state = msgspec.json.encode(msgspec.structs.replace(self, event=""))
+        return Told(self.topic_id, hashlib.sha256(state).hexdigest())
 
     def record(self, now_ms: int) -> Record:
         """As a record of the results."""
@@ -51,7 +53,10 @@ class Event(msgspec.Struct, frozen=True):
 def event_of(source: Source, told: Told | None) -> Event | None:
     """What is to be told of a topic after `told`; None if nothing has changed."""
     is_new = told is None or told.topic_id != source.topic_id
-    event = Event(CREATED if is_new else ALTERED, *msgspec.structs.astuple(source))
+    event = Event(
+        CREATED if is_new else ALTERED, source.name, source.topic_id, source.partitions,
+        *msgspec.structs.astuple(source.values),
+    )  # fmt: skip
     return None if event.told == told else event
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
-from streams.query.definitions import Definition
+from streams.query.definitions import Definition, Values
 from streams.query.scan import Scan
 from streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
 from streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
@@ -43,13 +43,13 @@ class Job:
         first = definitions[0].plan
         queries = [over_pattern(definition.query)[0] for definition in definitions]
         source = first.source or ALL_TOPICS
-        values = value_columns(first.format, first.schema)
-        everything = _frame(spark, row_schema(values), values, first.format, tasks)
+        values = value_columns(first)
+        everything = _frame(spark, row_schema(values), values, first.values, tasks)
         found = [select(spark, query, source, everything, values) for query in queries]
         names = set().union(*(one.names for one in found))
         parses = [bool(one.names & set(values.names)) for one in found]
         frame = _frame(
-            spark, row_schema(values, names), values if any(parses) else StructType([]), first.format, tasks,
+            spark, row_schema(values, names), values if any(parses) else StructType([]), first.values, tasks,
             [one.least for one in found],
         )  # fmt: skip
         chosen = [select(spark, query, source, frame, values) for query in queries]
@@ -62,10 +62,10 @@ class Job:
         self._spark, self._reports = spark, self.rows.mapInArrow(Sink(server, outputs).__call__, REPORT)
 
     @staticmethod
-    def check(spark: SparkSession, query: str, source: str, value_format: str, schema: str) -> Selected:
+    def check(spark: SparkSession, query: str, source: str, reading: Values) -> Selected:
         """What a query would give. Raises QueryError for one that cannot be."""
-        values = value_columns(value_format, schema)
-        return select(spark, query, source, _frame(spark, row_schema(values), values, value_format, 1), values)
+        values = value_columns(reading)
+        return select(spark, query, source, _frame(spark, row_schema(values), values, reading, 1), values)
 
     def run(self, tick: Tick) -> list[Report]:
         """Run one tick. Raises what Spark raises when a task fails; what was written until then stays."""
@@ -90,13 +90,13 @@ def begin(spark: SparkSession, tick: Tick) -> None:
 
 
 def _frame(
-    spark: SparkSession, schema: StructType, values: StructType, value_format: str, tasks: int,
+    spark: SparkSession, schema: StructType, values: StructType, reading: Values, tasks: int,
     least: Sequence[Sequence[Condition]] = ((),),
 ) -> DataFrame:  # fmt: skip
     """The rows of the source that a query may want, as they meet what it asks at `least`; a task for each partition."""
     target = arrow_schema(schema)
     kept = [decidable(one, target) for one in least]
-    scan = Scan(target, arrow_schema(values), value_format, kept if all(kept) else [])
+    scan = Scan(target, arrow_schema(values), reading, kept if all(kept) else [])
     return spark.range(0, tasks, 1, tasks).mapInArrow(scan.__call__, schema)
 
 

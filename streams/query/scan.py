@@ -12,10 +12,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streams.query.definitions import Values
 from streams.query.source_rows import END, PARTS, UNREADABLE
 from streams.query.tick import Tick, current
 from streams.source.json_values import why_malformed
-from streams.source.options import Options
 from streams.source.rows import converted
 from streams.source.typed import Parser, parser_of
 from streams.source.where import Condition, mask
@@ -28,12 +28,12 @@ _REASON = "reason"
 
 class Scan(msgspec.Struct, frozen=True):
     """How rows are made: `target` are their columns, `values` the whole schema that every value must fit (empty where
-    no query needs typed columns), in the format `value_format`. A row must meet all conditions of one of `kept`, or be
+    no query needs typed columns), in the format of `reading`. A row must meet all conditions of one of `kept`, or be
     unreadable, else it is left out; where there are none, all rows are given."""
 
     target: pa.Schema
     values: pa.Schema
-    value_format: str = "json"
+    reading: Values = Values(format="json")
     kept: list[tuple[Condition, ...]] = []
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,12 +93,12 @@ class Scan(msgspec.Struct, frozen=True):
         return were.take(pa.array(numbers, pa.int64()))
 
     def _parser(self) -> Parser:
-        return parser_of(Options(path="", format=self.value_format), self.values)
+        return parser_of(self.reading.options, self.values)
 
     def _why(self, value: bytes) -> str:
-        if self.value_format == "json":
+        if self.reading.format == "json":
             return why_malformed(value, self.values)
-        return f"the value does not fit the schema as {self.value_format}"
+        return f"the value does not fit the schema as {self.reading.format}"
 
     def _mark(self, partition: int, offset: int) -> pa.RecordBatch:
         told = {END: True, "_partition": partition, "_offset": offset}

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from streams.query.definitions import Values
 from streams.query.errors import QueryError
-from streams.source.options import Options
 from streams.source.typed import parser_of
 from streams.wal import WalError
 
@@ -35,9 +35,10 @@ _MARKS = {
 }
 
 
-def value_columns(value_format: str, ddl: str) -> StructType:
+def value_columns(values: Values) -> StructType:
     """The typed columns of a topic's values. Raises QueryError for a schema that does not parse or is not supported."""
-    if value_format == "raw" or not ddl:
+    ddl = values.schema
+    if values.format == "raw" or not ddl:
         return StructType([])
     try:
         schema = _columns(ddl)
@@ -49,9 +50,9 @@ def value_columns(value_format: str, ddl: str) -> StructType:
     if hidden:
         raise QueryError(f"the schema has a column {hidden[0]}, which is the name of a part of a record")
     try:
-        parser_of(Options(path="", format=value_format), arrow_schema(schema))
+        parser_of(values.options, arrow_schema(schema))
     except WalError as error:
-        raise QueryError(str(error)) from None
+        raise QueryError(str(error).replace("avroSchema", "barnabas.value.avro.schema")) from None
     return schema
 
 

@@ -66,8 +66,8 @@ def same(found: Any, expected: Any) -> bool:
     return type(found) is type(expected) and found == expected
 
 
-def rows(table: pa.Table) -> list[dict[str, Any]]:
-    """With the bytes of texts: Arrow's reader does not mind what is no UTF-8."""
+def rows(table: pa.Table) -> Any:
+    """As dicts, with the bytes of texts: Arrow's reader does not mind what is no UTF-8."""
     kinds = [pa.binary() if kind == pa.string() else kind for kind in table.schema.types]
     return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True)))).to_pylist()
 

@@ -13,7 +13,7 @@ from streams.tests.support import NOW, Logs
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from streams.query.analysis import source_of
-from streams.query.definitions import Definition, Plan
+from streams.query.definitions import Definition, Plan, Values
 from streams.query.errors import QueryError
 from streams.query.job import Job, begin
 from streams.query.sink import MALFORMED, MARK, ROW
@@ -36,7 +36,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def check(spark: SparkSession, query: str, schema: str = SCHEMA, kind: str = "json") -> Any:
-    return Job.check(spark, query, source_of(spark, query), kind, schema)
+    return Job.check(spark, query, source_of(spark, query), Values(format=kind, schema=schema))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import msgspec
 from streams.query.definitions import Source
 from streams.query.events import decode_event, event_of
 
-SOURCE = Source("plant-a", "id-1", 2, "json", "temp DOUBLE")
+SOURCE = Source("plant-a", "id-1", 2, format="json", schema="temp DOUBLE")
 
 
 def test_a_topic_is_told_of_once_and_again_when_it_changes() -> None:

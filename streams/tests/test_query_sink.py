@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from streams.query import sink
+from streams.query.definitions import Values
 from streams.query.errors import MalformedRecordError
 from streams.query.scan import Scan
 from streams.query.sink import MALFORMED, MARK, REASON_HEADER, ROW, Output, Sink
@@ -239,6 +240,16 @@ def test_a_partition_with_nothing_new_gives_nothing_not_even_the_mark(tmp_path: 
     assert scanned(Scan(target(), pa.schema([])), logs, 0) == []
 
 
+def test_avro_values_are_read_with_the_schema_that_wrote_them(tmp_path: Path) -> None:
+    logs = Logs(tmp_path / "data")
+    logs.write([b"\0\0\0\0\1\x0e", b"\0\0\0\0\1"], "s")
+    written = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
+    avro = Values(format="avro", avro_schema=json.dumps(written), avro_framing="confluent")
+    *rows, _ = scanned(Scan(target("a"), parse_ddl("a BIGINT"), avro), logs, 2)
+    assert [r["a"] for r in rows] == [7, None]
+    assert rows[1][UNREADABLE]["reason"] == "the value does not fit the schema as avro"
+
+
 def test_rows_that_no_query_wants_are_left_out_but_never_unreadable_ones(tmp_path: Path) -> None:
     logs = Logs(tmp_path / "data")
     logs.write([b'{"a": %d}' % n for n in range(8)] + [b"bad", b"{}"], "s")
@@ -246,7 +257,7 @@ def test_rows_that_no_query_wants_are_left_out_but_never_unreadable_ones(tmp_pat
         (Condition("LessThan", "a", 2),),
         (Condition("GreaterThan", "a", 4), Condition("LessThan", "a", 7)),
     ]
-    *rows, mark = scanned(Scan(target("a"), parse_ddl("a BIGINT"), "json", kept), logs, 10)
+    *rows, mark = scanned(Scan(target("a"), parse_ddl("a BIGINT"), Values(format="json"), kept), logs, 10)
     assert [(r["_offset"], r["a"]) for r in rows] == [(0, 0), (1, 1), (5, 5), (6, 6), (8, None)]
     assert rows[-1][UNREADABLE]["value"] == b"bad"
     assert mark[END]
