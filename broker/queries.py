@@ -31,6 +31,7 @@ from broker.query_plan import (
     SCHEMA,
     START,
     QueryPlan,
+    Reads,
     plan_of,
 )
 from storage.vnode import AppendResult, Origin, Vnode
@@ -51,18 +52,11 @@ _LOG_CONFIGS = {"retention.ms": "3600000", "segment.bytes": str(4 << 20), "clean
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
 
 
-class Checked(msgspec.Struct, frozen=True):
+class Checked(Reads, frozen=True):
     """The driver's answer: the reason why the query cannot be, or what it reads and what comes out."""
 
     id: str
     error: str | None = None
-    source: str = ""
-    source_id: str = ""
-    pattern: str = ""
-    format: str = "raw"
-    schema: str = ""
-    avro_schema: str = ""
-    avro_framing: str = "none"
     output_format: str = "raw"
     output_schema: str = ""
 
@@ -226,10 +220,7 @@ class Queries:
         answer = await self._check({"type": "check", "topic": name, "query": query}, timeout_ms)
         if answer.error is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
-        plan = QueryPlan(
-            source=answer.source, source_id=answer.source_id, pattern=answer.pattern, format=answer.format,
-            schema=answer.schema, avro_schema=answer.avro_schema, avro_framing=answer.avro_framing,
-        )  # fmt: skip
+        plan = QueryPlan(**{name: getattr(answer, name) for name in Reads.__struct_fields__})
         output = {FORMAT: answer.output_format, SCHEMA: answer.output_schema}
         return plan, {key: value for key, value in output.items() if value}
 

@@ -24,7 +24,19 @@ FORMAT, SCHEMA = "barnabas.value.format", "barnabas.value.schema"
 DEAD_LETTER_SUFFIX = ".dead-letter"
 
 
-class QueryPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+class Reads(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query reads: a topic with its id, or all topics whose names match a pattern; and what their values are."""
+
+    source: str = ""
+    source_id: str = ""
+    pattern: str = ""
+    format: str = "raw"
+    schema: str = ""
+    avro_schema: str = ""
+    avro_framing: str = "none"
+
+
+class QueryPlan(Reads, frozen=True, omit_defaults=True):
     """The fixed part of a query topic.
 
     `offsets` are those of the output's first records, partition by partition: a topic over one source keeps its
@@ -35,14 +47,7 @@ class QueryPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     offsets: list[int] = []
-    source: str = ""
-    source_id: str = ""
-    format: str = "raw"
-    schema: str = ""
-    avro_schema: str = ""
-    avro_framing: str = "none"
     dead_letter_of: str = ""
-    pattern: str = ""
     starts: dict[str, list[int]] = {}
 
     def encode(self) -> str:
