@@ -26,6 +26,7 @@ LOG_FILE = "streams-driver.log"
 TAKEN_OVER = 4
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _STOP_SECONDS = 3.0
+_LAST_BYTES = 2048
 
 
 class Driver:
@@ -79,8 +80,16 @@ class Driver:
         finally:
             with trio.CancelScope(shield=True):
                 await _end(process)
-        told = os.path.join(self._node.config.data_dir, LOG_FILE)
-        return reason or f"The streams driver ended with status {status}; see {told}", status == TAKEN_OVER
+        return reason or self._last_words(status), status == TAKEN_OVER
+
+    def _last_words(self, status: int) -> str:
+        """Why a driver ended that has not said so: the last line of its log, where Python tells an exception."""
+        path = os.path.join(self._node.config.data_dir, LOG_FILE)
+        with open(path, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LAST_BYTES))
+            lines = log.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return f"The streams driver ended with status {status}: {last} (its log is {path})"
 
     def _command(self) -> list[str]:
         config = self._node.config

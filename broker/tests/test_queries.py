@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -234,6 +235,19 @@ async def test_without_a_driver_the_client_is_told_how_to_start_one(
         answer = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1))).topics[0]
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert "barnabas streams" in (answer.error_message or "")
+
+
+async def test_a_driver_that_ends_at_once_is_told_of_by_its_last_words(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", "import sys; print('first', file=sys.stderr); sys.exit('it needs pyarrow')"]
+    monkeypatch.setattr("broker.driver.Driver._command", lambda self: command)
+    async with start() as running, await running.client() as client:
+        await client.create_topic("src")
+        answer = await create(client, "out", barnabas_query="SELECT * FROM src")
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert "ended with status 1: it needs pyarrow (" in (answer.error_message or "")
+        assert "out" not in running.node.metadata.topics
 
 
 async def test_a_question_waits_for_a_driver_that_comes_up_later(start: Start) -> None:
