@@ -226,13 +226,14 @@ class Queries:
 
     def _matching(self, pattern: str) -> list[Topic]:
         """The topics that a query over a pattern reads: no internal ones, and no results of queries."""
-        topics = self._node.metadata.topics.values()
-        return [t for t in topics if not t.internal and t.name not in self.plans and re.fullmatch(pattern, t.name)]
+        return [topic for topic in self._node.metadata.topics.values() if self._matches(pattern, topic)]
+
+    def _matches(self, pattern: str, topic: Topic) -> bool:
+        return not topic.internal and topic.name not in self.plans and re.fullmatch(pattern, topic.name) is not None
 
     def _is_matched(self, topic: Topic) -> bool:
         """Whether a query reads a topic because of its name."""
-        patterns = [plan.pattern for plan in self.plans.values() if plan.pattern]
-        return not topic.internal and any(re.fullmatch(pattern, topic.name) for pattern in patterns)
+        return any(plan.pattern and self._matches(plan.pattern, topic) for plan in self.plans.values())
 
     def _start(self, source: str, index: int, start: str) -> int:
         vnode = self._node.vnodes[source, index]

@@ -148,7 +148,7 @@ def read_pattern(cluster: Cluster, pattern: str) -> Values:
     names = sorted(n for n in catalog.sources if n not in catalog.results and re.fullmatch(pattern, n))
     if not names:
         raise QueryError(f"there is no topic whose whole name matches {pattern}: create the first one before the query")
-    found = {name: read_source(cluster, name).values for name in names}
+    found = {name: catalog.sources[name].values for name in names}
     for name in names[1:]:
         if found[name] != found[names[0]]:
             raise QueryError(f"{names[0]} and {name} have different schemas: give them the same, or narrow the pattern")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from pyspark.sql import SparkSession
 from client.admin import EARLIEST, LATEST, list_offsets
 from client.cluster import ClientError, Cluster
 from streams.query.analysis import over_pattern, source_of
-from streams.query.control import Control
+from streams.query.control import Control, now_ms
 from streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_source
 from streams.query.errors import FatalError, MalformedRecordError, QueryError, TakenOverError
 from streams.query.events import Told, event_of
@@ -212,7 +211,10 @@ class Driver:
                     said = True
             if said:
                 self._commit([definition])
-        except ClientError as error:
+        except ClientError as error:  # it may have been written all the same: the topic tells
+            for key in self._catalog.inputs(definition):
+                self._places.pop((definition.topic, key), None)
+            self._control.take_over()
             self._retry(definition, str(error))
             return False
         return True
@@ -336,7 +338,7 @@ class Driver:
         if queries == self._told and at - self._told_at < _QUIET_STATUS_SECONDS:
             return
         self._told, self._told_at = queries, at
-        self._control.say({"type": "status", "at_ms": time.time_ns() // 1_000_000, "queries": queries})
+        self._control.say({"type": "status", "at_ms": now_ms(), "queries": queries})
 
 
 def _reads(definition: Definition) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from streams.query.definitions import Source
+from streams.query.definitions import Source, Values
 from wire.batch import Record
 
 EVENT_HEADER = "barnabas.event"
@@ -25,17 +25,13 @@ class Told(NamedTuple):
     digest: str
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The value of an event."""
+class Event(Values, frozen=True):
+    """The value of an event: the topic, and what its values are."""
 
     event: str
     topic: str
     topic_id: str
     partitions: int
-    format: str
-    schema: str
-    avro_schema: str = ""
-    avro_framing: str = "none"
 
     @property
     def told(self) -> Told:
@@ -55,7 +51,7 @@ def event_of(source: Source, told: Told | None) -> Event | None:
     is_new = told is None or told.topic_id != source.topic_id
     event = Event(
         CREATED if is_new else ALTERED, source.name, source.topic_id, source.partitions,
-        *msgspec.structs.astuple(source.values),
+        **msgspec.structs.asdict(source.values),
     )  # fmt: skip
     return None if event.told == told else event
 

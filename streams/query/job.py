@@ -22,7 +22,7 @@ from streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_
 from streams.query.tick import PROPERTY, Tick
 from streams.source.where import Condition, decidable
 
-_ARROW_BATCH_BYTES, _NO_LIMIT = 4 << 20, 2**31 - 1
+_ARROW_BATCH_BYTES = 4 << 20
 _MIN_ARROW_ROWS, _MAX_ARROW_ROWS = 16, 4096
 
 
@@ -75,13 +75,9 @@ class Job:
 
 
 def _set_arrow_batches(spark: SparkSession, tick: Tick) -> None:
-    """Have Spark make Arrow batches of so many rows that they are of some MiB; the first run of a plan fixes it.
-
-    A limit of bytes would make it measure the batch anew for each row that it adds, which takes more than all else.
-    """
+    """Have Spark make Arrow batches of so many rows that they are of some MiB."""
     rows = _ARROW_BATCH_BYTES * tick.records // max(tick.bytes, 1)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", max(_MIN_ARROW_ROWS, min(rows, _MAX_ARROW_ROWS)))
-    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", _NO_LIMIT)
 
 
 def begin(spark: SparkSession, tick: Tick) -> None:

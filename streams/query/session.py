@@ -39,6 +39,8 @@ def start_session(
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.session.timeZone", "UTC")
+        # With a limit of bytes Spark measures a batch anew for each row that it adds, which takes more than all else.
+        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
         .config("spark.sql.ansi.enabled", "false")  # a value that cannot be computed is null, and stops nothing
     )
     if master is None and _SUBMITTED not in os.environ:
