@@ -7,6 +7,7 @@ The shape is held to SELECT ... FROM one topic WHERE ...: one record gives at mo
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pyspark.errors import PySparkException
@@ -16,7 +17,8 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType, T
 
 from streams.query.catalyst import nodes, seq
 from streams.query.errors import QueryError
-from streams.query.pushdown import conditions_of
+from streams.query.pushdown import Least, least_of
+from streams.query.simple import Simple
 from streams.query.source_rows import END, PARTS, UNREADABLE
 from streams.source.where import Condition
 
@@ -40,8 +42,8 @@ _REMEDIES = {
     "Project": f"write it as one SELECT, without subqueries and columns made of other columns' aliases: {_SHAPE}",
 }
 _AGGREGATES = ("AggregateExpression", "WindowExpression")
-_THROUGH = ("SubqueryAlias", "View")
 _LEAVES = ("MapInArrow", "LocalRelation", "LogicalRDD", "ExternalRDD", "Range")
+_THROUGH = ("SubqueryAlias", "View")
 
 
 class Selected(NamedTuple):
@@ -55,6 +57,7 @@ class Selected(NamedTuple):
     value_format: str
     value_schema: str  # DDL, empty for raw values
     least: tuple[Condition, ...]  # what a row must meet at least, as far as Spark can say it simply
+    simple: Simple | None  # all of the query, if it is only columns and such conditions
 
 
 def over_pattern(query: str) -> tuple[str, str | None]:
@@ -101,13 +104,17 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
     condition = F.lit(True)
     for one in conditions:
         condition = condition & Column(column(one))
-    needed = {str(a.name()) for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())}
-    return _selected(outputs, condition, needed, frame)._replace(least=conditions_of(jvm, execution.optimizedPlan()))
+    names = {name.lower(): name for name in frame.columns}  # a query may write them in another case
+    referred = [a for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())]
+    needed = {names[str(attribute.name()).lower()] for attribute in referred}
+    least = least_of(jvm, execution.optimizedPlan(), names)
+    return _selected(outputs, condition, needed, frame, least, names)
 
 
 def _selected(
-    outputs: dict[str, tuple[Column, Any]], condition: Column, needed: set[str], frame: DataFrame
-) -> Selected:
+    outputs: dict[str, tuple[Column, Any]], condition: Column, needed: set[str], frame: DataFrame, least: Least,
+    names: Mapping[str, str],
+) -> Selected:  # fmt: skip
     """Keys, values and timestamps out of the chosen columns; what is not chosen is the source's."""
     plain = {name: found for name, found in outputs.items() if name not in PARTS or name in _NEVER_SET}
     for name in ("_key", "_value", "_timestamp"):
@@ -127,7 +134,33 @@ def _selected(
     else:
         raise QueryError("the query selects no value: name at least one column, or _value")
     needed |= {"_headers"} | ({"_key"} - outputs.keys()) | ({"_timestamp"} - outputs.keys())
-    return Selected(condition, key.cast("binary"), value.cast("binary"), timestamp, frozenset(needed), kind, schema, ())
+    simple = _simple(outputs, tuple(plain), least, names)
+    return Selected(
+        condition, key.cast("binary"), value.cast("binary"), timestamp, frozenset(needed), kind, schema,
+        least.conditions, simple,
+    )  # fmt: skip
+
+
+def _simple(
+    outputs: dict[str, tuple[Column, Any]], plain: tuple[str, ...], least: Least, names: Mapping[str, str]
+) -> Simple | None:
+    """The query as one that computes nothing, if it is."""
+    if not least.all:
+        return None
+    columns = {name: _column(expression, names) for name, (_, expression) in outputs.items()}
+    if None in columns.values():
+        return None
+    key, timestamp, value = (columns.get(part) or part for part in ("_key", "_timestamp", "_value"))
+    return Simple(least.conditions, key, timestamp, "" if plain else value, tuple((n, columns[n] or "") for n in plain))
+
+
+def _column(expression: Any, names: Mapping[str, str]) -> str | None:
+    """The column that an expression is, under whatever name; None for one that computes something."""
+    if expression.getClass().getSimpleName() == "Alias":
+        expression = expression.child()
+    if expression.getClass().getSimpleName() != "AttributeReference":
+        return None
+    return names[str(expression.name()).lower()]
 
 
 _NEVER_SET = ("_topic", "_partition", "_offset")

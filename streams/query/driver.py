@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from client.admin import EARLIEST, LATEST, list_offsets
 from client.cluster import ClientError, Cluster
-from streams.query.analysis import over_pattern, source_of
+from streams.query.analysis import ALL_TOPICS, over_pattern, source_of
 from streams.query.control import Control, now_ms
 from streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_source
 from streams.query.errors import FatalError, MalformedRecordError, QueryError, TakenOverError
@@ -49,6 +49,7 @@ class Driver:
         self._catalog = Catalog({}, {})
         self._health: dict[str, Health] = {}
         self._jobs: dict[tuple[Any, ...], Job] = {}
+        self._simple: dict[tuple[Any, ...], bool] = {}
         #: By query and source partition: from which of its offsets on there are no results yet, and no dead letters.
         self._places: dict[tuple[str, Key], int] = {}
         self._dead: dict[tuple[str, Key], int] = {}
@@ -144,11 +145,29 @@ class Driver:
         groups: dict[tuple[Any, ...], list[Definition]] = {}
         for definition in ready:
             inputs = self._catalog.inputs(definition)
-            same = (definition.plan.source, definition.plan.pattern, definition.plan.values)
+            same = (
+                definition.plan.source,
+                definition.plan.pattern,
+                definition.plan.values,
+                self._is_simple(definition),
+            )
             places = tuple(self._places[definition.topic, key] for key in inputs)
             groups.setdefault((same, places), []).append(definition)
         for group in groups.values():
             self._run_group(group, first, last)
+
+    def _is_simple(self, definition: Definition) -> bool:
+        """Whether the JVM is not needed for its rows; it shares no job with one whose rows go there."""
+        plan = definition.plan
+        query, pattern = over_pattern(definition.query)
+        key = (query, plan.source, pattern, plan.values)
+        if key not in self._simple:
+            try:
+                found = Job.check(self._spark, query, plan.source or ALL_TOPICS, plan.values)
+                self._simple[key] = found.simple is not None
+            except QueryError:
+                self._simple[key] = False  # its job will say why
+        return self._simple[key]
 
     def _check_jvm(self) -> None:
         """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""

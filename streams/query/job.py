@@ -17,10 +17,11 @@ from pyspark.sql.types import StructType
 from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
 from streams.query.definitions import Definition, Values
 from streams.query.scan import Scan
+from streams.query.simple import Direct
 from streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
 from streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
 from streams.query.tick import PROPERTY, Tick
-from streams.source.where import Condition, decidable
+from streams.source.where import decidable
 
 _ARROW_BATCH_BYTES = 4 << 20
 _MIN_ARROW_ROWS, _MAX_ARROW_ROWS = 16, 4096
@@ -40,38 +41,63 @@ class Job:
     """Definitions of one source, planned. Raises QueryError for a query that its source does not allow."""
 
     def __init__(self, spark: SparkSession, server: str, definitions: Sequence[Definition], tasks: int) -> None:
-        first = definitions[0].plan
-        queries = [over_pattern(definition.query)[0] for definition in definitions]
-        source = first.source or ALL_TOPICS
-        values = value_columns(first)
-        everything = _frame(spark, row_schema(values), values, first.values, tasks)
-        found = [select(spark, query, source, everything, values) for query in queries]
-        names = set().union(*(one.names for one in found))
-        parses = [bool(one.names & set(values.names)) for one in found]
-        frame = _frame(
-            spark, row_schema(values, names), values if any(parses) else StructType([]), first.values, tasks,
-            [one.least for one in found],
-        )  # fmt: skip
-        chosen = [select(spark, query, source, frame, values) for query in queries]
-        outputs = [
-            Output(d.topic, p, d.on_error, d.max_batch_bytes, d.partitions if first.pattern else 0)
-            for d, p in zip(definitions, parses, strict=True)
-        ]
-        #: What the SELECTs give, before it is written.
-        self.rows = _rows(frame, chosen, parses)
-        self._spark, self._reports = spark, self.rows.mapInArrow(Sink(server, outputs).__call__, REPORT)
+        group = Group(spark, definitions, tasks)
+        sink = Sink(server, group.outputs)
+        simple = [one.simple for one in group.found if one.simple is not None]
+        self._spark = spark
+        if len(simple) == len(definitions):
+            self._reports = _numbers(spark, tasks).mapInArrow(Direct(group.scan(), simple, sink).__call__, REPORT)
+        else:
+            self._reports = group.rows().mapInArrow(sink.__call__, REPORT)
 
     @staticmethod
     def check(spark: SparkSession, query: str, source: str, reading: Values) -> Selected:
         """What a query would give. Raises QueryError for one that cannot be."""
         values = value_columns(reading)
-        return select(spark, query, source, _frame(spark, row_schema(values), values, reading, 1), values)
+        schema = row_schema(values)
+        scan = Scan(arrow_schema(schema), arrow_schema(values), reading)
+        found = select(spark, query, source, _frame(spark, scan, schema, 1), values)
+        if found.simple is not None and not found.simple.suits(scan.target):
+            return found._replace(simple=None)
+        return found
 
     def run(self, tick: Tick) -> list[Report]:
         """Run one tick. Raises what Spark raises when a task fails; what was written until then stays."""
         begin(self._spark, tick)
         _set_arrow_batches(self._spark, tick)
         return [Report(*row) for row in self._reports.collect()]
+
+
+class Group:
+    """Queries over one source, and what they need of it."""
+
+    def __init__(self, spark: SparkSession, definitions: Sequence[Definition], tasks: int) -> None:
+        self._spark, self._tasks, self._reading = spark, tasks, definitions[0].plan.values
+        self._source = definitions[0].plan.source or ALL_TOPICS
+        self._queries = [over_pattern(definition.query)[0] for definition in definitions]
+        self._columns = value_columns(self._reading)
+        self.found = [Job.check(spark, query, self._source, self._reading) for query in self._queries]
+        names = set().union(*(one.names for one in self.found))
+        self._schema = row_schema(self._columns, names)
+        self._parses = [bool(one.names & set(self._columns.names)) for one in self.found]
+        self.outputs = [
+            Output(d.topic, parses, d.on_error, d.max_batch_bytes, d.partitions if d.plan.pattern else 0)
+            for d, parses in zip(definitions, self._parses, strict=True)
+        ]
+
+    def scan(self) -> Scan:
+        """What reads the columns that the queries need."""
+        values = self._columns if any(self._parses) else StructType([])
+        return Scan(arrow_schema(self._schema), arrow_schema(values), self._reading)
+
+    def rows(self) -> DataFrame:
+        """The results of all queries, malformed records and the mark, by Spark."""
+        scan = self.scan()
+        kept = [decidable(one.least, scan.target) for one in self.found]
+        scan = msgspec.structs.replace(scan, kept=kept if all(kept) else [])
+        frame = _frame(self._spark, scan, self._schema, self._tasks)
+        chosen = [select(self._spark, query, self._source, frame, self._columns) for query in self._queries]
+        return _rows(frame, chosen, self._parses)
 
 
 def _set_arrow_batches(spark: SparkSession, tick: Tick) -> None:
@@ -85,15 +111,14 @@ def begin(spark: SparkSession, tick: Tick) -> None:
     spark.sparkContext.setLocalProperty(PROPERTY, tick.encode())
 
 
-def _frame(
-    spark: SparkSession, schema: StructType, values: StructType, reading: Values, tasks: int,
-    least: Sequence[Sequence[Condition]] = ((),),
-) -> DataFrame:  # fmt: skip
-    """The rows of the source that a query may want, as they meet what it asks at `least`; a task for each partition."""
-    target = arrow_schema(schema)
-    kept = [decidable(one, target) for one in least]
-    scan = Scan(target, arrow_schema(values), reading, kept if all(kept) else [])
-    return spark.range(0, tasks, 1, tasks).mapInArrow(scan.__call__, schema)
+def _numbers(spark: SparkSession, tasks: int) -> DataFrame:
+    """The numbers of the tasks, a task for each."""
+    return spark.range(0, tasks, 1, tasks)
+
+
+def _frame(spark: SparkSession, scan: Scan, schema: StructType, tasks: int) -> DataFrame:
+    """The rows that the scan gives, a task for each partition."""
+    return _numbers(spark, tasks).mapInArrow(scan.__call__, schema)
 
 
 def _rows(frame: DataFrame, chosen: Sequence[Selected], parses: Sequence[bool]) -> DataFrame:

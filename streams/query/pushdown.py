@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from streams.query.catalyst import nodes, seq
 from streams.source.where import Condition
 
+_FRAME = "MapInArrow"
 
-def conditions_of(jvm: Any, optimised: Any) -> tuple[Condition, ...]:
-    """What the rows of the frame must meet, as far as Spark itself could say it to a data source.
 
-    It may be less than the query's condition, and never more.
-    """
+class Least(NamedTuple):
+    """Conditions that all results meet, and whether they are all that the query asks."""
+
+    conditions: tuple[Condition, ...]
+    all: bool
+
+
+def least_of(jvm: Any, optimised: Any, names: Mapping[str, str]) -> Least:
+    """What the rows of the frame must meet, as far as Spark itself could say it to a data source. The columns of the
+    frame go by `names`, whatever case the query writes them in."""
     strategy = getattr(getattr(jvm.org.apache.spark.sql.execution.datasources, "DataSourceStrategy$"), "MODULE$")
     found: list[Condition] = []
+    everything = True
     for node in nodes(optimised):
         name = str(node.nodeName())
         if name == "Project":
+            everything = everything and not found
             found = []  # what stands above speaks of its columns
         elif name == "Filter":
             for condition in _conjuncts(node.condition()):
-                told = strategy.translateFilter(condition, True)
-                found += [_condition(told.get())] if told.isDefined() else []
+                told = strategy.translateFilter(condition, False)
+                everything = everything and bool(told.isDefined())
+                found += [_condition(told.get(), names)] if told.isDefined() else []
         else:
-            break
-    return tuple(found)
+            return Least(tuple(found), everything and name == _FRAME)  # and not one that Spark knows to be empty
+    return Least((), False)
 
 
 def _conjuncts(condition: Any) -> Iterator[Any]:
@@ -37,10 +47,14 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
         yield from _conjuncts(side)
 
 
-def _condition(told: Any) -> Condition:
-    """A filter of Spark's; one that joins others is of no column, and nobody will know it."""
+def _condition(told: Any, names: Mapping[str, str]) -> Condition:
+    """A filter of Spark's; a kind that nobody knows is not decidable."""
     kind, parts = str(told.getClass().getSimpleName()), dir(told)
+    if kind == "Not":
+        return Condition(kind, parts=(_condition(told.child(), names),))
+    if kind in ("And", "Or"):
+        return Condition(kind, parts=tuple(_condition(side, names) for side in (told.left(), told.right())))
     if "attribute" not in parts:
-        return Condition(kind, "")
+        return Condition(kind)
     value = told.value() if "value" in parts else tuple(told.values()) if "values" in parts else None
-    return Condition(kind, str(told.attribute()), value)
+    return Condition(kind, names[str(told.attribute()).lower()], value)

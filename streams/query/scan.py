@@ -46,15 +46,18 @@ class Scan(msgspec.Struct, frozen=True):
     def rows(self, tick: Tick, number: int) -> Iterator[pa.RecordBatch]:
         """All rows of one task, and the mark. Raises WalError for data loss or damage."""
         part = tick.parts[number]
-        if part.lo == part.hi:
-            return
+        if part.lo < part.hi:
+            yield from self.records(tick, number)
+            yield self._mark(part.partition, part.hi)
+
+    def records(self, tick: Tick, number: int) -> Iterator[pa.RecordBatch]:
+        """All rows of one task, without the mark. Raises WalError for data loss or damage."""
         wanted = {_BEHIND[f.name] for f in self.target if f.name in PARTS}
         if self.values.names:
             wanted |= {"key", "value", "timestamp", "headers"}
-        for split in tick.splits(part):
+        for split in tick.splits(tick.parts[number]):
             for found in read(split, sorted(wanted)):
                 yield self._rows(found, split)
-        yield self._mark(part.partition, part.hi)
 
     def _rows(self, found: pa.RecordBatch, split: Split) -> pa.RecordBatch:
         count = found.num_rows

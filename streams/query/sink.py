@@ -70,16 +70,16 @@ class Sink(msgspec.Struct, frozen=True):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of a task; one row for each query of what was done."""
         tick, task, again = current()
-        writer: _Writer | None = None
+        writer: Writer | None = None
         for batch in batches:
             if batch.num_rows:
-                writer = writer or _Writer(self, tick, task, again)
+                writer = writer or Writer(self, tick, task, again)
                 writer.take(batch)
         if writer is not None:
             yield writer.report()
 
 
-class _Writer:
+class Writer:
     """One task's writing."""
 
     def __init__(self, sink: Sink, tick: Tick, task: int, again: bool) -> None:
@@ -101,25 +101,34 @@ class _Writer:
             log.next = told[log.topic, log.partition]
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Rows in the order of their offsets."""
+        """Rows of all kinds, in the order of their offsets."""
         kinds, queries = batch.column("kind"), batch.column("query")
         malformed = batch.filter(pc.equal(kinds, MALFORMED))
         if malformed.num_rows:
-            self._malformed(malformed)
+            self.malformed(malformed)
         for query in pc.unique(queries).to_pylist():
             if query >= 0:
-                log = self._outputs[query]
-                log.add(batch.filter(pc.equal(queries, query)))
-                if log.size >= _FLUSH_BYTES:
-                    # Dead letters go first: once the results have passed them, a new attempt takes them for written.
-                    self._write([log for log in [self._letters.get(query)] if log is not None])
-                    self._write([log])
+                self.results(query, batch.filter(pc.equal(queries, query)))
         if pc.any(pc.equal(kinds, MARK)).as_py():
-            self._write(list(self._letters.values()))
-            self._write(self._outputs, upto=self._part.hi)
-            self._done = True
+            self.finish()
 
-    def _malformed(self, rows: pa.RecordBatch) -> None:
+    def results(self, query: int, rows: pa.RecordBatch) -> None:
+        """Results of one query, in the order of their offsets; the malformed records before them are there."""
+        log = self._outputs[query]
+        log.add(rows)
+        if log.size >= _FLUSH_BYTES:
+            # Dead letters go first: once the results have passed them, a new attempt takes them for written.
+            self._write([letters for letters in [self._letters.get(query)] if letters is not None])
+            self._write([log])
+
+    def finish(self) -> None:
+        """All rows of the task have come."""
+        self._write(list(self._letters.values()))
+        self._write(self._outputs, upto=self._part.hi)
+        self._done = True
+
+    def malformed(self, rows: pa.RecordBatch) -> None:
+        """Records that do not fit the schema, in the order of their offsets, with the reasons."""
         for query, output in enumerate(self._sink.outputs):
             if not output.parses or output.on_error == "skip":
                 continue

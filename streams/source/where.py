@@ -1,12 +1,11 @@
-"""Conditions on columns, in the worker: rows that Spark would drop need not go to the JVM.
-
-What is kept here Spark looks at again, so a mask may keep too much, and must never drop a row that Spark keeps.
-"""
+"""Conditions on columns, in the worker, with the outcome that they have in Spark: rows that it would drop need not go
+to the JVM."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -15,11 +14,13 @@ import pyarrow.compute as pc
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A column against a literal (`In`: a tuple of literals); the kinds have the names of Spark's filters."""
+    """A column against a literal (`In`: a tuple of literals), or `And`, `Or` and `Not` of other conditions, its
+    `parts`; the kinds have the names of Spark's filters."""
 
     kind: str
-    column: str
+    column: str = ""
     value: Any = None
+    parts: tuple[Condition, ...] = ()
 
 
 _COMPARISONS: dict[str, Callable[..., Any]] = {
@@ -29,12 +30,15 @@ _COMPARISONS: dict[str, Callable[..., Any]] = {
     "LessThan": pc.less,
     "LessThanOrEqual": pc.less_equal,
 }
+_UPWARDS = ("GreaterThan", "GreaterThanOrEqual")
 _TEXT: dict[str, Callable[..., Any]] = {
     "StringContains": pc.match_substring,
     "StringEndsWith": pc.ends_with,
     "StringStartsWith": pc.starts_with,
 }
 _NULLS: dict[str, Callable[..., Any]] = {"IsNotNull": pc.is_valid, "IsNull": pc.is_null}
+#: Of three values: true, false, and null for what cannot be said.
+_JOINED: dict[str, Callable[..., Any]] = {"And": pc.and_kleene, "Or": pc.or_kleene, "Not": pc.invert}
 #: Types of columns that are compared, and of the literals that Spark gives for them.
 _LITERALS: Sequence[tuple[Callable[[pa.DataType], bool], type]] = (
     (pa.types.is_boolean, bool),
@@ -51,15 +55,13 @@ def decidable(conditions: Iterable[Condition], schema: pa.Schema) -> tuple[Condi
 
 
 def mask(conditions: Sequence[Condition], rows: pa.RecordBatch) -> pa.BooleanArray:
-    """Which rows may meet all these conditions, at least one, each of them `decidable`. There are no nulls in it."""
-    found = None
-    for one in conditions:
-        kept = _kept(one, rows.column(one.column)).fill_null(False)
-        found = kept if found is None else pc.and_(found, kept)
-    return found
+    """Which rows meet all these conditions, at least one, each of them `decidable`. There are no nulls in it."""
+    return reduce(pc.and_, (_outcome(one, rows).fill_null(False) for one in conditions))
 
 
 def _decides(one: Condition, schema: pa.Schema) -> bool:
+    if one.kind in _JOINED:
+        return all(_decides(part, schema) for part in one.parts)
     if schema.get_field_index(one.column) < 0:
         return False
     kind = schema.field(one.column).type
@@ -82,14 +84,19 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
         return False
 
 
-def _kept(one: Condition, column: pa.Array) -> pa.BooleanArray:
+def _outcome(one: Condition, rows: pa.RecordBatch) -> pa.BooleanArray:
+    """Row by row: true, false, or null."""
+    if one.kind in _JOINED:
+        return _JOINED[one.kind](*(_outcome(part, rows) for part in one.parts))
+    column = rows.column(one.column)
     if one.kind in _NULLS:
         return _NULLS[one.kind](column)
     if one.kind in _TEXT:
         return _TEXT[one.kind](column, one.value)
     if one.kind == "In":
-        return pc.is_in(column, value_set=pa.array(one.value, column.type))
+        found = pc.is_in(column, value_set=pa.array(one.value, column.type))
+        return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.bool_()))
     found = _COMPARISONS[one.kind](column, pa.scalar(one.value, column.type))
-    if pa.types.is_floating(column.type):  # for Spark NaN equals itself, and is larger than all else
+    if pa.types.is_floating(column.type) and one.kind in _UPWARDS:  # for Spark NaN is larger than all else
         return pc.or_(found, pc.is_nan(column))
     return found

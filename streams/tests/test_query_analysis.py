@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 from streams.query.analysis import source_of
 from streams.query.definitions import Definition, Plan, Values
 from streams.query.errors import QueryError
-from streams.query.job import Job, begin
+from streams.query.job import Group, Job, begin
 from streams.query.sink import MALFORMED, MARK, ROW
 from streams.query.tick import Part, Tick
 from streams.source.where import Condition
@@ -120,9 +120,10 @@ def results(spark: SparkSession, logs: Logs, *queries: str, schema: str = SCHEMA
     for split in plan_splits(log_dir, ranges):
         splits.setdefault(split.partition, []).append((split.path, split.start, split.end, split.lo, split.hi))
     parts = [Part("s", p, lo, hi, splits.get(p, []), [lo] * len(queries)) for (_, p), (lo, hi) in ranges.items()]
-    job = Job(spark, "", [definition(f"q{n}", query, schema) for n, query in enumerate(queries)], len(parts))
+    group = Group(spark, [definition(f"q{n}", query, schema) for n, query in enumerate(queries)], len(parts))
+    rows = group.rows()
     begin(spark, Tick(1, parts))
-    return job.rows.collect()
+    return rows.collect()
 
 
 @pytest.fixture
@@ -182,7 +183,10 @@ def test_a_single_query_gives_the_same(session: SparkSession, logs: Logs) -> Non
         ("device IN ('a', 'b') AND _offset < 7",
          (Condition("IsNotNull", "_offset"), Condition("In", "device", ("a", "b")),
           Condition("LessThan", "_offset", 7))),
-        ("temp IS NULL OR temp > 5", (Condition("Or", ""),)),
+        ("temp IS NULL OR NOT temp > 5",
+         (Condition("Or", parts=(Condition("IsNull", "temp"), Condition("LessThanOrEqual", "temp", 5.0))),)),
+        ("Device <> 'a'", (Condition("IsNotNull", "device"),
+                           Condition("Not", parts=(Condition("EqualTo", "device", "a"),)))),
         ("upper(device) = 'A'", (Condition("IsNotNull", "device"),)),
         ("rand() < 2", ()),
     ],
