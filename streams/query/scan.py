@@ -19,7 +19,7 @@ from streams.source.json_values import why_malformed
 from streams.source.rows import converted
 from streams.source.typed import Parser, parser_of
 from streams.source.where import Condition, mask
-from streams.wal import Split, read
+from streams.wal import read
 
 #: The column of a record behind each part.
 _BEHIND = {name: name[1:] for name in PARTS}
@@ -55,13 +55,14 @@ class Scan(msgspec.Struct, frozen=True):
         wanted = {_BEHIND[f.name] for f in self.target if f.name in PARTS}
         if self.values.names:
             wanted |= {"key", "value", "timestamp", "headers"}
+        parser = parser_of(self.reading.options, self.values) if self.values.names else None
         for split in tick.splits(tick.parts[number]):
             for found in read(split, sorted(wanted)):
-                yield self._rows(found, split)
+                yield self._rows(found, parser)
 
-    def _rows(self, found: pa.RecordBatch, split: Split) -> pa.RecordBatch:
+    def _rows(self, found: pa.RecordBatch, parser: Parser | None) -> pa.RecordBatch:
         count = found.num_rows
-        parsed, bad = self._parser()(found.column("value")) if self.values.names else (None, [])
+        parsed, bad = parser(found.column("value")) if parser is not None else (None, [])
         arrays = []
         for field in self.target:
             if field.name == UNREADABLE:
@@ -94,9 +95,6 @@ class Scan(msgspec.Struct, frozen=True):
         for at, number in enumerate(bad):
             numbers[number] = at
         return were.take(pa.array(numbers, pa.int64()))
-
-    def _parser(self) -> Parser:
-        return parser_of(self.reading.options, self.values)
 
     def _why(self, value: bytes) -> str:
         if self.reading.format == "json":

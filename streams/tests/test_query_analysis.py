@@ -174,6 +174,11 @@ def test_a_single_query_gives_the_same(session: SparkSession, logs: Logs) -> Non
     ]  # fmt: skip
 
 
+def test_columns_may_be_written_in_any_case(session: SparkSession, logs: Logs) -> None:
+    rows = results(session, logs, "SELECT Device, length(DEVICE) AS n FROM s WHERE TEMP >= 19 AND _PARTITION = 0")
+    assert [json.loads(row["value"]) for row in rows if row["kind"] == ROW] == [{"Device": "d1", "n": 2}]
+
+
 @pytest.mark.parametrize(
     ("condition", "least"),
     [

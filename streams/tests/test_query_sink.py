@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
-from streams.query import sink
+from streams.query import simple, sink
 from streams.query.definitions import Values
 from streams.query.errors import MalformedRecordError
 from streams.query.scan import Scan
+from streams.query.simple import Direct, Simple
 from streams.query.sink import MALFORMED, MARK, REASON_HEADER, ROW, Output, Sink
 from streams.query.source_rows import END, UNREADABLE
 from streams.query.tick import Part, Tick
@@ -161,61 +163,120 @@ def test_a_query_that_is_to_stop_says_where(broker: FakeBroker, monkeypatch: pyt
         run(monkeypatch, Sink("", [Output("q", True, "fail")]), tick, [row(-1, MALFORMED, 12, b"x", "no object")])
 
 
+TROUBLE = {
+    "kinds": st.lists(st.sampled_from(["both", "first", "neither", "bad"]), min_size=1, max_size=60),
+    "deaths": st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=4),
+    "cuts": st.sets(st.integers(0, 60), max_size=3),
+    "flush": st.sampled_from([1, 200, 1 << 22]),
+}
+OUTPUTS = [Output("a", True, "dead-letter"), Output("b", False, "dead-letter")]
+
+
+def in_ticks(
+    broker: FakeBroker,
+    count: int,
+    deaths: list[tuple[int, bool]],
+    cuts: set[int],
+    task: Callable[[int, int, bool], Any],
+) -> None:
+    """Have a task bring both queries to the end of `count` records, tick by tick, again where it dies."""
+    broker.ends = {"a": 0, "b": 0}
+    lo = 0
+    for hi in sorted({cut for cut in cuts if 0 < cut < count} | {count}):
+        again = False
+        while True:
+            broker.requests, broker.dies_at = 0, deaths.pop() if deaths else None
+            try:
+                task(lo, hi, again)
+                break
+            except Broken:
+                again = True
+        lo = hi
+
+
+def check_offsets(broker: FakeBroker, kinds: list[str]) -> None:
+    """Each record is there once, in order, where it should be."""
+    assert broker.ends["a"] == broker.ends["b"] == len(kinds)
+    offsets = {name: [offset for offset, _, _ in found] for name, found in broker.records.items()}
+    assert offsets.get("a", []) == [n for n, kind in enumerate(kinds) if kind in ("both", "first")]
+    assert offsets.get("b", []) == [n for n, kind in enumerate(kinds) if kind == "both"]
+    assert offsets.get("a.dead-letter", []) == [n for n, kind in enumerate(kinds) if kind == "bad"]
+    assert all(found[REASON_HEADER] for _, _, found in broker.records.get("a.dead-letter", []))
+
+
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    kinds=st.lists(st.sampled_from(["both", "first", "neither", "bad"]), min_size=1, max_size=60),
-    deaths=st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=4),
-    cuts=st.sets(st.integers(0, 60), max_size=3),
-    flush=st.sampled_from([1, 200, 1 << 22]),
-)
+@given(**TROUBLE)
 def test_whatever_fails_each_record_is_there_once_and_in_order(
     monkeypatch: pytest.MonkeyPatch, kinds: list[str], deaths: list[tuple[int, bool]], cuts: set[int], flush: int
 ) -> None:
     broker = FakeBroker()
     connect(monkeypatch, broker)
     monkeypatch.setattr(sink, "_FLUSH_BYTES", flush)
-    broker.ends = {"a": 0, "b": 0}
-    outputs = [Output("a", True, "dead-letter"), Output("b", False, "dead-letter")]
-    ends = sorted({cut for cut in cuts if 0 < cut < len(kinds)} | {len(kinds)})
-    lo = 0
-    for hi in ends:
+
+    def task(lo: int, hi: int, again: bool) -> None:
         rows: list[dict[str, Any]] = []
         for offset in range(lo, hi):
             value = b"%d" % offset
             rows += [row(0, ROW, offset, value)] * (kinds[offset] in ("both", "first"))
             rows += [row(1, ROW, offset, value)] * (kinds[offset] == "both")
             rows += [row(-1, MALFORMED, offset, value, "why")] * (kinds[offset] == "bad")
-        rows.append(row(-1, MARK, hi))
-        again = False
-        while True:
-            broker.requests, broker.dies_at = 0, deaths.pop() if deaths else None
-            tick = Tick(PRODUCER, [Part("s", 0, lo, hi, [], [lo, lo])])
-            try:
-                run(monkeypatch, Sink("", outputs), tick, rows, again)
-                break
-            except Broken:
-                again = True
-        lo = hi
-    assert broker.ends["a"] == broker.ends["b"] == len(kinds)
-    offsets = {name: [offset for offset, _, _ in found] for name, found in broker.records.items()}
-    assert offsets.get("a", []) == [n for n, kind in enumerate(kinds) if kind in ("both", "first")]
-    assert offsets.get("b", []) == [n for n, kind in enumerate(kinds) if kind == "both"]
-    assert offsets.get("a.dead-letter", []) == [n for n, kind in enumerate(kinds) if kind == "bad"]
-    assert all(found[REASON_HEADER] == b"why" for _, _, found in broker.records.get("a.dead-letter", []))
+        tick = Tick(PRODUCER, [Part("s", 0, lo, hi, [], [lo, lo])])
+        run(monkeypatch, Sink("", OUTPUTS), tick, [*rows, row(-1, MARK, hi)], again)
+
+    in_ticks(broker, len(kinds), deaths, cuts, task)
+    check_offsets(broker, kinds)
     assert all(value == b"%d" % offset for found in broker.records.values() for offset, value, _ in found)
 
 
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(**TROUBLE)
+def test_so_it_is_without_the_jvm(
+    monkeypatch: pytest.MonkeyPatch, kinds: list[str], deaths: list[tuple[int, bool]], cuts: set[int], flush: int
+) -> None:
+    broker = FakeBroker()
+    connect(monkeypatch, broker)
+    monkeypatch.setattr(sink, "_FLUSH_BYTES", flush)
+    texts = {"both": '{"b": 1, "a": %d}', "first": '{"a": %d}', "neither": '{"c": %d}', "bad": '{"a": "%d"}'}
+    values = [(texts[kind] % number).encode() for number, kind in enumerate(kinds)]
+    queries = [
+        Simple((Condition("IsNotNull", "a"),), "_key", "_timestamp", "", (("n", "a"),)),
+        Simple((Condition("StringStartsWith", "_value", '{"b"'),), "_key", "_timestamp", "_value", ()),
+    ]
+    with TemporaryDirectory() as folder:
+        logs = Logs(Path(folder))
+        logs.write(values, "s")
+        columns = target("a", "_value", "_key", "_timestamp", "_headers")
+        direct = Direct(Scan(columns, parse_ddl("a BIGINT")), queries, Sink("", OUTPUTS))
+
+        def task(lo: int, hi: int, again: bool) -> None:
+            part = part_of(logs, lo, hi, [lo, lo])
+            monkeypatch.setattr(simple, "current", lambda: (Tick(PRODUCER, [part]), 0, again))
+            (report,) = direct(iter([pa.RecordBatch.from_pydict({"id": [0]})]))
+            assert report.column("next").to_pylist() == [hi, hi]
+
+        in_ticks(broker, len(kinds), deaths, cuts, task)
+    check_offsets(broker, kinds)
+    assert all(value == b'{"n":%d}' % offset for offset, value, _ in broker.records.get("a", []))
+    for name in ("b", "a.dead-letter"):
+        assert all(value == values[offset] for offset, value, _ in broker.records.get(name, []))
+
+
 def target(*names: str) -> pa.Schema:
-    kinds = {"a": pa.int64(), "_value": pa.string(), "_offset": pa.int64(), "_partition": pa.int32(),
-             UNREADABLE: WERE, END: pa.bool_()}  # fmt: skip
+    kinds = {
+        "a": pa.int64(), "_key": pa.string(), "_value": pa.string(), "_timestamp": WERE.field("timestamp").type,
+        "_headers": HEADERS, "_offset": pa.int64(), "_partition": pa.int32(), UNREADABLE: WERE, END: pa.bool_(),
+    }  # fmt: skip
     return pa.schema([pa.field(name, kinds[name]) for name in (*names, "_offset", "_partition", UNREADABLE, END)])
 
 
+def part_of(logs: Logs, lo: int, hi: int, ends: list[int]) -> Part:
+    splits = plan_splits(LogDir(logs.path), {("s", 0): (lo, hi)})
+    return Part("s", 0, lo, hi, [(s.path, s.start, s.end, s.lo, s.hi) for s in splits], ends)
+
+
 def scanned(scan: Scan, logs: Logs, hi: int) -> list[dict[str, Any]]:
-    log_dir = LogDir(logs.path)
-    splits = plan_splits(log_dir, {("s", 0): (0, hi)})
-    part = Part("s", 0, 0, hi, [(s.path, s.start, s.end, s.lo, s.hi) for s in splits], [0])
-    return [one for batch in scan.rows(Tick(PRODUCER, [part]), 0) for one in batch.to_pylist()]
+    tick = Tick(PRODUCER, [part_of(logs, 0, hi, [0])])
+    return [one for batch in scan.rows(tick, 0) for one in batch.to_pylist()]
 
 
 def test_values_are_parsed_and_what_does_not_fit_is_said(tmp_path: Path) -> None:
