@@ -10,7 +10,7 @@ import contextlib
 import os
 import struct
 from array import array
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from storage import index
@@ -424,17 +424,19 @@ class FileCache:
     """Opens segment files, and keeps at most about `limit` of them open, by second chance.
 
     Segments with unflushed bytes stay open: an error that the kernel keeps for their descriptor must reach our fsync.
+    There may be more of those than `limit`, so once found they wait apart until `clean` is told.
     """
 
-    __slots__ = ("_io", "_open", "limit")
+    __slots__ = ("_dirty", "_io", "_open", "limit")
 
     def __init__(self, io: Io, limit: int = 512) -> None:
         self._io = io
         self.limit = limit
-        self._open: dict[Segment, None] = {}
+        self._open: OrderedDict[Segment, None] = OrderedDict()
+        self._dirty: set[Segment] = set()
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._dirty)
 
     def get(self, segment: Segment) -> OpenFile:
         segment.used = True
@@ -442,24 +444,31 @@ class FileCache:
         if file is None:
             file = segment.file = OpenFile(self._io, segment.path(), os.O_RDWR)
             self._open[segment] = None
-            if len(self._open) > self.limit:
+            if len(self) > self.limit:
                 self._evict(keep=segment)
         return file
 
     def forget(self, segment: Segment) -> None:
         self._open.pop(segment, None)
+        self._dirty.discard(segment)
         segment.file = None
 
+    def clean(self, segment: Segment) -> None:
+        """A flush has taken over the segment's bytes: it may be closed."""
+        segment.dirty = False
+        if segment in self._dirty:
+            self._dirty.remove(segment)
+            self._open[segment] = None
+
     def _evict(self, keep: Segment) -> None:
-        queue = deque(self._open)
-        for _ in range(2 * len(queue)):  # once round to withdraw the second chances, once to use that
-            if len(self._open) <= self.limit:
+        for _ in range(2 * len(self._open)):  # once round to withdraw the second chances, once to use that
+            if len(self) <= self.limit:
                 return
-            segment = queue.popleft()
-            if segment is keep or segment.dirty or segment.used:
+            segment, _ = self._open.popitem(last=False)
+            if segment.dirty:
+                self._dirty.add(segment)
+            elif segment is keep or segment.used:
                 segment.used = False
-                queue.append(segment)
-                del self._open[segment]
                 self._open[segment] = None
             else:
                 self.forget(segment)

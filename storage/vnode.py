@@ -642,7 +642,7 @@ class Vnode:
         segment = self._new_segment(base_offset, now_ms)
         self._unsynced.append(file)
         self._unsynced_paths += [old.path(INDEX_SUFFIX), old.path(TIME_INDEX_SUFFIX), snapshot, self.directory]
-        old.dirty = False
+        self._cache.clean(old)
         self._bases.append(base_offset)
         self._active = segment
         return segment
@@ -764,7 +764,7 @@ class Vnode:
         if active.dirty:
             assert active.file is not None
             files = [*files, active.file]
-            active.dirty = False
+            self._cache.clean(active)
         self._unsynced = []
         self._unsynced_paths = []
         self._flushed_at = self._log_end_offset

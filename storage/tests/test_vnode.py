@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -360,6 +362,37 @@ def test_unflushed_segments_keep_their_descriptors(tmp_path: Path) -> None:
     one_more.append(one(b"v"), now_ms=NOW)
     assert len(cache) == 1
     assert all(values_of(vnode) == [b"v"] for vnode in vnodes)
+
+
+def test_many_unflushed_segments_do_not_make_each_opening_dearer(tmp_path: Path) -> None:
+    """A look at each of them at every opening took minutes for ten thousand partitions."""
+
+    class Counted(OrderedDict[Any, None]):
+        looks = 0
+
+        def popitem(self, last: bool = True) -> tuple[Any, None]:
+            self.looks += 1
+            return super().popitem(last)
+
+    io = Io()
+    cache = FileCache(io, limit=8)
+    cache._open = counted = Counted()
+    vnodes = []
+    for number in range(200):
+        vnode = Vnode(str(tmp_path / f"t-{number}"), "t", number, PAGE_CACHE, io=io, cache=cache)
+        vnode.create(TOPIC_ID)
+        vnode.append(one(b"v"), now_ms=NOW)
+        vnodes.append(vnode)
+    assert len(cache) == 200
+    assert counted.looks <= 5 * len(vnodes)
+    for vnode in vnodes:
+        vnode.flush()
+    vnode = Vnode(str(tmp_path / "t-last"), "t", 200, PAGE_CACHE, io=io, cache=cache)
+    vnode.create(TOPIC_ID)
+    vnode.append(one(b"v"), now_ms=NOW)
+    assert len(cache) == 8
+    assert all(values_of(vnode) == [b"v"] for vnode in vnodes)
+    assert len(cache) <= 9, "the one that is not flushed, and what was read last"
 
 
 def test_an_index_preallocated_with_zeros_is_read(tmp_path: Path) -> None:
