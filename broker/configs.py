@@ -22,7 +22,7 @@ from broker.config import (
     check_topic_configs,
 )
 from broker.metadata import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP, RESOURCE_TOPIC
-from broker.queries import check_changes
+from broker.queries import check_changes, is_query
 from broker.query_plan import DEAD_LETTER_OF, PLAN, QUERY, START
 from wire.errors import ErrorCode, KafkaError
 from wire.types import Message
@@ -121,25 +121,42 @@ async def alter(
 
     Raises KafkaError; then nothing has changed.
     """
-    planned: dict[str, str] = {}
-    if kind == RESOURCE_TOPIC and name in node.queries.plans:
-        current, target = _target(node, kind, name, changes, whole)
-        if current.get(QUERY) != target.get(QUERY):  # the streams driver is asked, which takes its time
-            planned = await node.queries.change(name, target, _QUERY_CHECK_MS)
+    current, target = _target(node, kind, name, changes, whole)
+    before, asked = _query_of(node, kind, name), None
+    if _gets_query(current, target):  # the streams driver is asked, which takes its time
+        asked = await node.queries.ask(node.topics.find(name), target, _QUERY_CHECK_MS)
     with trio.CancelScope(shield=True):
         async with node.topics.changes:
             current, target = _target(node, kind, name, changes, whole)
-            target |= planned
+            if (asked is not None or _gets_query(current, target)) and before != _query_of(node, kind, name):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has changed meanwhile: try again.")
+            if asked is not None:
+                target = node.queries.answered(node.topics.find(name), target, asked)
             record = node.metadata.config_record
             records: list[Message] = [
                 record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
             ]
             records += [record(kind, name, key, None) for key in current if key not in target]
-            if records and not validate_only:
+            if not records or validate_only:
+                return
+            if asked is not None and not is_query(current):
+                await node.queries.convert(node.topics.find(name), target, records)
+            else:
                 await node.topics.commit(records)
-                node.configs_changed(name if kind == RESOURCE_TOPIC else None)
-                if kind == RESOURCE_TOPIC:
-                    node.queries.altered(node.metadata.topics[name])
+            node.configs_changed(name if kind == RESOURCE_TOPIC else None)
+            if kind == RESOURCE_TOPIC:
+                node.queries.altered(node.metadata.topics[name])
+
+
+def _query_of(node: Node, kind: int, name: str) -> tuple[bytes, str | None] | None:
+    """What a topic is, as far as its query is concerned; None for other resources."""
+    topic = node.metadata.topics.get(name) if kind == RESOURCE_TOPIC else None
+    return None if topic is None else (topic.topic_id, topic.configs.get(QUERY))
+
+
+def _gets_query(current: Mapping[str, str], target: Mapping[str, str]) -> bool:
+    """Whether a topic gets a query, or another one."""
+    return target.get(QUERY) not in (None, current.get(QUERY))
 
 
 def _target(

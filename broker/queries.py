@@ -4,6 +4,7 @@ The broker knows no SQL. It asks the driver, through a log of their own (`__barn
 the topic's plan:
 
     CreateTopics -> "check" in the log -> the driver analyses -> "checked" -> plan in the metadata log, vnodes -> answer
+    AlterConfigs, of a topic that has never held a record -> the same
     any change of query topics -> "changed" in the log -> the driver reads the definitions anew
 """
 
@@ -12,15 +13,17 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
 
 from broker.driver import Driver
-from broker.metadata import INTERNAL_TOPICS
+from broker.metadata import INTERNAL_TOPICS, Topic
 from broker.query_plan import (
+    AVRO_FRAMING,
+    AVRO_SCHEMA,
     DEAD_LETTER_OF,
     DEAD_LETTER_SUFFIX,
     EVENTS,
@@ -38,9 +41,9 @@ from storage.vnode import AppendResult, Origin, Vnode
 from wire.batch import Record, build_batch, check, iter_records, parse_header
 from wire.compression import Bytes
 from wire.errors import ErrorCode, KafkaError
+from wire.types import Message
 
 if TYPE_CHECKING:
-    from broker.metadata import Topic
     from broker.node import Node
     from broker.topics import Topics
 
@@ -50,6 +53,10 @@ WRITER_ID = "barnabas.streams"
 # The log is talk: who was not there does not need it.
 _LOG_CONFIGS = {"retention.ms": "3600000", "segment.bytes": str(4 << 20), "cleanup.policy": "delete"}
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
+
+
+#: A plan, yet without offsets, and what the topic's values will be.
+Planned = tuple[QueryPlan, dict[str, str]]
 
 
 class Checked(Reads, frozen=True):
@@ -164,16 +171,22 @@ class Queries:
         a query that cannot be, INVALID_PARTITIONS, INVALID_REQUEST if there is no driver, REQUEST_TIMED_OUT.
         """
         plan, output = await self._plan(name, configs, timeout_ms)
+        return self._fixed(name, count, plan, {**configs, **output})
+
+    def _fixed(
+        self, name: str, count: int, plan: QueryPlan, configs: Mapping[str, str | None]
+    ) -> tuple[int, dict[str, str | None]]:
+        """Partition count and configuration, with the plan's offsets as of now. Raises KafkaError."""
         start = configs.get(START) or "earliest"
         if configs.get(EVENTS) == "true" and not plan.pattern:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{EVENTS} is for queries FROM topics('PATTERN'): leave it out.")
         if plan.pattern:
-            found = self._matching(plan.pattern)
+            found = [topic for topic in self._matching(plan.pattern) if topic.name != name]
             starts = {t.name: [self._start(t.name, index, start) for index in t.partitions] for t in found}
             if count == -1:
                 count = max((len(topic.partitions) for topic in found), default=1)
             plan = msgspec.structs.replace(plan, starts=starts)
-            return count, {**configs, **output, PLAN: plan.encode()}
+            return count, {**configs, PLAN: plan.encode()}
         source = self._node.topics.find(plan.source)
         if count not in (-1, len(source.partitions)):
             raise KafkaError(
@@ -182,7 +195,7 @@ class Queries:
             )
         offsets = [self._start(plan.source, index, start) for index in source.partitions]
         plan = msgspec.structs.replace(plan, offsets=offsets)
-        return len(source.partitions), {**configs, **output, PLAN: plan.encode()}
+        return len(source.partitions), {**configs, PLAN: plan.encode()}
 
     def prepare_dead_letters(self, name: str, configs: Mapping[str, str | None]) -> tuple[int, dict[str, str | None]]:
         """Partition count and configuration of the topic for what a query cannot read. Raises KafkaError.
@@ -203,19 +216,102 @@ class Queries:
         )  # fmt: skip
         return len(offsets), {**configs, PLAN: letters.encode()}
 
-    async def change(self, name: str, configs: Mapping[str, str], timeout_ms: int) -> dict[str, str]:
-        """The configuration of a query topic with another SELECT over the same source. Raises KafkaError."""
-        old = self.plans[name]
-        plan, output = await self._plan(name, configs, timeout_ms)
+    async def ask(self, topic: Topic, configs: Mapping[str, str], timeout_ms: int) -> Planned:
+        """What the driver says of a query for a topic that is there. Raises KafkaError as `prepare` does."""
+        if not is_query(topic.configs):
+            self._check_unused(topic)  # before a driver is started for nothing
+        return await self._plan(topic.name, configs, timeout_ms)
+
+    def answered(self, topic: Topic, configs: Mapping[str, str], answer: Planned) -> dict[str, str]:
+        """The configuration of a topic with the query that the driver was asked about, as of now. Raises KafkaError."""
+        return (self._changed if is_query(topic.configs) else self._converted)(topic, configs, *answer)
+
+    def _changed(
+        self, topic: Topic, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Of a query topic: it may have another SELECT over the same source."""
+        old = self.plans[topic.name]
         if (plan.source_id, plan.pattern) != (old.source_id, old.pattern):
             reads, other = (p.source or f"topics('{p.pattern}')" for p in (old, plan))
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} reads {reads}: make a new query topic over {other}.")
-        return {**output, PLAN: msgspec.structs.replace(plan, offsets=old.offsets, starts=old.starts).encode()}
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{topic.name} reads {reads}: make a new query topic over {other}."
+            )
+        plan = msgspec.structs.replace(plan, offsets=old.offsets, starts=old.starts)
+        return {**configs, **output, PLAN: plan.encode()}
 
-    async def _plan(
-        self, name: str, configs: Mapping[str, str | None], timeout_ms: int
-    ) -> tuple[QueryPlan, dict[str, str]]:
-        """The plan, yet without offsets, and what the topic's values will be."""
+    def _converted(
+        self, topic: Topic, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Of an ordinary topic: it becomes a query topic, if it is empty. What its values were to be is the query's."""
+        self._check_unused(topic)
+        name, have = topic.name, len(topic.partitions)
+        if plan.source == name:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot be made of itself.")
+        kept = {key: value for key, value in configs.items() if key not in (SCHEMA, AVRO_SCHEMA, AVRO_FRAMING)}
+        count, made = self._fixed(name, have if plan.pattern else -1, plan, {**kept, **output})
+        if have > count:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"A query topic has its source's partitions: {plan.source} has {count}, {name} has {have}. "
+                f"Delete {name}, and make it again with {count}.",
+            )
+        return {key: value for key, value in made.items() if value is not None}
+
+    async def convert(self, topic: Topic, configs: Mapping[str, str], changes: Sequence[Message]) -> None:
+        """Make an ordinary topic a query topic, with what `answered` said. Raises KafkaError.
+
+        The caller holds the lock of all changes, and has let nothing else run since `answered`. Nothing else runs
+        either until the topic is closed to clients, so no record can be in it.
+
+        A kill at any moment leaves an ordinary topic, empty as before, or a query topic: one batch of the metadata log
+        decides, and is on disk before any log is touched. Without it everything is as it was. With it the next start
+        does what is left (`Topics.reconcile`): partitions that are not there are made, and logs that end at 0 though
+        the plan says otherwise are moved. Were the logs moved first, a kill could leave an ordinary topic whose logs
+        begin in the middle, as if they had held records.
+
+        When the metadata log fails after the write, nobody knows whether the change is on disk: the topic stays closed
+        until the next start, which tells. A log that the disk does not let move is offline until then.
+        """
+        topics, plan = self._node.topics, plan_of(configs)
+        assert plan is not None
+        made = Topic(topic.name, topic.topic_id, configs=dict(configs))
+        have = len(topic.partitions)
+        count = max(have, len(plan.offsets))
+
+        async def make() -> None:
+            for index in range(count):
+                try:
+                    await topics.make_vnodes(made, range(index, index + 1))
+                except KafkaError as error:
+                    self._node.log.error("partition.not_made", topic=topic.name, partition=index, error=error)
+
+        added = self._node.metadata.partition_records(topic.topic_id, range(have, count))
+        await topics.commit([*changes, *added], make, written=lambda: self.closed.add(topic.name))
+        self._node.log.info("topic.converted", topic=topic.name, partitions=count)
+
+    def _check_unused(self, topic: Topic) -> None:
+        """Raises KafkaError INVALID_CONFIG for a topic that cannot become a query topic any more."""
+        name, topic_id = topic.name, str(uuid.UUID(bytes=topic.topic_id))
+        readers = [
+            reader
+            for reader, plan in self.plans.items()
+            if not plan.dead_letter_of
+            and (plan.source_id == topic_id or (plan.pattern and self._matches(plan.pattern, topic)))
+        ]
+        problem = None
+        if topic.internal or name in self.plans:
+            problem = "is the broker's to write"
+        elif readers:
+            problem = f"is read by the query topic {readers[0]}"
+        elif any(self._node.vnodes[name, index].log_end_offset for index in topic.partitions):
+            problem = "has held records"
+        if problem is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{name} {problem}, so it cannot become a query topic: use a new topic."
+            )
+
+    async def _plan(self, name: str, configs: Mapping[str, str | None], timeout_ms: int) -> Planned:
+        """Ask the driver."""
         query = configs.get(QUERY) or ""
         answer = await self._check({"type": "check", "topic": name, "query": query}, timeout_ms)
         if answer.error is not None:
@@ -353,15 +449,26 @@ def check_keys(configs: Mapping[str, str | None]) -> None:
     if configs.get(PLAN) is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is set by the broker: leave it out.")
     if not is_query(configs):
-        for key in (START, ON_ERROR, EVENTS):
-            if configs.get(key) is not None:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} needs {QUERY}.")
+        _check_without_query({}, configs)
 
 
 def check_changes(name: str, current: Mapping[str, str], target: Mapping[str, str]) -> None:
-    """Raises KafkaError INVALID_CONFIG for a change that would make a topic's records and its query disagree."""
-    for key in (PLAN, START, EVENTS, DEAD_LETTER_OF, *(() if is_query(current) else (QUERY, ON_ERROR))):
+    """Raises KafkaError INVALID_CONFIG for a change that would make a topic's records and its query disagree.
+
+    An ordinary topic may get a query, with all that goes with it, if it has never held a record: that is not seen here.
+    """
+    if current.get(PLAN) != target.get(PLAN):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is set by the broker: leave it out.")
+    for key in (DEAD_LETTER_OF, *((START, EVENTS) if is_query(current) else ())):
         if current.get(key) != target.get(key):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is fixed when a topic is created.")
     if is_query(current) and not is_query(target):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is a query topic: give it another query, or delete it.")
+    if not is_query(target):
+        _check_without_query(current, target)
+
+
+def _check_without_query(current: Mapping[str, str | None], target: Mapping[str, str | None]) -> None:
+    for key in (START, ON_ERROR, EVENTS):
+        if current.get(key) != target.get(key):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} needs {QUERY}.")

@@ -21,6 +21,7 @@ QUERY, PLAN, START, ON_ERROR, EVENTS = (
 )
 DEAD_LETTER_OF = "barnabas.query.dead.letter.of"
 FORMAT, SCHEMA = "barnabas.value.format", "barnabas.value.schema"
+AVRO_SCHEMA, AVRO_FRAMING = "barnabas.value.avro.schema", "barnabas.value.avro.framing"
 DEAD_LETTER_SUFFIX = ".dead-letter"
 
 

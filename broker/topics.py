@@ -103,14 +103,23 @@ class Topics:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    async def commit(self, records: list[Message], make: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def commit(
+        self,
+        records: list[Message],
+        make: Callable[[], Awaitable[None]] | None = None,
+        *,
+        written: Callable[[], None] | None = None,
+    ) -> None:
         """Write a metadata change, wait until it is on disk, and let everybody see it. The caller holds `changes`.
 
-        `make` does in between what must be there when the change is seen. Raises KafkaError if the log cannot be
-        written, and what `make` raises; then nobody has seen anything.
+        `written` is called at once when the change is in the log, before anything else runs; `make` does what must be
+        there when the change is seen. Raises KafkaError if the log cannot be written, and what `make` raises; then
+        nobody has seen anything.
         """
         assert self.changes.locked()
         end = self.metadata.write(records)
+        if written is not None:
+            written()
         await self.flusher.flushed(self.data_dir.vnodes[METADATA_TOPIC, 0], end)
         if make is not None:
             await make()
@@ -126,7 +135,7 @@ class Topics:
                 topic = Topic(name, new_topic_id(), configs=values)
                 records = self.metadata.topic_records(name, topic.topic_id, count, values)
                 try:
-                    await self.commit(records, lambda: self._make_vnodes(topic, range(count)))
+                    await self.commit(records, lambda: self.make_vnodes(topic, range(count)))
                 except KafkaError:
                     await self._take_back(topic, count)
                     raise
@@ -185,7 +194,7 @@ class Topics:
                     return
                 added = range(have, count)
                 records = list(self.metadata.partition_records(topic.topic_id, added))
-                await self.commit(records, lambda: self._make_vnodes(topic, added))
+                await self.commit(records, lambda: self.make_vnodes(topic, added))
                 for told in self.on_grown:
                     told(topic)
 
@@ -213,14 +222,18 @@ class Topics:
                     self.data_dir.vnodes.pop((topic.name, index), None)
             await trio.lowlevel.checkpoint()
 
-    async def _make_vnodes(self, topic: Topic, indexes: range) -> None:
+    async def make_vnodes(self, topic: Topic, indexes: range) -> None:
+        """Make the partitions that are not there, and let those begin where they should that do not yet.
+
+        These are of a topic that became a query topic, or of a creation that was cut short. Raises KafkaError.
+        """
         config = self.config.log_config(topic.configs)
         for index in indexes:
             first = first_offset(topic.configs, index)
             made = self.data_dir.vnodes.get((topic.name, index))
             if made is not None and first and made.error is None and made.log_end_offset == 0:
-                self.data_dir.delete_vnode(topic.name, index)  # a creation that was cut short left it without its start
-            if (topic.name, index) not in self.data_dir.vnodes:
+                made.begin_at(first)
+            if made is None:
                 self.data_dir.create_vnode(topic.name, index, topic.topic_id, config, first_offset=first)
                 await trio.lowlevel.checkpoint()  # a large topic must not hold up everybody else
 
@@ -259,4 +272,4 @@ class Topics:
                 await self.commit(metadata.topic_records(name, topic_id, max(indexes) + 1, {}))
             self.log.info("topic.adopted", topic=name, partitions=max(indexes) + 1)
         for topic in metadata.topics.values():
-            await self._make_vnodes(topic, range(len(topic.partitions)))
+            await self.make_vnodes(topic, range(len(topic.partitions)))

@@ -113,8 +113,12 @@ def _create(cluster: Cluster, statement: CreateTopic) -> None:
     check(made.error_code, f"Topic {statement.name}", made.error_message)
     print(f"Created topic {statement.name} with {made.num_partitions} partition(s).")
     if statement.query is not None:
-        told = topic_configs(cluster, [statement.name], [SCHEMA, FORMAT]).get(statement.name, {})
-        print(f"Its values: {told.get(FORMAT, 'raw')} {told.get(SCHEMA, '')}".rstrip() + ".")
+        _tell_values(cluster, statement.name)
+
+
+def _tell_values(cluster: Cluster, name: str) -> None:
+    told = topic_configs(cluster, [name], [SCHEMA, FORMAT]).get(name, {})
+    print(f"Its values: {told.get(FORMAT, 'raw')} {told.get(SCHEMA, '')}".rstrip() + ".")
 
 
 def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) -> None:
@@ -125,8 +129,8 @@ def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) ->
         options = statement.options or {QUERY: statement.query or ""}
     set_topic_config(cluster, statement.name, options)
     print(f"Altered topic {statement.name}.")
-    if statement.infer:
-        print(f"Its values: {options[SCHEMA]}.")
+    if statement.infer or QUERY in options:
+        _tell_values(cluster, statement.name)
 
 
 def _describe(cluster: Cluster, name: str) -> None:

@@ -312,6 +312,32 @@ class Vnode:
             os.path.dirname(self.directory),
         ]
 
+    def begin_at(self, offset: int) -> None:
+        """Let a log that has never held a record begin, and so end, at `offset`. Durable with the first flush.
+
+        Only the names of its files say where an empty log begins, so they are made anew. A crash in between leaves the
+        log as it was, one that begins at `offset`, or no log file: the next start makes one that begins at 0 again.
+        Raises ValueError if there have been records, StorageError.
+        """
+        if not self._ready:
+            self._load()
+        if self._log_end_offset:
+            raise ValueError(f"{self.topic}-{self.partition} has held records: its log ends at {self._log_end_offset}")
+        owed = self._unsynced_paths
+        try:
+            for segment in self._segments:
+                self._cache.forget(segment)
+                # The log goes first: indexes without a log are swept away at the next start.
+                self._remove_now(segment.path(suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+            self._expected_start = offset
+            self._load_files()
+            if self._epochs.truncate_start(offset):
+                self._epochs.write()
+        except OSError as error:
+            raise self._fail("begin", error) from error
+        self._unsynced_paths += [*owed, self.directory]
+        self._notify()
+
     def load(self) -> None:
         """Look at the files now rather than at the first use."""
         if not self._ready:

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from broker.connection import Disconnected
+from broker.metadata import INTERNAL_TOPICS
 from broker.queries import QUERIES_TOPIC, WRITER_ID
 from broker.registry import Context, Later, api
 from storage.vnode import Origin, Vnode
@@ -115,11 +116,12 @@ def _append(
 
 def _refused(node: Node, topic: str) -> KafkaError:
     """Why a client may not write this topic, or the streams driver not that one."""
-    if topic in node.queries.plans:
+    closed = topic in node.queries.closed
+    if closed and topic not in INTERNAL_TOPICS:
         return KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is read-only: its records are the results of a query"
         )
-    if topic in node.queries.closed and topic != QUERIES_TOPIC:
+    if closed and topic != QUERIES_TOPIC:
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "only the broker writes to an internal topic")
     return KafkaError(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, f"{topic} and the transactional id do not go together"

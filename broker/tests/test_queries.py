@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,7 +36,10 @@ TOPIC, SET, DELETE = 2, 0, 1
 
 
 class FakeDriver:
-    """Answers the broker's questions: every query reads the topic that its last word names."""
+    """Answers the broker's questions: every query reads the topic, or the topics('PATTERN'), that its last word names.
+
+    It takes its time: what a test does `meanwhile` is done before it answers.
+    """
 
     def __init__(self, running: Running) -> None:
         self.node = running.node
@@ -44,6 +47,7 @@ class FakeDriver:
         self.producer_id = -1
         self.messages: list[dict[str, Any]] = []
         self.error: str | None = None
+        self.meanwhile: Callable[[], Awaitable[Any]] | None = None
         self.asking = trio.Lock()  # a test may write before the answer to what was said has come
 
     async def begin(self) -> None:
@@ -69,10 +73,14 @@ class FakeDriver:
         if message["type"] != "check":
             return
         source = message["query"].split()[-1]
-        topic = self.node.metadata.topics[source]
+        if source.startswith("topics('"):
+            reads = {"pattern": source[len("topics('") : -len("')")]}
+        else:
+            reads = {"source": source, "source_id": str(uuid.UUID(bytes=self.node.metadata.topics[source].topic_id))}
+        if self.meanwhile is not None:
+            await self.meanwhile()
         answer = {
-            "type": "checked", "id": message["id"], "source": source,
-            "source_id": str(uuid.UUID(bytes=topic.topic_id)), "format": "json", "schema": "a INT",
+            "type": "checked", "id": message["id"], **reads, "format": "json", "schema": "a INT",
             "output_format": "json", "output_schema": "a INT",
         }  # fmt: skip
         await self.say({**answer, **({"error": self.error} if self.error else {})})
@@ -119,12 +127,14 @@ async def configs_of(client: Client, name: str) -> dict[str, str | None]:
     return {entry.name: entry.value for entry in (await client.ask(asked)).results[0].configs}
 
 
-async def alter(client: Client, name: str, **configs: str | None) -> Any:
+async def alter(client: Client, name: str, *, validate_only: bool = False, **configs: str | None) -> Any:
     changes = [
         AlterableConfig(key.replace("_", "."), DELETE if value is None else SET, value)
         for key, value in configs.items()
     ]
-    request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(TOPIC, name, changes)])
+    request = IncrementalAlterConfigsRequest(
+        resources=[AlterConfigsResource(TOPIC, name, changes)], validate_only=validate_only
+    )
     return (await client.ask(request)).responses[0]
 
 

@@ -19,6 +19,7 @@ from compat_tests.broker_process import Barnabas
 from compat_tests.confluent.driver import ConfluentDriver
 from compat_tests.conftest import NewServer
 from compat_tests.driver import At, Driver, Record, Refused
+from compat_tests.java import tools
 from compat_tests.java.driver import JavaDriver
 from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.kafkajs.driver import KafkajsDriver
@@ -28,6 +29,7 @@ from compat_tests.tools import ROOT, missing
 from compat_tests.waiting import until
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+from scripts import cli
 from streams.query.__main__ import TAKEN_OVER
 
 if reason := missing("java"):
@@ -344,6 +346,92 @@ def test_retention_of_the_source_leaves_a_gap_and_loses_nothing_else(broker: Bar
     wait_for(broker, "kept", "short")
     assert [o for _, o, _ in records(broker, "kept")] == list(range(4, 10))
     assert ends(broker, "kept", EARLIEST) == {0: 4}
+
+
+def kafka(broker: Barnabas, tool: str, *arguments: str) -> str:
+    """What one of Kafka's own tools says on success."""
+    done = tools.run(tool, "--bootstrap-server", broker.address, *arguments)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def test_kafkas_own_tools_make_query_topics(broker: Barnabas, admin: Driver, tmp_path: Path) -> None:
+    query = "SELECT device, temp FROM meters WHERE temp > 20"
+    kafka(broker, tools.TOPICS, "--create", "--topic", "meters", "--partitions", str(PARTITIONS))
+    refused = tools.run(
+        tools.TOPICS, "--bootstrap-server", broker.address, "--create", "--topic", "warm", "--config",
+        f"barnabas.query={query}",
+    )  # fmt: skip
+    assert "Unknown topic config name: barnabas.query" in refused.stderr + refused.stdout  # and the broker is not asked
+
+    def alter(topic: str, *settings: str) -> subprocess.CompletedProcess[str]:
+        return tools.run(
+            tools.CONFIGS, "--bootstrap-server", broker.address, "--entity-type", "topics", "--entity-name", topic,
+            "--alter", *settings,
+        )  # fmt: skip
+
+    assert alter("meters", "--add-config", f"barnabas.value.schema=[{COLUMNS}]").returncode == 0
+    fill(admin, "meters", 0, 40)
+    admin.create_topic("early", -1, {"barnabas.query": "SELECT temp FROM meters"})  # the tools wait for no slow driver
+    places = [{"topic": "meters", "partition": 0, "offset": 15}]
+    shortened = tmp_path / "shortened.json"
+    shortened.write_text(json.dumps({"version": 1, "partitions": places}))
+    kafka(broker, tools.DELETE_RECORDS, "--offset-json-file", str(shortened))
+
+    for topic in ("warm", "cold"):
+        kafka(broker, tools.TOPICS, "--create", "--topic", topic)
+    done = alter("warm", "--add-config", f"barnabas.query=[{query}],barnabas.query.on.error=skip")
+    assert "Completed updating config for topic warm." in done.stdout, done.stderr + done.stdout
+    settings = tmp_path / "query.properties"
+    settings.write_text("barnabas.query=SELECT CAST(temp AS STRING) _value FROM meters WHERE device IN ('d0', 'd1')\n"
+                        "barnabas.query.start=latest\n")  # fmt: skip
+    done = alter("cold", "--add-config-file", str(settings))
+    assert "Completed updating config for topic cold." in done.stdout, done.stderr + done.stdout
+    refused = alter("meters", "--add-config", "barnabas.query=[SELECT device FROM warm]")
+    assert "meters is read by the query topic early" in refused.stderr + refused.stdout
+
+    fill(admin, "meters", 40, 20)
+    for topic in ("warm", "cold"):
+        wait_for(broker, topic, "meters")
+    assert ends(broker, "warm", EARLIEST) == ends(broker, "meters", EARLIEST) == {0: 15, 1: 0}
+    assert ends(broker, "cold", EARLIEST) == {0: 20, 1: 20}
+    client = JavaDriver(broker.address)
+    for partition, first in enumerate((15, 0)):
+        numbers = [(n // 2, n) for n in range(partition, 60, 2) if n // 2 >= first]
+        expected = [(offset, b"k%d" % n, reading(n)) for offset, n in numbers if n + 0.5 > 20]
+        found = client.consume("warm", len(expected), partition=partition)
+        assert [(r.offset, r.key, json.loads(r.value or b"")) for r in found] == expected
+        cold = [(offset, b"%.1f" % (n + 0.5)) for offset, n in numbers if n >= 40 and n % 3 < 2]
+        found = client.consume("cold", len(cold), partition=partition)
+        assert [(r.offset, r.value) for r in found] == cold
+    client.close()
+
+
+def test_an_empty_topic_becomes_a_query_topic_in_sql_too(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.create_topic("boilers", PARTITIONS, SENSORS)
+    fill(admin, "boilers", 0, 10)
+    for name in ("boilers-hot", "boilers-all"):  # ordinary topics, and the second one's query would match both
+        admin.create_topic(name, 1)
+
+    def sql(statement: str) -> tuple[int, str]:
+        status = cli.main(["sql", "--server", broker.address, statement])
+        told = capsys.readouterr()
+        return status, told.out + told.err
+
+    status, told = sql("ALTER TOPIC `boilers-hot` SET ('barnabas.query' = 'SELECT temp FROM boilers WHERE temp > 5')")
+    assert (status, told) == (0, "Altered topic boilers-hot.\nIts values: json temp double.\n")
+    status, told = sql("ALTER TOPIC `boilers-all` AS SELECT device FROM topics('boilers.*')")
+    assert (status, told) == (0, "Altered topic boilers-all.\nIts values: json device string.\n")
+    status, told = sql("ALTER TOPIC boilers AS SELECT device FROM `boilers-hot`")
+    assert status == 1
+    assert "boilers is read by the query topic boilers-hot" in told
+    wait_for(broker, "boilers-hot", "boilers")
+    found = [(p, o, json.loads(v or b"")) for p, o, v in records(broker, "boilers-hot")]
+    assert found == [(n % 2, n // 2, {"temp": n + 0.5}) for p in range(PARTITIONS) for n in range(p, 10, 2) if n >= 5]
+    until(lambda: sum(ends(broker, "boilers-all").values()) >= 10, "all results are there", 60)
+    assert origins(broker, "boilers-all") == [("boilers", p, o) for p in range(PARTITIONS) for o in range(5)]
 
 
 @pytest.mark.slow

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given as of
+from hypothesis import strategies as st
 
 from storage.data_dir import DataDir
+from storage.errors import StorageError
 from storage.io import Io
+from storage.recovery import recover_partition
 from storage.segment import FileCache
-from storage.tests.support import NOW, PAGE_CACHE, TOPIC_ID, recovered
+from storage.tests.support import (
+    NOW,
+    PAGE_CACHE,
+    SMALL,
+    TOPIC_ID,
+    CrashError,
+    FaultyIo,
+    created,
+    one,
+    read_all,
+    recovered,
+    vnode_at,
+)
 from storage.vnode import Origin, Vnode
 from wire.batch import Record, build_batch, iter_batches, iter_records
 from wire.errors import ErrorCode, KafkaError
@@ -93,4 +111,103 @@ async def test_a_new_partition_of_a_data_directory_keeps_its_first_offset(tmp_pa
     again = DataDir.open(tmp_path / "data", node_id=1)
     await again.load()
     assert again.vnodes["t", 0].log_start_offset == again.vnodes["t", 0].log_end_offset == 77
+    await again.close()
+
+
+def test_an_empty_log_can_begin_elsewhere_and_one_that_held_records_cannot(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0")
+    heard: list[int] = []
+    vnode.on_high_watermark.subscribe(lambda moved: heard.append(moved.high_watermark))
+    vnode.begin_at(100)
+    assert heard == [100]
+    assert (vnode.log_start_offset, vnode.high_watermark, vnode.log_end_offset) == (100, 100, 100)
+    with pytest.raises(KafkaError) as caught:
+        vnode.read(0, 100)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    append(vnode, given(100, 103, upto=110))
+    with pytest.raises(ValueError, match="has held records"):
+        vnode.begin_at(200)
+    vnode.flush()
+    assert offsets_of(vnode, 100) == [103]
+    emptied = created(tmp_path / "t-1")
+    emptied.append(one(b"v"), now_ms=NOW)
+    emptied.flush()
+    emptied.truncate_prefix(1)
+    with pytest.raises(ValueError, match="has held records"):
+        emptied.begin_at(200)
+
+
+@of(
+    first=st.integers(1, 2**62),
+    steps=st.lists(st.sampled_from(["append", "stop", "crash", "checkpoint"]), max_size=8),
+    checkpointed=st.booleans(),
+)
+def test_a_log_that_begins_elsewhere_is_a_log_like_any_other(first: int, steps: list[str], checkpointed: bool) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "t-0")
+        vnode = created(path)
+        point = vnode.recovery_point
+        vnode.begin_at(first)
+        point = vnode.recovery_point if checkpointed else point
+        expected: list[int] = []
+        end = first
+        for step in steps:
+            if step == "append":
+                append(vnode, given(end, end + 2, upto=end + 5))
+                expected.append(end + 2)
+                end += 5
+                vnode.flush()
+            elif step == "checkpoint":
+                vnode.write_indexes()
+                point = vnode.recovery_point
+            else:
+                if step == "stop":
+                    vnode.close()
+                else:
+                    recover_partition(Io(), str(path), point, SMALL)
+                vnode = vnode_at(path)
+            assert (vnode.log_start_offset, vnode.high_watermark, vnode.log_end_offset) == (first, end, end)
+            assert [record.offset for record in read_all(vnode)] == expected
+            assert vnode.topic_id == TOPIC_ID
+
+
+@pytest.mark.parametrize("kind", ["eio", "enospc", "short", "before", "after", "torn"])
+def test_a_fault_while_it_is_moved_leaves_an_empty_log_that_can_be_moved(tmp_path: Path, kind: str) -> None:
+    def move(path: Path, at: int) -> int:
+        vnode = created(path)
+        io = vnode._io = FaultyIo(at, kind)
+        vnode.begin_at(100)
+        return io.calls
+
+    calls = move(tmp_path / "count", -1)
+    ends = set()
+    for at in range(1, calls + 1):
+        path = tmp_path / f"{at}-0"
+        with pytest.raises((StorageError, CrashError)):
+            move(path, at)
+        vnode = recovered(path)
+        assert vnode.log_start_offset == vnode.log_end_offset
+        assert vnode.log_end_offset in (0, 100)
+        ends.add(vnode.log_end_offset)
+        if vnode.log_end_offset == 0:
+            vnode.begin_at(100)
+        append(vnode, given(100, 103, upto=110))
+        vnode.flush()
+        assert offsets_of(recovered(path), 100) == [103]
+    assert 0 in ends
+
+
+async def test_a_moved_partition_comes_back_whatever_was_checkpointed_before(tmp_path: Path) -> None:
+    data_dir = DataDir.open(tmp_path, node_id=1)
+    vnodes = [data_dir.create_vnode("t", partition, TOPIC_ID, SMALL) for partition in range(2)]
+    await data_dir.checkpoint()
+    for vnode in vnodes:
+        vnode.begin_at(77)
+    append(vnodes[0], given(77, 78, upto=80))
+    vnodes[0].flush()
+    os.close(data_dir._lock_fd)  # as the end of the process does
+    again = DataDir.open(tmp_path, node_id=1)
+    await again.load()
+    assert not again.was_clean
+    assert [(v.log_start_offset, v.log_end_offset) for _, v in sorted(again.vnodes.items())] == [(77, 80), (77, 77)]
     await again.close()

@@ -138,14 +138,18 @@ def _source(name: str, topic_id: bytes, partitions: int, configs: dict[str, str]
     )  # fmt: skip
 
 
-def read_pattern(cluster: Cluster, pattern: str) -> Values:
-    """What the values of all topics of a new query over a pattern are. Raises QueryError."""
+def read_pattern(cluster: Cluster, pattern: str, results: str) -> Values:
+    """What the values of all topics of a new query over a pattern are; `results` is its own topic, if that is there.
+
+    Raises QueryError.
+    """
     try:
         re.compile(pattern)
     except re.error as error:
         raise QueryError(f"{pattern} is no regular expression: {error}") from None
     catalog = read_catalog(cluster)
-    names = sorted(n for n in catalog.sources if n not in catalog.results and re.fullmatch(pattern, n))
+    others = catalog.sources.keys() - catalog.results - {results}
+    names = sorted(name for name in others if re.fullmatch(pattern, name))
     if not names:
         raise QueryError(f"there is no topic whose whole name matches {pattern}: create the first one before the query")
     found = {name: catalog.sources[name].values for name in names}

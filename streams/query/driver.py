@@ -115,7 +115,7 @@ class Driver:
             if name == message["topic"]:
                 raise QueryError(f"{name} cannot be made of itself")
             if pattern is not None:
-                values = read_pattern(self._cluster, pattern)
+                values = read_pattern(self._cluster, pattern, message["topic"])
                 reads = {"pattern": pattern}
             else:
                 source = read_source(self._cluster, name)
