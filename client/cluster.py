@@ -9,7 +9,7 @@ import itertools
 import socket
 import time
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from wire.codegen import codec
 from wire.errors import ErrorCode
@@ -49,6 +49,15 @@ def parse_server(text: str) -> tuple[str, int]:
     return host.strip("[]") or "localhost", int(port)
 
 
+class Posted(NamedTuple):
+    """A request that was sent, and what its response is known by."""
+
+    correlation: int
+    version: int
+    key: int
+    flexible: bool
+
+
 class Wire:
     """One connection to a broker."""
 
@@ -63,9 +72,9 @@ class Wire:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation = itertools.count()
         self._versions: dict[int, tuple[int, int]] = {}
-        answer = self._exchange(ApiVersionsRequest("barnabas", "1"), ApiVersionsResponse, 3)
+        answer = self.answer(self._post(ApiVersionsRequest("barnabas", "1"), 3), ApiVersionsResponse)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            answer = self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0)
+            answer = self.answer(self._post(ApiVersionsRequest(), 0), ApiVersionsResponse)
         check(answer.error_code, "ApiVersions")
         self._versions = {a.api_key: (a.min_version, a.max_version) for a in answer.api_keys}
 
@@ -84,23 +93,34 @@ class Wire:
     def ask(self, request: Message, response: type[R], *, version: int | None = None, wait: float = 0) -> R:
         """Send a request and read its response; `wait` seconds are what the broker may take. Raises ClientError."""
         self._socket.settimeout(TIMEOUT_SECONDS + wait)
-        return self._exchange(request, response, self.version_of(type(request)) if version is None else version)
+        return self.answer(self.post(request, version=version), response)
 
-    def _exchange(self, request: Message, response: type[R], version: int) -> R:
+    def post(self, request: Message, *, version: int | None = None) -> Posted:
+        """Send a request whose response is read later; responses come in the order of requests. Raises ClientError."""
+        return self._post(request, self.version_of(type(request)) if version is None else version)
+
+    def _post(self, request: Message, version: int) -> Posted:
         spec = type(request).__wire__
         flexible = version in spec.flexible
-        sent = next(self._correlation)
-        frame = write_request_header(spec.key, version, sent, CLIENT_ID, flexible)
+        posted = Posted(next(self._correlation), version, spec.key, flexible)
+        frame = write_request_header(spec.key, version, posted.correlation, CLIENT_ID, flexible)
         frame += codec(type(request), version).build(request)
         try:
             self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        except OSError as error:
+            raise ClientError(f"{self.address}: {error}") from None
+        return posted
+
+    def answer(self, posted: Posted, response: type[R]) -> R:
+        """Read the response to a request. Raises ClientError."""
+        try:
             answer = self._receive(int.from_bytes(self._receive(4), "big"))
-            if int.from_bytes(answer[:4], "big", signed=True) != sent:
+            if int.from_bytes(answer[:4], "big", signed=True) != posted.correlation:
                 raise ClientError(f"{self.address} answered out of order")
-            if spec.key == 18 and answer[4:6] == b"\0\x23":  # an unknown version is answered in version 0
+            if posted.key == 18 and answer[4:6] == b"\0\x23":  # an unknown version is answered in version 0
                 return codec(response, 0).decode(answer, 4)[0]
-            body = skip_header_tags(answer, 4) if flexible and spec.key != 18 else 4
-            return codec(response, version).decode(answer, body)[0]
+            body = skip_header_tags(answer, 4) if posted.flexible and posted.key != 18 else 4
+            return codec(response, posted.version).decode(answer, body)[0]
         except (OSError, ProtocolError) as error:
             raise ClientError(f"{self.address}: {error}") from None
 
@@ -133,6 +153,14 @@ class Cluster:
     def any(self, request: Message, response: type[R], **options: Any) -> R:
         """Ask any broker."""
         return self._bootstrap.ask(request, response, **options)
+
+    def post(self, request: Message, *, version: int) -> Posted:
+        """Send a request to any broker; its answer must be read before those to later requests."""
+        return self._bootstrap.post(request, version=version)
+
+    def answer(self, posted: Posted, response: type[R]) -> R:
+        """The response to what was posted."""
+        return self._bootstrap.answer(posted, response)
 
     def broker(self, node_id: int) -> Wire:
         """The connection to a broker. Raises ClientError if the cluster does not know it."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from client.admin import LATEST, create_topic, list_offsets
-from client.cluster import Cluster, check
+from client.cluster import Cluster, Posted, check
 from streams.encode import Encoded, empty, encode
 from streams.query.errors import MalformedRecordError, TakenOverError
 from streams.query.tick import Part, Tick, current
@@ -90,6 +90,7 @@ class Writer:
         if again:
             self._look_again()
         self._letters: dict[int, _Log] = {}
+        self._posted: tuple[Posted, list[_Log]] | None = None
         self._done = False
 
     def _look_again(self) -> None:
@@ -125,6 +126,7 @@ class Writer:
         """All rows of the task have come."""
         self._write(list(self._letters.values()))
         self._write(self._outputs, upto=self._part.hi)
+        self._settle()
         self._done = True
 
     def malformed(self, rows: pa.RecordBatch) -> None:
@@ -145,6 +147,7 @@ class Writer:
             self._letters[query].add(_with_reasons(fresh))
 
     def _open_letters(self, query: int, output: Output) -> _Log:
+        self._settle()
         name = output.topic + DEAD_LETTER_SUFFIX
         made = create_topic(self._cluster, name, {"barnabas.query.dead.letter.of": output.topic})
         if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -165,6 +168,10 @@ class Writer:
             queues = [(log, batches) for log, batches in queues if any(log is sent for sent, _ in sending)]
 
     def _send(self, batches: list[tuple[_Log, Encoded]]) -> None:
+        """Send a request, once the one before was answered: while the broker writes, the next rows are read.
+
+        What was sent counts as written. If it is not, its answer raises before anything else is sent.
+        """
         request = ProduceRequest(
             transactional_id=WRITER_ID, acks=-1, timeout_ms=_TIMEOUT_MS,
             topic_data=[
@@ -172,14 +179,23 @@ class Writer:
                 for log, b in batches
             ],
         )  # fmt: skip
-        answer = self._cluster.any(request, ProduceResponse, version=_BY_NAME)
-        codes = {t.name: (p.error_code, p.error_message) for t in answer.responses for p in t.partition_responses}
+        self._settle()
+        self._posted = self._cluster.post(request, version=_BY_NAME), [log for log, _ in batches]
         for log, batch in batches:
+            log.written(batch)
+
+    def _settle(self) -> None:
+        """Wait for the answer to what was sent last."""
+        if self._posted is None:
+            return
+        (posted, logs), self._posted = self._posted, None
+        answer = self._cluster.answer(posted, ProduceResponse)
+        codes = {t.name: (p.error_code, p.error_message) for t in answer.responses for p in t.partition_responses}
+        for log in logs:
             code, message = codes[log.topic]
             if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
                 raise TakenOverError(message or "another driver writes")
             check(code, f"{log.topic}-{log.partition}", message)
-            log.written(batch)
 
     def report(self) -> pa.RecordBatch:
         """What was written. Raises RuntimeError if the rows ended before their mark."""
@@ -243,7 +259,7 @@ class _Log:
             yield held
 
     def written(self, batch: Encoded) -> None:
-        """The broker has a batch."""
+        """The broker was sent a batch."""
         self.next = batch.next_offset
         self.count += batch.count
 

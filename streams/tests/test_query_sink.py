@@ -64,20 +64,26 @@ class Broken(Exception):
 
 
 class FakeBroker:
-    """Logs that take a batch only where they end, as the broker's do; it can die before or after any request."""
+    """Logs that take a batch only where they end, as the broker's do; it can die before or after any request.
+
+    Who asks hears of it with the answer, and must have heard it before anything else is sent.
+    """
 
     def __init__(self) -> None:
         self.ends: dict[str, int] = {}
         self.records: dict[str, list[tuple[int, bytes | None, Any]]] = {}
         self.requests = 0
         self.dies_at: tuple[int, bool] | None = None  # number of the request, and whether it is still carried out
+        self.owes_answer = False
 
-    def any(self, request: Any, response: type, **_: object) -> ProduceResponse:
-        del response
+    def post(self, request: Any, **_: object) -> ProduceResponse | None:
+        """What is answered later; None is an answer that will not come."""
+        assert not self.owes_answer
+        self.owes_answer = True
         self.requests += 1
         dies = self.dies_at is not None and self.requests == self.dies_at[0]
         if dies and self.dies_at is not None and not self.dies_at[1]:
-            raise Broken
+            return None
         answers = []
         for topic in request.topic_data:
             (part,) = topic.partition_data
@@ -94,9 +100,14 @@ class FakeBroker:
             answers.append(TopicProduceResponse(
                 name=topic.name, partition_responses=[PartitionProduceResponse(index=part.index, error_code=code)]
             ))  # fmt: skip
-        if dies:
+        return None if dies else ProduceResponse(responses=answers)
+
+    def answer(self, posted: ProduceResponse | None, _: type) -> ProduceResponse:
+        assert self.owes_answer
+        self.owes_answer = False
+        if posted is None:
             raise Broken
-        return ProduceResponse(responses=answers)
+        return posted
 
 
 @pytest.fixture
@@ -108,15 +119,20 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
 
 def connect(monkeypatch: pytest.MonkeyPatch, broker: FakeBroker) -> None:
     def create(_: object, name: str, configs: dict[str, str]) -> CreatableTopicResult:
+        assert not broker.owes_answer
         query = configs["barnabas.query.dead.letter.of"]
         if name in broker.ends:
             return CreatableTopicResult(name=name, error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
         broker.ends[name] = broker.ends[query]
         return CreatableTopicResult(name=name)
 
+    def offsets(_: object, keys: list[tuple[str, int]], __: object) -> dict[tuple[str, int], int]:
+        assert not broker.owes_answer
+        return {key: broker.ends[key[0]] for key in keys}
+
     monkeypatch.setattr(sink, "_connect", lambda _: broker)
     monkeypatch.setattr(sink, "create_topic", create)
-    monkeypatch.setattr(sink, "list_offsets", lambda b, keys, _: {key: b.ends[key[0]] for key in keys})
+    monkeypatch.setattr(sink, "list_offsets", offsets)
 
 
 def row(query: int, kind: int, offset: int, value: bytes | None = None, reason: str | None = None) -> dict[str, Any]:
@@ -186,6 +202,7 @@ def in_ticks(
         again = False
         while True:
             broker.requests, broker.dies_at = 0, deaths.pop() if deaths else None
+            broker.owes_answer = False  # a new attempt has a new connection
             try:
                 task(lo, hi, again)
                 break
