@@ -180,6 +180,8 @@ BROKER = _keys([
     Key("offsets.topic.segment.bytes", "int", 100 << 20, "Segment size of __consumer_offsets.", minimum=1),
     Key("offsets.retention.minutes", "int", 10080, "How long offsets of an empty group are kept.", minimum=1),
     Key("offsets.retention.check.interval.ms", "long", 600000, "How often expired offsets are looked for.", minimum=1),
+    Key("barnabas.idle.poll.us", "int", 100, "Microseconds that the broker looks for the next request instead of "
+        "sleeping, while requests come as quickly as that; 0: not at all.", minimum=0, maximum=1000),
     Key("barnabas.streams.driver", "string", "auto", "auto: the broker starts the Spark driver with the first query "
         "topic. none: `barnabas streams` is run by hand.", choices=("auto", "none")),
     Key("barnabas.streams.master", "string", "local[*]", "Spark master of the driver that the broker starts."),

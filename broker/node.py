@@ -62,7 +62,7 @@ class Node:
         self.request_bytes = ByteBudget(config["queued.max.request.bytes"])
         self.cold_reads = trio.CapacityLimiter(COLD_READS)
         self.turn = Turn()
-        self.poller = Poller(self.turn)
+        self.poller = Poller(self.turn, config["barnabas.idle.poll.us"] / 1e6)
         self.deadlines = Deadlines()
         self.connections: set[Connection] = set()
         self.topics_without_enough_replicas: set[str] = set()

@@ -4,6 +4,9 @@ A task for each connection costs a switch, and an epoll_ctl to arm its socket an
 stay registered with an epoll of their own. Trio wakes when that has something to tell, and before it runs its tasks the
 poller calls who has something to read. What is called must not wait. The calls of one pass are one turn: their answers
 leave together at its end, as a client that is woken for each answer alone costs more than the rest of the request.
+
+To be woken costs more than a request, too. So where the next one came at once after the last answers, the poller looks
+for a while whether it does again before the process sleeps.
 """
 
 from __future__ import annotations
@@ -11,23 +14,32 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import trio
 
 # The tasks of the event loop have their turn after so many seconds of calls.
 HOLD_SECONDS = 0.002
 MOST_EVENTS = 256
+# So many waits in a row must have been shorter than the poller would look.
+SHORT_WAITS = 2
 
 
 class Poller(trio.abc.Instrument):
     """Calls by readable socket. `run` is a task of the owner's nursery."""
 
-    def __init__(self, around: AbstractContextManager[object]) -> None:
-        """`around` is entered while sockets are served."""
+    def __init__(self, around: AbstractContextManager[object], idle_poll: float = 0.0) -> None:
+        """`around` is entered while sockets are served; at most `idle_poll` seconds are spent on looking before a
+        sleep."""
         self._around = around
+        self._idle_poll = idle_poll
         self._epoll = select.epoll()
+        self._anything = select.poll()  # whether trio has any reason to wake
+        self._tasks: Sized = ()  # of trio's, that are to run
+        self._waits_from = 0.0
+        self._short_waits = 0
         self._calls: dict[int, Callable[[], None]] = {}
         self._left: list[Callable[[], None]] = []  # readable, and not called yet
         self._again: dict[Callable[[], None], None] = {}
@@ -61,8 +73,13 @@ class Poller(trio.abc.Instrument):
         """Serve until cancelled, or until a call raises."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._serve_again)
-            if not wake_trio(self._epoll):
+            inside = wake_trio(self._epoll)
+            if inside is None:
                 nursery.start_soon(self._wake_trio)
+                self._idle_poll = 0.0
+            else:
+                self._anything.register(inside.epoll, select.POLLIN)
+                self._tasks = inside.tasks
             trio.lowlevel.add_instrument(self)
             try:
                 await self._broken.wait()
@@ -71,23 +88,48 @@ class Poller(trio.abc.Instrument):
             finally:
                 trio.lowlevel.remove_instrument(self)
 
+    def before_io_wait(self, timeout: float) -> None:
+        """Trio calls this in each pass, after the tasks, and sleeps next if it has a `timeout`."""
+        self._waits_from = time.perf_counter()
+        if timeout > self._idle_poll:
+            self._look()
+
     def after_io_wait(self, timeout: float) -> None:
         """Trio calls this in each pass, before the tasks."""
+        if timeout:
+            waited = time.perf_counter() - self._waits_from
+            self._short_waits = self._short_waits + 1 if waited < self._idle_poll else 0
         calls = self._left
-        if not calls:
-            for fd, _ in self._epoll.poll(0, MOST_EVENTS):
-                calls.append(self._calls[fd])
-            if not calls:
-                return
+        if not calls and not self._find(calls):
+            return
+        until = time.perf_counter() + HOLD_SECONDS
         try:
-            self._serve(calls)
+            self._serve(calls, until)
+            while not calls and not self._tasks and time.perf_counter() < until and self._look() and self._find(calls):
+                self._serve(calls, until)
         except Exception as error:  # trio would go on without us
             self._error = error
             self._broken.set()
 
-    def _serve(self, calls: list[Callable[[], None]]) -> None:
+    def _find(self, calls: list[Callable[[], None]]) -> bool:
+        """Put down who has something to read; whether there is anybody."""
+        for fd, _ in self._epoll.poll(0, MOST_EVENTS):
+            calls.append(self._calls[fd])
+        return bool(calls)
+
+    def _look(self) -> bool:
+        """Look instead of sleeping, where that has paid lately. Whether there is anything for trio or us."""
+        if self._short_waits < SHORT_WAITS:
+            return False
+        until = time.perf_counter() + self._idle_poll
+        while not self._anything.poll(0):
+            if time.perf_counter() > until:
+                self._short_waits = 0
+                return False
+        return True
+
+    def _serve(self, calls: list[Callable[[], None]], until: float) -> None:
         """Call until the event loop has been held up for long enough; `calls` keeps what is left."""
-        until = time.perf_counter() + HOLD_SECONDS
         with self._around:
             while calls:
                 calls.pop()()  # no name of ours keeps what has ended
@@ -112,8 +154,15 @@ class Poller(trio.abc.Instrument):
         self._epoll.close()
 
 
-def wake_trio(epoll: select.epoll) -> bool:
-    """Have trio wake whenever `epoll` has something to tell. False where this trio cannot: then a task has to wait for
+class Inside(NamedTuple):
+    """What trio itself waits for, and its tasks that are to run next."""
+
+    epoll: select.epoll
+    tasks: Sized
+
+
+def wake_trio(epoll: select.epoll) -> Inside | None:
+    """Have trio wake whenever `epoll` has something to tell. None where this trio cannot: then a task has to wait for
     it, at the price of a switch and an epoll_ctl in each pass.
 
     Trio's own epoll reports ours, and trio ignores a descriptor that no task waits for. There is no public way to say
@@ -122,9 +171,11 @@ def wake_trio(epoll: select.epoll) -> bool:
     try:
         from trio._core._run import GLOBAL_RUN_CONTEXT
 
-        manager = GLOBAL_RUN_CONTEXT.runner.io_manager
+        runner = GLOBAL_RUN_CONTEXT.runner
+        manager = runner.io_manager
         manager.process_events([(epoll.fileno(), select.EPOLLIN)])
-        manager._epoll.register(epoll.fileno(), select.EPOLLIN)
+        inside = Inside(manager._epoll, runner.runq)
+        inside.epoll.register(epoll.fileno(), select.EPOLLIN)
     except (ImportError, AttributeError, LookupError, TypeError):
-        return False
-    return True
+        return None
+    return inside

@@ -5,10 +5,12 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 
 import pytest
 import trio
+import trio.testing
 
 import broker.connection
 from broker.connection import Connection
@@ -46,10 +48,11 @@ class Around:
 
 
 @pytest.fixture(autouse=True, params=["trio's epoll", "a task"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways in which trio is woken."""
     if request.param == "a task":
-        monkeypatch.setattr("broker.poller.wake_trio", lambda epoll: False)
+        monkeypatch.setattr("broker.poller.wake_trio", lambda epoll: None)
+    return str(request.param)
 
 
 async def serve(count: int) -> list[str]:
@@ -140,8 +143,89 @@ async def test_tasks_run_while_a_socket_is_always_readable() -> None:
 async def test_this_trio_is_woken_without_a_task() -> None:
     """Fails with a trio whose insides have changed: then the broker still works, but each request costs more."""
     epoll = select.epoll()
-    assert wake_trio(epoll)
+    inside = wake_trio(epoll)
+    assert inside is not None
+    assert not inside.tasks
+    event = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(event.wait)
+        await trio.lowlevel.checkpoint()
+        event.set()
+        assert inside.tasks
     epoll.close()
+
+
+class Passes(trio.abc.Instrument):
+    """Counts the passes of the event loop."""
+
+    count = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+def ask(sock: socket.socket, times: int) -> None:
+    """A client that asks again as soon as it has its answer."""
+    for _ in range(times):
+        sock.send(b"x")
+        assert sock.recv(1) == b"y"
+
+
+async def test_who_asks_again_at_once_is_waited_for_without_a_sleep(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """And without a pass of the event loop for each request, but for the first ones."""
+    monkeypatch.setattr("broker.poller.HOLD_SECONDS", 60.0)
+    passes, poller = Passes(), Poller(nullcontext(), idle_poll=60.0)
+    with pairs(1) as [(ours, theirs)]:
+
+        def call() -> None:
+            ours.recv(1)
+            ours.send(b"y")
+
+        poller.add(ours, call)
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run)
+                await trio.testing.wait_all_tasks_blocked()
+                trio.lowlevel.add_instrument(passes)
+                await trio.to_thread.run_sync(ask, theirs, 200)  # its end wakes trio, which ends the look
+                nursery.cancel_scope.cancel()
+        poller.close()
+    assert passes.count < 30 if way == "trio's epoll" else passes.count >= 200
+
+
+async def test_who_looks_does_not_keep_tasks_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.poller.HOLD_SECONDS", 60.0)
+    poller = Poller(nullcontext(), idle_poll=60.0)
+    asked = trio.Event()
+    with pairs(1) as [(ours, theirs)]:
+        seen = []
+
+        def call() -> None:
+            seen.append(ours.recv(1))
+            ours.send(b"y")
+            if len(seen) == 50:  # and no more will come
+                asked.set()
+
+        poller.add(ours, call)
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run)
+                nursery.start_soon(partial(trio.to_thread.run_sync, ask, theirs, 50, abandon_on_cancel=True))
+                await asked.wait()
+                nursery.cancel_scope.cancel()
+        poller.close()
+    assert len(seen) == 50
+
+
+async def test_who_looks_in_vain_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And does not look again until requests come quickly again."""
+    poller = Poller(nullcontext(), idle_poll=1e-3)
+    poller._short_waits = 2
+    assert not poller._look()
+    assert poller._short_waits == 0
+    monkeypatch.setattr(poller, "_anything", None)
+    assert not poller._look()
+    poller.close()
 
 
 async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
