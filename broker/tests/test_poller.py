@@ -145,11 +145,11 @@ async def test_this_trio_is_woken_without_a_task() -> None:
     epoll = select.epoll()
     inside = wake_trio(epoll)
     assert inside is not None
-    assert not inside.tasks
     event = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(event.wait)
-        await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not inside.tasks
         event.set()
         assert inside.tasks
     epoll.close()
