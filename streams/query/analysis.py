@@ -106,7 +106,7 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
         condition = condition & Column(column(one))
     names = {name.lower(): name for name in frame.columns}  # a query may write them in another case
     referred = [a for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())]
-    needed = {names[str(attribute.name()).lower()] for attribute in referred}
+    needed = {_own(str(attribute.name()), names) for attribute in referred}
     least = least_of(jvm, execution.optimizedPlan(), names)
     return _selected(outputs, condition, needed, frame, least, names)
 
@@ -160,7 +160,12 @@ def _column(expression: Any, names: Mapping[str, str]) -> str | None:
         expression = expression.child()
     if expression.getClass().getSimpleName() != "AttributeReference":
         return None
-    return names[str(expression.name()).lower()]
+    return _own(str(expression.name()), names)
+
+
+def _own(name: str, names: Mapping[str, str]) -> str:
+    """The column as the frame has it."""
+    return names.get(name.lower(), name)
 
 
 _NEVER_SET = ("_topic", "_partition", "_offset")

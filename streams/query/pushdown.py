@@ -57,4 +57,5 @@ def _condition(told: Any, names: Mapping[str, str]) -> Condition:
     if "attribute" not in parts:
         return Condition(kind)
     value = told.value() if "value" in parts else tuple(told.values()) if "values" in parts else None
-    return Condition(kind, names[str(told.attribute()).lower()], value)
+    column = str(told.attribute())
+    return Condition(kind, names.get(column.lower(), column), value)

@@ -79,6 +79,15 @@ def test_what_does_is_not(session: SparkSession, query: str) -> None:
     assert check(session, query) is None
 
 
+def test_columns_with_signs_in_their_names(session: SparkSession) -> None:
+    """Spark tells no data source of a comparison with a name that has a dot: it makes that one itself."""
+    schema = "`my-col` BIGINT, `a.b` STRING, `\u0130` STRING"
+    chosen = check(session, "SELECT `my-col`, `a.b` AS c, `\u0130` FROM s WHERE `MY-COL` > 1", schema)
+    assert chosen.columns == (("my-col", "my-col"), ("c", "a.b"), ("\u0130", "\u0130"))
+    assert {one.column for one in chosen.conditions} == {"my-col"}
+    assert check(session, "SELECT `my-col` FROM s WHERE `a.b` = 'x'", schema) is None
+
+
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Logs:
     """All values of two columns with each other, and values that do not fit the schema."""
