@@ -19,11 +19,13 @@ def segment_files(data_dir: Path, topic: str, partition: int) -> list[Path]:
 def records_of(data_dir: Path, topic: str, partition: int, *, dense: bool = True) -> list[Record]:
     """Every record of a partition. Asserts that each segment is whole batches with good CRCs, offsets without a gap.
 
-    Where records may be missing inside the batches (`dense=False`), the batches still follow one another.
+    Where records may be missing inside the batches (`dense=False`), the batches still follow one another, from where
+    the first segment begins.
     """
     found: list[Record] = []
-    following = 0
-    for path in segment_files(data_dir, topic, partition):
+    paths = segment_files(data_dir, topic, partition)
+    following = 0 if dense or not paths else int(paths[0].stem)
+    for path in paths:
         data = path.read_bytes()
         assert not data or int(path.stem) == following, f"{path} should begin at {following}"
         whole = 0

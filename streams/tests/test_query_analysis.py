@@ -13,14 +13,13 @@ from streams.tests.support import NOW, Logs
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from streams.query.analysis import source_of
-from streams.query.definitions import Definition, Plan, Values
+from streams.query.definitions import Values
 from streams.query.errors import QueryError
 from streams.query.job import Group, Job, begin
 from streams.query.sink import MALFORMED, MARK, ROW
-from streams.query.tick import Part, Tick
+from streams.query.tick import Tick
 from streams.source.where import Condition
-from streams.wal import LogDir
-from streams.wal import plan as plan_splits
+from streams.tests.query_support import definition, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,20 +105,9 @@ def test_a_topic_without_a_schema_has_the_whole_value(session: SparkSession) -> 
     assert check(session, "SELECT get_json_object(_value, '$.a') a FROM s", "", "raw").value_schema == "a string"
 
 
-def definition(topic: str, query: str, schema: str = SCHEMA) -> Definition:
-    return Definition(
-        topic, query, "dead-letter", Plan("s", "id", format="json" if schema else "raw", schema=schema), 2
-    )
-
-
 def results(spark: SparkSession, logs: Logs, *queries: str, schema: str = SCHEMA) -> list[Any]:
     """The rows that a job gives to its sink, partition by partition."""
-    log_dir = LogDir(logs.path)
-    ranges = log_dir.ranges(log_dir.partitions("s"))
-    splits: dict[int, list[tuple[str, int, int, int, int]]] = {}
-    for split in plan_splits(log_dir, ranges):
-        splits.setdefault(split.partition, []).append((split.path, split.start, split.end, split.lo, split.hi))
-    parts = [Part("s", p, lo, hi, splits.get(p, []), [lo] * len(queries)) for (_, p), (lo, hi) in ranges.items()]
+    parts = parts_of(logs, len(queries))
     group = Group(spark, [definition(f"q{n}", query, schema) for n, query in enumerate(queries)], len(parts))
     rows = group.rows()
     begin(spark, Tick(1, parts))

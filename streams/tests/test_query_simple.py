@@ -14,12 +14,11 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 
 from streams.query import simple
 from streams.query.analysis import source_of
-from streams.query.definitions import Definition, Plan, Values
+from streams.query.definitions import Values
 from streams.query.job import Group, Job, begin
 from streams.query.sink import MALFORMED, ROW, Sink
 from streams.query.tick import Part, Tick
-from streams.wal import LogDir
-from streams.wal import plan as plan_splits
+from streams.tests.query_support import definition, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,20 +101,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Logs:
     return made
 
 
-def parts_of(logs: Logs, queries: int) -> list[Part]:
-    log_dir = LogDir(logs.path)
-    ranges = log_dir.ranges(log_dir.partitions("s"))
-    splits: dict[int, list[tuple[str, int, int, int, int]]] = {}
-    for split in plan_splits(log_dir, ranges):
-        splits.setdefault(split.partition, []).append((split.path, split.start, split.end, split.lo, split.hi))
-    return [Part("s", p, lo, hi, splits.get(p, []), [lo] * queries) for (_, p), (lo, hi) in ranges.items()]
-
-
-def definition(topic: str, query: str, schema: str = SCHEMA) -> Definition:
-    kind = "json" if schema else "raw"
-    return Definition(topic, query, "dead-letter", Plan("s", "id", format=kind, schema=schema), 2)
-
-
 class Kept:
     """In the place of a task's writer: what it is given."""
 
@@ -167,7 +152,7 @@ def test_the_results_are_those_of_spark(session: SparkSession, logs: Logs, monke
     texts = [f"SELECT {columns} FROM s" for columns in COLUMNS]
     texts += [f"SELECT {COLUMNS[n % len(COLUMNS)]} FROM s WHERE {one}" for n, one in enumerate(CONDITIONS)]
     parts = parts_of(logs, len(texts))
-    group = Group(session, [definition(f"q{number}", text) for number, text in enumerate(texts)], len(parts))
+    group = Group(session, [definition(f"q{number}", text, SCHEMA) for number, text in enumerate(texts)], len(parts))
     expected = by_spark(session, group, parts)
     found = in_worker(group, parts, monkeypatch)
     for number, text in enumerate(texts):

@@ -180,7 +180,7 @@ def test_what_a_schema_is_inferred_from_fits_it(
     first = data.draw(st.fixed_dictionaries({field.name: values_of(field.type) for field in struct}))
     others = data.draw(st.lists(values_of(struct), max_size=5))
     values = [json.dumps(value).encode() for value in (first, *others)]
-    logs = Logs(tmp_path_factory.mktemp("infer"))
+    logs = Logs(tmp_path_factory.mktemp("infer"), LogConfig())  # whose segments hold values of any size
     logs.write(values)
     try:
         schema = parse_ddl(infer_json(logs.log_dir(), "t"))

@@ -1,0 +1,25 @@
+"""What tests of query jobs share; needs pyspark."""
+
+from __future__ import annotations
+
+from streams.query.definitions import Definition, Plan
+from streams.query.tick import Part
+from streams.tests.support import Logs
+from streams.wal import LogDir
+from streams.wal import plan as plan_splits
+
+
+def parts_of(logs: Logs, queries: int) -> list[Part]:
+    """All of the topic `s`, a task for each partition, for so many queries that have nothing yet."""
+    log_dir = LogDir(logs.path)
+    ranges = log_dir.ranges(log_dir.partitions("s"))
+    splits: dict[int, list[tuple[str, int, int, int, int]]] = {}
+    for split in plan_splits(log_dir, ranges):
+        splits.setdefault(split.partition, []).append((split.path, split.start, split.end, split.lo, split.hi))
+    return [Part("s", p, lo, hi, splits.get(p, []), [lo] * queries) for (_, p), (lo, hi) in ranges.items()]
+
+
+def definition(topic: str, query: str, schema: str) -> Definition:
+    """A query over `s`, whose values are JSON of the schema; without one they are bytes."""
+    kind = "json" if schema else "raw"
+    return Definition(topic, query, "dead-letter", Plan("s", "id", format=kind, schema=schema), 2)
