@@ -151,8 +151,7 @@ def main() -> None:
         for number, (policy, name, shared) in enumerate(plan(args.rounds, args.policy, servers, rows)):
             say(f"{(time.perf_counter() - began) / 60:.1f} min: {name}, {policy}")
             folder = Path(inputs) / f"{number}-{name}"
-            folder.mkdir()
-            one_broker(name, policy, shared, folder / name, Path(inputs), results)
+            one_broker(name, policy, shared, folder, Path(inputs), results)
             empty(folder)
             if args.json:
                 args.json.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 from streams.decode.batches import Records
 from streams.decode.python import decode_python
 from streams.decode.types import SCHEMA
+from streams.native import warn_not_built
 
 Backend = Callable[[Sequence[Records], Sequence[str]], tuple[int, dict[str, pa.Array]]]
 
@@ -21,10 +21,7 @@ def backend() -> Backend:
     try:
         from streams.decode.native import decode_native
     except ImportError:
-        logging.getLogger("barnabas.streams").warning(
-            "the record decoder in C is not built, the slower one in Python is used: "
-            "install a C compiler and run `pip install -e .` again"
-        )
+        warn_not_built("record decoder", "in Python")
         return decode_python
     return decode_native
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
@@ -12,6 +11,7 @@ import pyarrow as pa
 from streams.encode.columns import Columns, columns_of
 from streams.encode.python import writer_in_python
 from streams.encode.written import Writer
+from streams.native import warn_not_built
 from wire.batch import HEADER_SIZE, NO_PRODUCER_ID, assemble_batch
 from wire.compression import Codec
 
@@ -36,10 +36,7 @@ def backend() -> Backend:
     try:
         from streams.encode.native import writer_in_c
     except ImportError:
-        logging.getLogger("barnabas.streams").warning(
-            "the record encoder in C is not built, the slower one in Python is used: "
-            "install a C compiler and run `pip install -e .` again"
-        )
+        warn_not_built("record encoder", "in Python")
         return writer_in_python
     return writer_in_c
 

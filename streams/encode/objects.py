@@ -5,7 +5,6 @@ The work is done by a small C module where it was built, else in Python.
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -13,6 +12,8 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+
+from streams.native import warn_not_built
 
 #: The C side's numbers of the types: the width of whole numbers, and for the others more than that.
 _KINDS = {pa.bool_(): 0, pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8, pa.string(): 16, pa.float64(): 24}
@@ -40,10 +41,7 @@ def _writer() -> Callable[[Sequence[Column]], pa.Array]:
     try:
         from streams.encode import _objects  # noqa: F401
     except ImportError:
-        logging.getLogger("barnabas.streams").warning(
-            "the JSON writer in C is not built, the slower one in Python is used: "
-            "install a C compiler and run `pip install -e .` again"
-        )
+        warn_not_built("JSON writer", "in Python")
         return in_python
     return in_c
 

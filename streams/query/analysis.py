@@ -147,11 +147,14 @@ def _simple(
     """The query as one that computes nothing, if it is."""
     if not least.all:
         return None
-    columns = {name: _column(expression, names) for name, (_, expression) in outputs.items()}
-    if None in columns.values():
-        return None
-    key, timestamp, value = (columns.get(part) or part for part in ("_key", "_timestamp", "_value"))
-    return Simple(least.conditions, key, timestamp, "" if plain else value, tuple((n, columns[n] or "") for n in plain))
+    columns = {}
+    for name, (_, expression) in outputs.items():
+        column = _column(expression, names)
+        if column is None:
+            return None
+        columns[name] = column
+    key, timestamp, value = (columns.get(part, part) for part in ("_key", "_timestamp", "_value"))
+    return Simple(least.conditions, key, timestamp, "" if plain else value, tuple((n, columns[n]) for n in plain))
 
 
 def _column(expression: Any, names: Mapping[str, str]) -> str | None:

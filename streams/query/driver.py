@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from client.admin import EARLIEST, LATEST, list_offsets
 from client.cluster import ClientError, Cluster
-from streams.query.analysis import ALL_TOPICS, over_pattern, source_of
+from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
 from streams.query.control import Control, now_ms
-from streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_source
+from streams.query.definitions import Catalog, Definition, Values, read_catalog, read_pattern, read_source
 from streams.query.errors import FatalError, MalformedRecordError, QueryError, TakenOverError
 from streams.query.events import Told, event_of
 from streams.query.health import FAILED, Health, now
@@ -49,7 +49,7 @@ class Driver:
         self._catalog = Catalog({}, {})
         self._health: dict[str, Health] = {}
         self._jobs: dict[tuple[Any, ...], Job] = {}
-        self._simple: dict[tuple[Any, ...], bool] = {}
+        self._analysed: dict[tuple[str, str, Values], Selected] = {}
         #: By query and source partition: from which of its offsets on there are no results yet, and no dead letters.
         self._places: dict[tuple[str, Key], int] = {}
         self._dead: dict[tuple[str, Key], int] = {}
@@ -97,6 +97,8 @@ class Driver:
         self._places.clear()
         self._events.clear()
         self._told_at = 0.0
+        wanted = set(map(_analysis, definitions.values()))
+        self._analysed = {key: found for key, found in self._analysed.items() if key in wanted}
         self._health = {
             name: self._health[name] if old.get(name) == definition else Health()
             for name, definition in definitions.items()
@@ -120,7 +122,7 @@ class Driver:
             else:
                 source = read_source(self._cluster, name)
                 values, reads = source.values, {"source": name, "source_id": source.topic_id}
-            found = Job.check(self._spark, query, name, values)
+            found = self._select(query, name, values)
             plan = {**reads, **msgspec.structs.asdict(values)}
             return {**answer, **plan, "output_format": found.value_format, "output_schema": found.value_schema}
         except QueryError as error:
@@ -158,16 +160,21 @@ class Driver:
 
     def _is_simple(self, definition: Definition) -> bool:
         """Whether the JVM is not needed for its rows; it shares no job with one whose rows go there."""
-        plan = definition.plan
-        query, pattern = over_pattern(definition.query)
-        key = (query, plan.source, pattern, plan.values)
-        if key not in self._simple:
-            try:
-                found = Job.check(self._spark, query, plan.source or ALL_TOPICS, plan.values)
-                self._simple[key] = found.simple is not None
-            except QueryError:
-                self._simple[key] = False  # its job will say why
-        return self._simple[key]
+        try:
+            return self._selected(definition).simple is not None
+        except QueryError:
+            return False  # its job will say why
+
+    def _selected(self, definition: Definition) -> Selected:
+        """What its query gives. Raises QueryError."""
+        return self._select(*_analysis(definition))
+
+    def _select(self, query: str, source: str, values: Values) -> Selected:
+        """Analyse a query, once for as long as it is there. Raises QueryError."""
+        key = (query, source, values)
+        if key not in self._analysed:
+            self._analysed[key] = Job.check(self._spark, query, source, values)
+        return self._analysed[key]
 
     def _check_jvm(self) -> None:
         """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""
@@ -307,7 +314,7 @@ class Driver:
         key = (tasks, *(msgspec.json.encode(definition) for definition in group))
         job = self._jobs.pop(key, None)
         if job is None:
-            job = Job(self._spark, self._server, group, tasks)
+            job = Job(self._spark, self._server, group, [self._selected(definition) for definition in group], tasks)
         self._jobs[key] = job
         while len(self._jobs) > _KEPT_JOBS:
             del self._jobs[next(iter(self._jobs))]
@@ -358,6 +365,12 @@ class Driver:
             return
         self._told, self._told_at = queries, at
         self._control.say({"type": "status", "at_ms": now_ms(), "queries": queries})
+
+
+def _analysis(definition: Definition) -> tuple[str, str, Values]:
+    """What is analysed of a query: its SELECT, what that reads, and the values there."""
+    query, _ = over_pattern(definition.query)
+    return query, definition.plan.source or ALL_TOPICS, definition.plan.values
 
 
 def _reads(definition: Definition) -> str:

@@ -38,12 +38,14 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Job:
-    """Definitions of one source, planned. Raises QueryError for a query that its source does not allow."""
+    """Definitions of one source, planned; `found` are they as `check` has them. Raises QueryError."""
 
-    def __init__(self, spark: SparkSession, server: str, definitions: Sequence[Definition], tasks: int) -> None:
-        group = Group(spark, definitions, tasks)
+    def __init__(
+        self, spark: SparkSession, server: str, definitions: Sequence[Definition], found: Sequence[Selected], tasks: int
+    ) -> None:
+        group = Group(spark, definitions, found, tasks)
         sink = Sink(server, group.outputs)
-        simple = [one.simple for one in group.found if one.simple is not None]
+        simple = [one.simple for one in found if one.simple is not None]
         self._spark = spark
         if len(simple) == len(definitions):
             self._reports = _numbers(spark, tasks).mapInArrow(Direct(group.scan(), simple, sink).__call__, REPORT)
@@ -71,15 +73,17 @@ class Job:
 class Group:
     """Queries over one source, and what they need of it."""
 
-    def __init__(self, spark: SparkSession, definitions: Sequence[Definition], tasks: int) -> None:
-        self._spark, self._tasks, self._reading = spark, tasks, definitions[0].plan.values
+    def __init__(
+        self, spark: SparkSession, definitions: Sequence[Definition], found: Sequence[Selected], tasks: int
+    ) -> None:
+        self._spark, self._found, self._tasks = spark, found, tasks
+        self._reading = definitions[0].plan.values
         self._source = definitions[0].plan.source or ALL_TOPICS
         self._queries = [over_pattern(definition.query)[0] for definition in definitions]
         self._columns = value_columns(self._reading)
-        self.found = [Job.check(spark, query, self._source, self._reading) for query in self._queries]
-        names = set().union(*(one.names for one in self.found))
+        names = set().union(*(one.names for one in found))
         self._schema = row_schema(self._columns, names)
-        self._parses = [bool(one.names & set(self._columns.names)) for one in self.found]
+        self._parses = [bool(one.names & set(self._columns.names)) for one in found]
         self.outputs = [
             Output(d.topic, parses, d.on_error, d.max_batch_bytes, d.partitions if d.plan.pattern else 0)
             for d, parses in zip(definitions, self._parses, strict=True)
@@ -93,7 +97,7 @@ class Group:
     def rows(self) -> DataFrame:
         """The results of all queries, malformed records and the mark, by Spark."""
         scan = self.scan()
-        kept = [decidable(one.least, scan.target) for one in self.found]
+        kept = [decidable(one.least, scan.target) for one in self._found]
         scan = msgspec.structs.replace(scan, kept=kept if all(kept) else [])
         frame = _frame(self._spark, scan, self._schema, self._tasks)
         chosen = [select(self._spark, query, self._source, frame, self._columns) for query in self._queries]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
+
+from streams.native import warn_not_built
 
 #: The C side's numbers of the types: the width of whole numbers, and for the others more than that.
 _KINDS = {
@@ -42,9 +43,6 @@ def _parser() -> Callable[..., tuple[Any, ...]] | None:
     try:
         from streams.source._json import parse
     except ImportError:
-        logging.getLogger("barnabas.streams").warning(
-            "the JSON reader in C is not built, the slower one of Arrow is used: "
-            "install a C compiler and run `pip install -e .` again"
-        )
+        warn_not_built("JSON reader", "of Arrow")
         return None
     return parse

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from streams.query.definitions import Definition, Plan
+from streams.query.job import Group, Job
 from streams.query.tick import Part
 from streams.tests.support import Logs
 from streams.wal import LogDir
 from streams.wal import plan as plan_splits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streams.query.analysis import Selected
+
+
+def group_of(spark: SparkSession, queries: Sequence[str], schema: str, tasks: int) -> tuple[Group, list[Selected]]:
+    """Queries `q0`, `q1`, ... over `s`, and what each gives."""
+    definitions = [definition(f"q{number}", query, schema) for number, query in enumerate(queries)]
+    found = [Job.check(spark, one.query, "s", one.plan.values) for one in definitions]
+    return Group(spark, definitions, found, tasks), found
 
 
 def parts_of(logs: Logs, queries: int) -> list[Part]:

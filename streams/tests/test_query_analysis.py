@@ -15,11 +15,11 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 from streams.query.analysis import source_of
 from streams.query.definitions import Values
 from streams.query.errors import QueryError
-from streams.query.job import Group, Job, begin
+from streams.query.job import Job, begin
 from streams.query.sink import MALFORMED, MARK, ROW
 from streams.query.tick import Tick
 from streams.source.where import Condition
-from streams.tests.query_support import definition, parts_of
+from streams.tests.query_support import group_of, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ def test_a_topic_without_a_schema_has_the_whole_value(session: SparkSession) -> 
 def results(spark: SparkSession, logs: Logs, *queries: str, schema: str = SCHEMA) -> list[Any]:
     """The rows that a job gives to its sink, partition by partition."""
     parts = parts_of(logs, len(queries))
-    group = Group(spark, [definition(f"q{n}", query, schema) for n, query in enumerate(queries)], len(parts))
+    group, _ = group_of(spark, queries, schema, len(parts))
     rows = group.rows()
     begin(spark, Tick(1, parts))
     return rows.collect()

@@ -18,7 +18,7 @@ from streams.query.definitions import Values
 from streams.query.job import Group, Job, begin
 from streams.query.sink import MALFORMED, ROW, Sink
 from streams.query.tick import Part, Tick
-from streams.tests.query_support import definition, parts_of
+from streams.tests.query_support import group_of, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,9 +152,11 @@ def test_the_results_are_those_of_spark(session: SparkSession, logs: Logs, monke
     texts = [f"SELECT {columns} FROM s" for columns in COLUMNS]
     texts += [f"SELECT {COLUMNS[n % len(COLUMNS)]} FROM s WHERE {one}" for n, one in enumerate(CONDITIONS)]
     parts = parts_of(logs, len(texts))
-    group = Group(session, [definition(f"q{number}", text, SCHEMA) for number, text in enumerate(texts)], len(parts))
+    group, selected = group_of(session, texts, SCHEMA, len(parts))
+    queries = [one.simple for one in selected if one.simple is not None]
+    assert len(queries) == len(texts)
     expected = by_spark(session, group, parts)
-    found = in_worker(group, parts, monkeypatch)
+    found = in_worker(group, queries, parts, monkeypatch)
     for number, text in enumerate(texts):
         mine, theirs = ([row for row in rows if row[:2] == (ROW, number)] for rows in (found, expected))
         assert mine == theirs, text
@@ -174,12 +176,12 @@ def by_spark(spark: SparkSession, group: Group, parts: list[Part]) -> list[Any]:
     ]
 
 
-def in_worker(group: Group, parts: list[Part], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def in_worker(
+    group: Group, queries: list[simple.Simple], parts: list[Part], monkeypatch: pytest.MonkeyPatch
+) -> list[Any]:
     monkeypatch.setattr(simple, "Writer", Kept)
     monkeypatch.setattr(simple, "current", lambda: (Tick(1, parts), 0, False))
     FOUND.clear()
-    queries = [one.simple for one in group.found if one.simple is not None]
-    assert len(queries) == len(group.found)
     numbers = pa.RecordBatch.from_pydict({"id": list(range(len(parts)))})
     list(simple.Direct(group.scan(), queries, Sink("", group.outputs))(iter([numbers])))
     return list(FOUND)

@@ -1,0 +1,14 @@
+"""The parts in C are optional: without a compiler the installation goes on, and slower ones take their place."""
+
+from __future__ import annotations
+
+import logging
+
+
+def warn_not_built(what: str, instead: str) -> None:
+    """Say in the log which part in C is missing; the callers do so once in a process."""
+    logging.getLogger("barnabas.streams").warning(
+        "the %s in C is not built, the slower one %s is used: install a C compiler and run `pip install -e .` again",
+        what,
+        instead,
+    )
