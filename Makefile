@@ -81,13 +81,13 @@ types: $(VENV)/.test
 fuzz: $(VENV)/.test
 	$(BIN)/python -m compat_tests.fuzz.run --seconds $(or $(SECONDS),600)
 
-# The request client of the benchmark; without a C compiler its twin in Python is used.
-build/load: bench/load.c
+# The clients of the benchmark for requests and for records end to end; without a C compiler their twins in Python serve.
+build/%: bench/%.c
 	@mkdir -p build
-	@if command -v $(CC) >/dev/null; then $(CC) -std=c11 -O2 -Wall -Wextra -o $@ $<; \
-	else echo "no C compiler ($(CC)): the request rows use the client in Python"; fi
+	@if command -v $(CC) >/dev/null; then $(CC) -std=c11 -O2 -Wall -Wextra -o $@ $< -pthread -ldl; \
+	else echo "no C compiler ($(CC)): $(notdir $@) is the client in Python"; fi
 
-bench: tools build/load
+bench: tools build/load build/end_to_end
 	$(BIN)/python -m bench.run --rounds $(or $(ROUNDS),3) --rows $(or $(ROWS),main) --json $(or $(JSON),build/bench.json)
 
 $(VENV)/.bench: lock/bench.txt $(VENV)/.test

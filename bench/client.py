@@ -1,11 +1,13 @@
 """Client processes, and the broker's cost while they measure.
 
 A client prints `measuring` and `measured` around what counts, and one line of JSON at its end. The request rows share
-one client: bench/load.c, or its twin in Python where that was not compiled.
+one client, bench/load.c, and records end to end have bench/end_to_end.c; where these were not compiled, their twins in
+Python serve.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from bench.warm import MOST_SECONDS
 from compat_tests.tools import ROOT
 
 COMPILED = ROOT / "build" / "load"
+COMPILED_END_TO_END = ROOT / "build" / "end_to_end"
 TIMEOUT_SECONDS = 600.0
 Found = dict[str, Any]
 
@@ -30,6 +33,23 @@ class ClientFailed(Exception):
 def load_command() -> list[str]:
     """The load client that there is."""
     return [str(COMPILED)] if COMPILED.exists() else [sys.executable, "-m", "bench.load"]
+
+
+def librdkafka() -> Path | None:
+    """The shared library that confluent-kafka brought along."""
+    spec = importlib.util.find_spec("confluent_kafka")
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parents[1] / "confluent_kafka.libs"
+    return next(iter(sorted(folder.glob("librdkafka-*.so*"))), None)
+
+
+def end_to_end_command() -> list[str]:
+    """The client for records end to end that there is."""
+    library = librdkafka()
+    if COMPILED_END_TO_END.exists() and library is not None:
+        return [str(COMPILED_END_TO_END), str(library)]
+    return [sys.executable, "-m", "bench.end_to_end"]
 
 
 def load(

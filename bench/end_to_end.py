@@ -1,6 +1,8 @@
-"""Records at a steady rate through librdkafka: the time from produce() until the consumer has each.
+"""`bench/end_to_end.c` in Python, for machines without a C compiler: the same arguments but the first, and output.
 
-python -m bench.end_to_end HOST:PORT TOPIC
+python -m bench.end_to_end HOST:PORT TOPIC SECONDS WARM
+
+What it measures is comparable between brokers, but its two threads share one interpreter, which shows in the tails.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 
 from bench.percentiles import percentiles
 
+RATE = 1000
 
-def end_to_end(server: str, topic: str, seconds: float = 10, warm: float = 2, rate: int = 1000) -> dict[str, float]:
-    """The first `warm` seconds are not measured."""
-    unmeasured = int(warm * rate)
-    total = int(seconds * rate) + unmeasured
+
+def end_to_end(server: str, topic: str, seconds: float, warm: float) -> dict[str, float]:
+    """Milliseconds from produce() until the consumer has a record; the first `warm` seconds are not measured."""
+    unmeasured = int(warm * RATE)
+    total = int(seconds * RATE) + unmeasured
     delays: list[float] = []
     ready, finished = threading.Event(), threading.Event()
 
@@ -52,7 +56,7 @@ def end_to_end(server: str, topic: str, seconds: float = 10, warm: float = 2, ra
     for number in range(total):
         if number == unmeasured:
             print("measuring", flush=True)
-        pause = began + number / rate - time.perf_counter()
+        pause = began + number / RATE - time.perf_counter()
         if pause > 0:
             time.sleep(pause)  # the rate is the load
         producer.produce(topic, f"{time.perf_counter():<20.9f}".encode() + bytes(80), partition=0)
@@ -66,4 +70,4 @@ def end_to_end(server: str, topic: str, seconds: float = 10, warm: float = 2, ra
 
 
 if __name__ == "__main__":
-    print(json.dumps(end_to_end(sys.argv[1], sys.argv[2])))
+    print(json.dumps(end_to_end(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4]))))

@@ -70,8 +70,8 @@ async def _serve(config: BrokerConfig, log: Log, began: float) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, node, nursery.cancel_scope)
         await nursery.start(node.run)
-        # What start-up made stays; collections need not look at it again.
-        gc.collect()
+        # What start-up made stays; collections need not look at it again. One now would find next to nothing, and the
+        # first client would wait for it.
         gc.freeze()
         addresses = ", ".join(f"{b.host or '*'}:{b.port}" for b in node.bound)
         print(

@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from storage.io import Io, read_file, write_file
 from wire.batch import BatchHeader, last_sequence
+from wire.crc import crc32c
 from wire.errors import ErrorCode, KafkaError
 
 SUFFIX = ".snapshot"

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-from crc32c import crc32c
 
 from wire.compression import Bytes, Codec, compress, decompress
+from wire.crc import crc32c
 from wire.errors import ErrorCode, KafkaError
 from wire.varint import read_long_varint, write_varint
 

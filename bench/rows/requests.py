@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from bench.servers import Clock
 SECONDS = 3.0
 WARM_ANSWERS = 30_000  # a JIT compiles for good what has run some ten thousand times
 SYNCS = 300
+END_TO_END_SECONDS, END_TO_END_WARM = 10.0, 2.0
 
 
 def load(running: Running, topic: str, **options: float) -> tuple[Found, Clock]:
@@ -68,8 +68,8 @@ def producers(running: Running, count: int) -> dict[str, float]:
 def end_to_end(running: Running) -> dict[str, float]:
     """From produce() until a consumer has the record, at a steady rate."""
     create(running.address, "end-to-end")
-    command = [sys.executable, "-m", "bench.end_to_end", running.address, "end-to-end"]
-    found, clock = client.run(command, running.meter)
+    words = [running.address, "end-to-end", str(END_TO_END_SECONDS), str(END_TO_END_WARM)]
+    found, clock = client.run([*client.end_to_end_command(), *words], running.meter)
     return {**latency(found, "p50", "p99", "p99.9"), "CPU us/req": clock.cpu / found["requests"] * 1e6}
 
 

@@ -41,6 +41,10 @@ QUERIES: dict[str, tuple[str, Plain]] = {
         "SELECT n + 1 AS m FROM source WHERE n % 50 = 7",
         lambda v: {"m": v["n"] + 1} if v["n"] % 50 == 7 else None,
     ),
+    "later": (  # computes nothing, so that the JVM has no part in it
+        "SELECT n, p AS place FROM source WHERE p >= 1 AND n > 20",
+        lambda v: {"n": v["n"], "place": v["p"]} if v["p"] >= 1 and v["n"] > 20 else None,
+    ),
     "doubled": ("SELECT n * 2 AS n FROM thirds", lambda v: None if v["n"] % 3 else {"n": v["n"] * 2}),
 }
 # More records between two kills would only make the test longer.
@@ -91,8 +95,8 @@ def check(broker: Barnabas) -> int:
             found = records_of(broker.data_dir, topic, partition, dense=False)
             assert [(r.offset, json.loads(r.value or b"")) for r in found] == expected, f"{topic}-{partition}"
             count += len(found)
-        for topic in ("thirds.dead-letter", "few.dead-letter"):
-            letters = records_of(broker.data_dir, topic, partition, dense=False)
+        for topic in ("thirds", "few", "later"):
+            letters = records_of(broker.data_dir, f"{topic}.dead-letter", partition, dense=False)
             assert [(r.offset, r.value) for r in letters] == bad, f"{topic}-{partition}"
     return count
 
