@@ -129,6 +129,7 @@ static void on_record(struct message *m, void *unused) {
         pthread_mutex_unlock(&lock);
     }
     if (m->error) return; /* others pass, as Kafka tells of new topics with some delay */
+    if (!is_ready) fail("the topic %s is not new: it has records", topic_name);
     struct value value;
     if (m->size != VALUE) fail("a record of %zu bytes", m->size);
     memcpy(&value, m->value, sizeof value);

@@ -90,6 +90,17 @@ def test_batch_has_the_columns_of_the_kafka_connector(spark: SparkSession, logs:
     assert batch(spark, logs.path, columns="offset,topic").columns == ["offset", "topic"]
 
 
+def test_parts_that_every_record_has_are_never_null(spark: SparkSession, logs: Logs) -> None:
+    logs.write([None, b"v"])
+    found = batch(spark, logs.path, includeHeaders="true")
+    never = {field.name for field in found.schema if not field.nullable}
+    assert never == {"topic", "partition", "offset", "timestampType"}
+    assert [(row.topic, row.offset, row.value) for row in found.collect()] == [
+        ("t", 0, None), ("t", 1, b"v"),
+    ]  # fmt: skip
+    assert batch(spark, logs.path, "offset bigint").schema["offset"].nullable  # who states a schema has that one
+
+
 def test_filters_are_pushed_down(spark: SparkSession, logs: Logs) -> None:
     for partition in range(3):
         logs.write(numbers(0, 60), partition=partition)
