@@ -13,14 +13,19 @@ _WIDTH = 72
 
 
 def chart(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """The numeric columns over the first one. Raises ClientError if there is nothing to draw."""
+    """The numeric columns over the first one, or a single one over the rows' numbers.
+
+    Raises ClientError if there is nothing to draw.
+    """
     try:
         import plotext
     except ModuleNotFoundError:
         raise ClientError("--plot needs plotext: pip install 'barnabas[spark]'") from None
+    if len(columns) == 1:
+        columns, rows = ["row", *columns], [(at, *row) for at, row in enumerate(rows, 1)]
     numeric = [number for number in range(1, len(columns)) if _all_numbers([row[number] for row in rows])]
     if not numeric:
-        raise ClientError("there is nothing to plot: select a first column, and columns of numbers after it")
+        raise ClientError("there is nothing to plot: select numbers, or a first column and columns of numbers after it")
     along = [row[0] for row in rows]
     scaled = _all_numbers(along) and None not in along
     places = [float(x) for x in along] if scaled else [float(at) for at in range(len(rows))]

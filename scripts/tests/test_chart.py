@@ -30,6 +30,14 @@ def test_texts_and_times_are_labels_and_nulls_are_left_out() -> None:
     assert "day" in drawn
 
 
+def test_a_single_column_is_drawn_over_the_numbers_of_its_rows() -> None:
+    drawn = chart(["temp"], [(80.5,), (None,), (99.5,)])
+    assert "row" in drawn
+    assert "99.5" in drawn
+    with pytest.raises(ClientError, match="nothing to plot: select numbers"):
+        chart(["name"], [("a",)])
+
+
 @pytest.mark.parametrize("rows", [[], [(1, "a")], [(1, None)], [(1, True)]])
 def test_without_numbers_there_is_nothing_to_draw(rows: list[tuple[object, object]]) -> None:
     with pytest.raises(ClientError, match="nothing to plot"):
