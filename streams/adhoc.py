@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from client.cluster import ClientError, Cluster
 from streams import register
 from streams.java import options
+from streams.progress import shown
 from streams.query.definitions import read_source
 from streams.query.errors import FatalError, QueryError
 from streams.query.session import start_session
@@ -25,12 +26,18 @@ _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 def select(server: str, data_dir: str, master: str, query: str, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names, and at most `limit` rows of a query. Raises ClientError, in one line."""
+    """Column names, and at most `limit` rows of a query; how far it is, is told on stderr.
+
+    Raises ClientError, in one line.
+    """
+    steps = _Steps()
     try:
-        with Cluster(server) as cluster, _spark_is_quiet():
+        with Cluster(server) as cluster, _spark_is_quiet() as terminal, shown(terminal, steps.told):
             spark = start_session("barnabas sql", master, java_options=options(brief=True))
             register(spark)
+            steps.enter("looking at the query")
             found = _analysed(spark, cluster, data_dir, query)
+            steps.enter("planning", spark)
             return found.columns, [tuple(row) for row in found.limit(limit).collect()]
     except PySparkException as error:
         raise ClientError(str(error.getMessage() or error).strip().splitlines()[0]) from None
@@ -38,16 +45,50 @@ def select(server: str, data_dir: str, master: str, query: str, limit: int) -> t
         raise ClientError(str(error)) from None
 
 
+class _Steps:
+    """Where a SELECT is, for who waits: in a step of which nothing more is known, or so many tasks into a job."""
+
+    def __init__(self) -> None:
+        self._step = "starting Spark"
+        self._tasks: Any = None
+
+    def enter(self, step: str, spark: SparkSession | None = None) -> None:
+        """The next step begins; with a session, its tasks are counted."""
+        if spark is not None:
+            self._tasks = spark.sparkContext.statusTracker()
+        self._step = step
+
+    def told(self) -> tuple[float | None, str]:
+        """The part of the tasks that is done, where that is known, and a text."""
+        done, all_tasks = self._counted()
+        if not all_tasks:
+            return None, self._step
+        return done / all_tasks, f"reading, {done} of {all_tasks} tasks done"
+
+    def _counted(self) -> tuple[int, int]:
+        """Tasks that are done and all tasks, of the stages that run."""
+        if self._tasks is None:
+            return 0, 0
+        try:
+            found = [self._tasks.getStageInfo(stage) for stage in self._tasks.getActiveStageIds()]
+        except Exception:  # Spark has ended: what reads its answer will say why
+            return 0, 0
+        running = [stage for stage in found if stage is not None]
+        return sum(stage.numCompletedTasks for stage in running), sum(stage.numTasks for stage in running)
+
+
 @contextlib.contextmanager
-def _spark_is_quiet() -> Iterator[None]:
-    """Keep the JVM's and Spark's own words off the terminal: what concerns the user is raised."""
+def _spark_is_quiet() -> Iterator[TextIO]:
+    """Keep the JVM's and Spark's own words off the terminal: what concerns the user is raised. Gives a stream that
+    still leads there."""
     sys.stderr.flush()
     kept = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     os.close(nowhere)
     try:
-        yield
+        with open(kept, "w", closefd=False) as terminal:
+            yield terminal
     finally:
         os.dup2(kept, 2)
         os.close(kept)

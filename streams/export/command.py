@@ -15,6 +15,7 @@ from streams.export import spark
 from streams.export.partition import Plan, Work
 from streams.export.progress import Progress
 from streams.export.target import claim, partition_folder, position
+from streams.progress import shown
 from streams.schema import infer_json, parse_ddl
 from streams.schema.ddl import ddl_text
 from streams.wal import LogDir, WalError
@@ -72,7 +73,7 @@ def export(request: Request, out: TextIO = sys.stderr) -> Totals:
         ]
         outcomes = []
         if works:
-            with Progress(to, works).shown(out):
+            with shown(out, Progress(to, works).told):
                 outcomes = spark.run(request.master, plan, works)
     return Totals(
         rows=sum(one.rows for one in outcomes),

@@ -1,21 +1,15 @@
-"""How far an export is, read off the folder that it writes: a bar on a terminal, lines elsewhere."""
+"""How far an export is, read off the folder that it writes."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 from pyarrow import parquet
 
 from streams.export.partition import Work
 from streams.export.target import finished, partition_folder, position
-
-_SECONDS = 0.5
-_WIDTH = 24
-_ANEW = "\r\x1b[K"  # go back, clear the line
 
 
 class Seen(NamedTuple):
@@ -30,10 +24,6 @@ class Seen(NamedTuple):
         """All of it, for people."""
         size = megabytes(self.bytes)
         return f"{self.part:.0%}, {self.rows:,} rows, {size}, {self.done} of {partitions} partitions"
-
-    def bar(self) -> str:
-        """The part alone."""
-        return f"[{'#' * round(self.part * _WIDTH):-<{_WIDTH}}]"
 
 
 class Progress:
@@ -61,32 +51,10 @@ class Progress:
         total = sum(max(work.end - begun, 0) for work, begun in self._begun.items())
         return Seen(rows, size, done, offsets / total if total else 1.0)
 
-    @contextmanager
-    def shown(self, out: TextIO) -> Iterator[None]:
-        """While this is open, tell on `out` how far it is, twice a second; if that is no terminal, only what is new."""
-        stop = threading.Event()
-        thread = threading.Thread(target=self._show, args=(out, stop), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-
-    def _show(self, out: TextIO, stop: threading.Event) -> None:
-        told = Seen(0, 0, 0, 0.0)
-        while not stop.wait(_SECONDS):
-            seen = self.look()
-            text = seen.text(len(self._folders))
-            if out.isatty():
-                out.write(f"{_ANEW}{seen.bar()} {text}")
-            elif seen != told:
-                out.write(f"{text}\n")
-            out.flush()
-            told = seen
-        if out.isatty():
-            out.write(_ANEW)
-            out.flush()
+    def told(self) -> tuple[float, str]:
+        """The part that is done, and all of it for people."""
+        seen = self.look()
+        return seen.part, seen.text(len(self._folders))
 
 
 def megabytes(size: int) -> str:

@@ -1,0 +1,49 @@
+"""How far something is, told while it runs: one line that changes on a terminal, a line for each change elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+_SECONDS = 0.5
+_WIDTH = 24
+_ANEW = "\r\x1b[K"  # go back, clear the line
+
+
+def bar(part: float) -> str:
+    """A part of the whole, 0 to 1."""
+    return f"[{'#' * round(part * _WIDTH):-<{_WIDTH}}]"
+
+
+@contextmanager
+def shown(out: TextIO, look: Callable[[], tuple[float | None, str]]) -> Iterator[None]:
+    """While this is open, tell on `out` twice a second what `look` gives: the part that is done, if known, and a text.
+
+    The part is drawn on a terminal only. `look` is called in a thread of its own, and must not raise.
+    """
+    stop = threading.Event()
+    thread = threading.Thread(target=_show, args=(out, look, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _show(out: TextIO, look: Callable[[], tuple[float | None, str]], stop: threading.Event) -> None:
+    terminal = out.isatty()
+    told = ""
+    while not stop.wait(_SECONDS):
+        part, text = look()
+        if terminal:
+            out.write(f"{_ANEW}{text}" if part is None else f"{_ANEW}{bar(part)} {text}")
+        elif text != told:
+            out.write(f"{text}\n")
+        out.flush()
+        told = text
+    if terminal:
+        out.write(_ANEW)
+        out.flush()
