@@ -92,6 +92,9 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
     except PySparkException as error:
         if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":  # its source is known; another one stands deeper inside
             raise QueryError(_SUBQUERIES) from None
+        if str(error.getCondition()).startswith("UNRESOLVED_COLUMN."):
+            name = (error.getMessageParameters() or {}).get("objectName", "")
+            raise QueryError(_no_column(name, values)) from None
         raise QueryError(_first_line(error)) from None
     project, conditions = _shape(analysed)
     expressions = list(seq(project.projectList()))
@@ -107,6 +110,8 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
     names = {name.lower(): name for name in frame.columns}  # a query may write them in another case
     referred = [a for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())]
     needed = {_own(str(attribute.name()), names) for attribute in referred}
+    if hidden := needed & {END, UNREADABLE}:
+        raise QueryError(_no_column(f"`{min(hidden)}`", values))
     least = least_of(jvm, execution.optimizedPlan(), names)
     return _selected(outputs, condition, needed, frame, least, names)
 
@@ -197,6 +202,10 @@ def _spark_type(expression: Any) -> Any:
     from pyspark.sql.types import _parse_datatype_json_string
 
     return _parse_datatype_json_string(expression.dataType().json())
+
+
+def _no_column(name: str, values: StructType) -> str:
+    return f"there is no column {name}: a record of this topic has {', '.join([*values.names, *PARTS])}"
 
 
 def _quoted(name: str) -> str:

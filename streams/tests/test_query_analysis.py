@@ -42,7 +42,8 @@ def check(spark: SparkSession, query: str, schema: str = SCHEMA, kind: str = "js
     ("query", "told"),
     [
         ("SELECT device FORM s", "PARSE_SYNTAX_ERROR"),
-        ("SELECT devise FROM s", "Did you mean"),
+        ("SELECT devise FROM s", "there is no column `devise`: a record of this topic has device, "),
+        ("SELECT device FROM s WHERE NOT _end", "there is no column `_end`"),
         ("SELECT nosuch(device) FROM s", "UNRESOLVED_ROUTINE"),
         ("SELECT count(*) FROM s", "stream"),
         ("SELECT device, max(temp) t FROM s GROUP BY device", "stream"),
