@@ -18,14 +18,12 @@ from streams.query.events import Told, event_of
 from streams.query.health import FAILED, Health, now
 from streams.query.job import Job
 from streams.query.merged import commit, recover
+from streams.query.pace import MAX_BYTES, Pace
 from streams.query.tick import Part, Tick
 from streams.wal import Key, LogDir, Planner, WalError
 from wire.messages.metadata import MetadataRequest, MetadataResponse
 
 Say = Callable[..., None]
-# A tick takes about so long: then the other queries have their turn, and what a kill makes repeat is little.
-_TICK_SECONDS = 2.0
-_FIRST_TICK_BYTES, _MIN_TICK_BYTES, _MAX_TICK_BYTES = 32 << 20, 4 << 20, 512 << 20
 _KEPT_JOBS = 32
 _STATUS_SECONDS, _QUIET_STATUS_SECONDS = 1.0, 10.0
 _COMMIT_SECONDS = 1.0
@@ -37,7 +35,7 @@ class Driver:
     def __init__(self, spark: SparkSession, server: str, data_dir: str, *, trigger_ms: int, say: Say) -> None:
         self._spark, self._server, self._trigger, self._say = spark, server, trigger_ms / 1000, say
         self._log_dir = LogDir(data_dir, bootstrap=server)
-        self._planner = Planner(self._log_dir, split_bytes=_MAX_TICK_BYTES, fail_on_data_loss=False)
+        self._planner = Planner(self._log_dir, split_bytes=MAX_BYTES, fail_on_data_loss=False)
         self._cluster = Cluster(server)
         told = self._cluster.any(MetadataRequest(topics=[]), MetadataResponse).cluster_id
         if told != self._log_dir.cluster_id:
@@ -56,7 +54,7 @@ class Driver:
         #: By query and topic: what its results say of the topic.
         self._events: dict[tuple[str, str], Told] = {}
         self._committed_at: dict[str, float] = {}
-        self._tick_bytes: dict[str, int] = {}  # by query: how much of its source it manages in a tick
+        self._pace = Pace()
         self._told: list[dict[str, Any]] = []
         self._told_at = 0.0
         self._read_catalog()
@@ -268,12 +266,14 @@ class Driver:
             return
         try:
             tick = self._plan_tick(group, ranges, first)
-            reports = self._job(group, len(ranges)).run(tick)
+            job = self._job(group, len(ranges))
+            cold = not job.has_run
+            reports = job.run(tick)
         except Exception as error:
             self._failed(group, error, first, last)
             return
         seconds = now() - began
-        self._learn(group, tick, seconds)
+        self._pace.learn([definition.topic for definition in group], tick.bytes, seconds, cold=cold)
         for number, definition in enumerate(group):
             mine = [report for report in reports if report.query == number]
             health = self._health[definition.topic]
@@ -288,7 +288,7 @@ class Driver:
     def _plan_tick(self, group: list[Definition], ranges: dict[Key, tuple[int, int]], first: dict[Key, int]) -> Tick:
         """Splits for the tasks, of so many bytes that a tick stays short."""
         there = {key: (max(lo, min(first[key], hi)), hi) for key, (lo, hi) in ranges.items()}
-        most = min(self._tick_bytes.get(definition.topic, _FIRST_TICK_BYTES) for definition in group)
+        most = self._pace.most(definition.topic for definition in group)
         cut = self._planner.within_bytes(there, most)
         splits: dict[Key, list[tuple[str, int, int, int, int]]] = {}
         for split in self._planner.plan(cut):
@@ -300,14 +300,6 @@ class Driver:
             dead = [self._dead.get((definition.topic, key), 0) for definition in group]
             parts.append(Part(*key, lo, cut[key][1], splits.get(key, []), ends, dead))
         return Tick(self._control.producer_id, parts)
-
-    def _learn(self, group: list[Definition], tick: Tick, seconds: float) -> None:
-        """How many bytes the next tick should have, by those of this one."""
-        for definition in group:
-            most = self._tick_bytes.get(definition.topic, _FIRST_TICK_BYTES)
-            if seconds > _TICK_SECONDS or tick.bytes > most // 2:  # a small tick says little of a large one
-                wanted = int(tick.bytes * _TICK_SECONDS / seconds)
-                self._tick_bytes[definition.topic] = max(_MIN_TICK_BYTES, min(wanted, 2 * most, _MAX_TICK_BYTES))
 
     def _job(self, group: list[Definition], tasks: int) -> Job:
         """The planned job of a group; the few used last are kept."""

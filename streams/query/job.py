@@ -47,6 +47,7 @@ class Job:
         sink = Sink(server, group.outputs)
         simple = [one.simple for one in found if one.simple is not None]
         self._spark = spark
+        self.has_run = False
         if len(simple) == len(definitions):
             self._reports = _numbers(spark, tasks).mapInArrow(Direct(group.scan(), simple, sink).__call__, REPORT)
         else:
@@ -67,7 +68,9 @@ class Job:
         """Run one tick. Raises what Spark raises when a task fails; what was written until then stays."""
         begin(self._spark, tick)
         _set_arrow_batches(self._spark, tick)
-        return [Report(*row) for row in self._reports.collect()]
+        reports = [Report(*row) for row in self._reports.collect()]
+        self.has_run = True
+        return reports
 
 
 class Group:

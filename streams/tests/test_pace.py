@@ -1,0 +1,58 @@
+"""The size of ticks, out of what ticks took."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.query.pace import FIRST_BYTES, MAX_BYTES, MIN_BYTES, TICK_SECONDS, Pace
+
+
+def backlog(pace: Pace, total: float, bytes_a_second: float, fixed: float = 0.1, cold: float = 1.5) -> list[float]:
+    """The seconds of each tick until the end of a backlog."""
+    ticks: list[float] = []
+    while total > 0:
+        size = min(total, pace.most(["q"]))
+        work = size / bytes_a_second + fixed
+        ticks.append(work + (0 if ticks else cold))
+        pace.learn(["q"], int(size), ticks[-1], cold=len(ticks) == 1)
+        total -= size
+    return ticks
+
+
+@pytest.mark.parametrize("bytes_a_second", [1e6, 10e6, 300e6, 1e12])
+def test_ticks_become_as_long_as_they_should_and_no_longer(bytes_a_second: float) -> None:
+    pace = Pace()
+    ticks = backlog(pace, 40 * bytes_a_second, bytes_a_second)
+    settled = ticks[4:-1]
+    slowest = max(TICK_SECONDS, MIN_BYTES / bytes_a_second) * 1.1
+    assert all(seconds <= slowest for seconds in settled)
+    assert MIN_BYTES <= pace.most(["q"]) <= MAX_BYTES
+
+
+def test_a_quick_query_is_at_its_pace_after_three_ticks() -> None:
+    pace = Pace()
+    for number in range(3):
+        size = pace.most(["q"])
+        pace.learn(["q"], size, size / 300e6 + (1.9 if number == 0 else 0.1), cold=number == 0)
+    assert pace.most(["q"]) == MAX_BYTES
+
+
+def test_a_cold_first_tick_does_not_slow_a_query_down_but_a_costly_one_does() -> None:
+    pace = Pace()
+    pace.learn(["q"], FIRST_BYTES, 2.2, cold=True)
+    assert pace.most(["q"]) >= FIRST_BYTES
+    pace.learn(["costly"], FIRST_BYTES, 180.0, cold=True)
+    assert pace.most(["costly"]) == MIN_BYTES
+
+
+def test_those_that_share_a_tick_take_what_the_slowest_can() -> None:
+    pace = Pace()
+    pace.learn(["slow"], FIRST_BYTES, 8.0)
+    assert pace.most(["slow", "new"]) == FIRST_BYTES // 4
+    assert pace.most(["new"]) == FIRST_BYTES
+
+
+def test_a_small_tick_says_little() -> None:
+    pace = Pace()
+    pace.learn(["q"], 1000, 0.2)
+    assert pace.most(["q"]) == FIRST_BYTES
