@@ -238,11 +238,16 @@ class _Log:
             self._rows.append(rows)
             self.size += rows.nbytes
 
+    def _taken(self) -> list[pa.RecordBatch]:
+        """The rows that waited, as one batch: where a query lets few through, each of those added has but some."""
+        rows, self._rows, self.size = self._rows, [], 0
+        whole: list[pa.RecordBatch] = pa.Table.from_batches(rows).combine_chunks().to_batches() if rows else []
+        return whole
+
     def batches(self, producer_id: int, upto: int | None) -> Iterator[Encoded]:
         """The batches of all rows that wait; with `upto` the log ends there afterwards."""
-        rows, self._rows, self.size = self._rows, [], 0
         held: Encoded | None = None
-        for part in rows:
+        for part in self._taken():
             for batch in encode(
                 part, base_offset=held.next_offset if held else self.next, producer_id=producer_id,
                 producer_epoch=0, max_bytes=self._max_batch_bytes,
@@ -272,8 +277,7 @@ class _MergedLog(_Log):
         self._part = part
 
     def batches(self, producer_id: int, upto: int | None) -> Iterator[Encoded]:
-        rows, self._rows, self.size = self._rows, [], 0
-        for part in rows:
+        for part in self._taken():
             sources = part.column("offset")
             own = pa.array(range(len(part)), pa.int64())
             named = with_headers(part.set_column(part.schema.get_field_index("offset"), "offset", own), [

@@ -164,6 +164,17 @@ def test_every_query_is_brought_to_the_end_of_the_tick(broker: FakeBroker, monke
     assert [(r["query"], r["written"], r["next"]) for r in report] == [(0, 2, 40), (1, 0, 40)]
 
 
+def test_results_that_come_a_few_at_a_time_share_a_batch(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.ends = {"q": 0}
+    rows = [*(row(0, ROW, n, b"%d" % n) for n in range(0, 700, 7)), row(-1, MARK, 700)]
+    report = run(
+        monkeypatch, Sink("", [Output("q", True, "skip")]), Tick(PRODUCER, [Part("s", 0, 0, 700, [], [0])]), rows
+    )
+    assert [offset for offset, _, _ in broker.records["q"]] == list(range(0, 700, 7))
+    assert broker.requests == 1
+    assert [(r["written"], r["next"]) for r in report] == [(100, 700)]
+
+
 def test_rows_without_their_mark_are_no_end(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.ends = {"q": 0}
     tick = Tick(PRODUCER, [Part("s", 0, 0, 40, [], [0])])
