@@ -19,6 +19,7 @@ from pathlib import Path
 
 from bench.client import COMPILED, ClientFailed
 from bench.limits import Skip, raise_open_files
+from bench.machine import Stolen
 from bench.report import markdown, number
 from bench.results import Results, this_machine
 from bench.rows import SETS, find
@@ -59,6 +60,7 @@ def shown(figures: dict[str, float]) -> str:
 def one_broker(name: str, policy: str, rows: list[str], folder: Path, inputs: Path, results: Results) -> None:
     """One broker, started afresh, through its rows."""
     running = Running(name, policy, folder, inputs)
+    stolen = Stolen()
     started, warm = running.start(), False
     try:
         for row in rows:
@@ -81,6 +83,7 @@ def one_broker(name: str, policy: str, rows: list[str], folder: Path, inputs: Pa
                 figures |= {"first answer s": started}
             results.add(policy, row, name, figures)
             say(f"  {name}, {policy}, {row}: {shown(figures)} [{time.perf_counter() - began:.0f} s]")
+        results.add(policy, "machine", name, {"stolen %": stolen.percent()})
     finally:
         stop(running)
 

@@ -109,7 +109,7 @@ def ways(spark: SparkSession, path: Path) -> dict[str, Callable[[], object]]:
 
     typed = frame("device string, seq bigint, temp double", format="json")
     return {
-        "offset column": lambda: frame("offset bigint").write.format("noop").mode("overwrite").save(),
+        "offset column": lambda: frame(columns="offset").write.format("noop").mode("overwrite").save(),
         "full rows": lambda: frame().write.format("noop").mode("overwrite").save(),
         "typed json, grouped": lambda: typed.groupBy("device").avg("temp").collect(),
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import frames, page_cache
+from bench import frames, machine, page_cache
 from bench.limits import Skip, need_disk, need_files
 from bench.percentiles import percentiles
 from bench.rows import SETS, find
@@ -40,6 +40,15 @@ def test_percentiles_are_values_that_occurred() -> None:
 )
 def test_a_broker_is_warm_when_the_rate_no_longer_rises(rates: list[float], warm: bool) -> None:
     assert settled(rates) is warm
+
+
+def test_what_others_take_is_a_part_of_what_has_passed_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([(100, 1000), (130, 1200)])
+    monkeypatch.setattr(machine, "_times", lambda: next(ticks))
+    stolen = machine.Stolen()
+    assert stolen.percent() == 15
+    monkeypatch.undo()
+    assert 0 <= machine.Stolen().percent() <= 100
 
 
 @pytest.mark.parametrize("topic", ["t", "a-topic", "x" * 200])

@@ -1,0 +1,25 @@
+"""What others take of a virtual machine, which every figure of that time has in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_STEAL = 7  # user, nice, system, idle, iowait, irq, softirq, steal: proc(5)
+
+
+class Stolen:
+    """The share of CPU time that the host gave to other guests, from its making on."""
+
+    def __init__(self) -> None:
+        self._stolen, self._all = _times()
+
+    def percent(self) -> float:
+        """So far, of all cores together."""
+        stolen, total = _times()
+        return 100 * (stolen - self._stolen) / max(total - self._all, 1)
+
+
+def _times() -> tuple[int, int]:
+    """Ticks stolen, and all ticks, since the machine started."""
+    ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1 : _STEAL + 2]))
+    return (ticks[_STEAL] if len(ticks) > _STEAL else 0), sum(ticks)
