@@ -81,13 +81,13 @@ types: $(VENV)/.test
 fuzz: $(VENV)/.test
 	$(BIN)/python -m compat_tests.fuzz.run --seconds $(or $(SECONDS),600)
 
-# The clients of the benchmark for requests and for records end to end; without a C compiler their twins in Python serve.
+# The clients of the benchmark, and the floor under end to end; without a C compiler the clients' twins in Python serve.
 build/%: bench/%.c
 	@mkdir -p build
 	@if command -v $(CC) >/dev/null; then $(CC) -std=c11 -O2 -Wall -Wextra -o $@ $< -pthread -ldl; \
-	else echo "no C compiler ($(CC)): $(notdir $@) is the client in Python"; fi
+	else echo "no C compiler ($(CC)): without $(notdir $@)"; fi
 
-bench: tools build/load build/end_to_end
+bench: tools build/load build/end_to_end build/relay
 	$(BIN)/python -m bench.run --rounds $(or $(ROUNDS),3) --rows $(or $(ROWS),main) --json $(or $(JSON),build/bench.json)
 
 $(VENV)/.bench: lock/bench.txt $(VENV)/.test

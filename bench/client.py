@@ -22,6 +22,7 @@ from compat_tests.tools import ROOT
 
 COMPILED = ROOT / "build" / "load"
 COMPILED_END_TO_END = ROOT / "build" / "end_to_end"
+COMPILED_RELAY = ROOT / "build" / "relay"
 TIMEOUT_SECONDS = 600.0
 Found = dict[str, Any]
 
@@ -50,6 +51,20 @@ def end_to_end_command() -> list[str]:
     if COMPILED_END_TO_END.exists() and library is not None:
         return [str(COMPILED_END_TO_END), str(library)]
     return [sys.executable, "-m", "bench.end_to_end"]
+
+
+def relay(seconds: float) -> Found | None:
+    """Milliseconds that a message takes over two processes without a broker; None where that was not compiled.
+
+    Raises ClientFailed.
+    """
+    if not COMPILED_RELAY.exists():
+        return None
+    done = subprocess.run([str(COMPILED_RELAY), str(seconds)], capture_output=True, text=True)
+    if done.returncode:
+        raise ClientFailed(f"relay: {done.stderr.strip()}")
+    found: Found = json.loads(done.stdout)
+    return found
 
 
 def load(

@@ -48,7 +48,7 @@ def find(name: str) -> Row:
         "produce-100": Row(throughput.produce_100, 7),
         "single": Row(requests.single, 6, warm=True),
         "sync": Row(requests.sync, 6, warm=True),
-        "end-to-end": Row(requests.end_to_end, 14, warm=True),
+        "end-to-end": Row(requests.end_to_end, 19, warm=True),
         "memory": Row(start.memory, 0),
     }
     if name in plain:

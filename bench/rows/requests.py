@@ -16,7 +16,7 @@ from bench.servers import Clock
 SECONDS = 3.0
 WARM_ANSWERS = 30_000  # a JIT compiles for good what has run some ten thousand times
 SYNCS = 300
-END_TO_END_SECONDS, END_TO_END_WARM = 10.0, 2.0
+END_TO_END_SECONDS, END_TO_END_WARM, RELAY_SECONDS = 10.0, 2.0, 5.0
 
 
 def load(running: Running, topic: str, **options: float) -> tuple[Found, Clock]:
@@ -66,11 +66,13 @@ def producers(running: Running, count: int) -> dict[str, float]:
 
 
 def end_to_end(running: Running) -> dict[str, float]:
-    """From produce() until a consumer has the record, at a steady rate."""
+    """From produce() until a consumer has the record, at a steady rate. Also what the machine does without a broker."""
+    bare = client.relay(RELAY_SECONDS)
     create(running.address, "end-to-end")
     words = [running.address, "end-to-end", str(END_TO_END_SECONDS), str(END_TO_END_WARM)]
     found, clock = client.run([*client.end_to_end_command(), *words], running.meter)
-    return {**latency(found, "p50", "p99", "p99.9"), "CPU us/req": clock.cpu / found["requests"] * 1e6}
+    alone = {f"relay alone {name} ms": bare[name] for name in ("p50", "p99.9")} if bare else {}
+    return {**latency(found, "p50", "p99", "p99.9"), "CPU us/req": clock.cpu / found["requests"] * 1e6, **alone}
 
 
 def fsync_ms(folder: Path) -> float:

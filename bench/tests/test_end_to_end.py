@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.client import librdkafka
+from bench.client import ClientFailed, librdkafka, relay
 from bench.create import create
 from compat_tests.broker_process import Barnabas
 from compat_tests.tools import ROOT
@@ -28,19 +28,24 @@ def broker(tmp_path: Path) -> Iterator[Barnabas]:
     made.kill()
 
 
+def compile_client(name: str, folder: Path) -> str:
+    """A program of bench/, compiled."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if not compiler:
+        pytest.skip("no C compiler")
+    program, source = folder / name, ROOT / "bench" / f"{name}.c"
+    options = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(source), "-pthread", "-ldl"]
+    subprocess.run([compiler, *options], check=True)
+    return str(program)
+
+
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """end_to_end.c, compiled, and its library."""
-    compiler, library = shutil.which(os.environ.get("CC", "cc")), librdkafka()
-    if not compiler:
-        pytest.skip("no C compiler")
+    library = librdkafka()
     if library is None:
         pytest.skip("this confluent-kafka has no librdkafka of its own")
-    program = tmp_path_factory.mktemp("end-to-end") / "end_to_end"
-    source = ROOT / "bench" / "end_to_end.c"
-    options = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(source), "-pthread", "-ldl"]
-    subprocess.run([compiler, *options], check=True)
-    return [str(program), str(library)]
+    return [compile_client("end_to_end", tmp_path_factory.mktemp("end-to-end")), str(library)]
 
 
 @pytest.fixture(params=["C", "Python"])
@@ -66,6 +71,18 @@ def test_every_record_has_a_time(client: list[str], broker: Barnabas) -> None:
     figures = json.loads(found)
     assert figures["requests"] == 300
     assert 0 < figures["p50"] <= figures["p99"] <= figures["p99.9"]
+
+
+def test_the_relay_has_a_time_for_every_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.client.COMPILED_RELAY", tmp_path / "relay")
+    assert relay(0.1) is None
+    compile_client("relay", tmp_path)
+    found = relay(0.1)
+    assert found is not None
+    assert found["requests"] == 100
+    assert 0 < found["p50"] <= found["p99"] <= found["p99.9"]
+    with pytest.raises(ClientFailed, match="relay SECONDS"):
+        relay(0)
 
 
 def test_records_of_others_are_no_success(compiled: list[str], broker: Barnabas) -> None:
