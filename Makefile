@@ -82,7 +82,7 @@ fuzz: $(VENV)/.test
 	$(BIN)/python -m compat_tests.fuzz.run --seconds $(or $(SECONDS),600)
 
 # The clients of the benchmark, and the floor under end to end; without a C compiler the clients' twins in Python serve.
-build/%: bench/%.c
+build/%: bench/%.c bench/client.h
 	@mkdir -p build
 	@if command -v $(CC) >/dev/null; then $(CC) -std=c11 -O2 -Wall -Wextra -o $@ $< -pthread -ldl; \
 	else echo "no C compiler ($(CC)): without $(notdir $@)"; fi

@@ -8,16 +8,11 @@
  * measured part, for who reads the broker's CPU time, then one line of JSON. A record that is not acknowledged, is
  * missing, or is out of order ends all with status 1.
  */
-#define _GNU_SOURCE
+#include "client.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { RATE = 1000, VALUE = 100 };
 enum { PRODUCER, CONSUMER, COPY = 2, BEGINNING = -2, PARTITION_EOF = -191, PATIENCE_MS = 30000 };
@@ -58,26 +53,6 @@ static uint32_t total, unmeasured, seen, delivered;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ready = PTHREAD_COND_INITIALIZER;
 static int is_ready;
-
-static void fail(const char *text, ...) {
-    va_list rest;
-    va_start(rest, text);
-    vfprintf(stderr, text, rest);
-    va_end(rest);
-    fputc('\n', stderr);
-    _exit(1); /* librdkafka's threads run on */
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static void sleep_until(double at) {
-    struct timespec t = {(time_t)at, (long)((at - (double)(time_t)at) * 1e9)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL)) {}
-}
 
 static void *named(void *library, const char *name) {
     void *found = dlsym(library, name);
@@ -152,11 +127,6 @@ static void *read_all(void *unused) {
     return unused;
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 int main(int argc, char **argv) {
     if (argc != 6) fail("end_to_end LIBRARY HOST:PORT TOPIC SECONDS WARM");
     load(argv[1]);
@@ -164,8 +134,7 @@ int main(int argc, char **argv) {
     unmeasured = (uint32_t)(atof(argv[5]) * RATE);
     total = unmeasured + (uint32_t)(atof(argv[4]) * RATE);
     if (total == unmeasured) fail("%s seconds are not enough", argv[4]);
-    delays = calloc(total, sizeof *delays);
-    if (!delays) fail("out of memory");
+    delays = room(NULL, total * sizeof *delays);
     pthread_t reader;
     pthread_create(&reader, NULL, read_all, NULL);
     const char *const settings[] = {"bootstrap.servers", server, "acks", "all", "linger.ms", "0", NULL};
@@ -196,12 +165,12 @@ int main(int argc, char **argv) {
     flush(client, PATIENCE_MS);
     pthread_join(reader, NULL);
     puts("measured");
+    fflush(stdout);
     if (delivered != total) fail("%u records were not acknowledged", total - delivered);
     size_t count = total - unmeasured;
-    double *times = delays + unmeasured;
-    qsort(times, count, sizeof *times, by_size);
-    printf("{\"requests\": %zu, \"p50\": %.4f, \"p99\": %.4f, \"p99.9\": %.4f}\n", count, times[count / 2] * 1e3,
-           times[count * 99 / 100] * 1e3, times[count * 999 / 1000] * 1e3);
+    printf("{\"requests\": %zu", count);
+    print_percentiles(delays + unmeasured, count);
+    puts("}");
     fflush(stdout);
     _exit(0); /* without librdkafka's goodbyes */
 }

@@ -14,20 +14,15 @@
  * not the request's, or that has other than zero at a place of an error code (counted behind the size), ends all with
  * status 1. bench/load.py is the same client in Python; bench/warm.py says when a rate has stopped rising.
  */
-#define _GNU_SOURCE
+#include "client.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { HEAD = 512, ERRORS = 8, SLICES = 4096, EVENTS = 512 };
 static const double SLICE = 0.5, RISE = 1.05;
@@ -57,30 +52,9 @@ static struct connection *all;
 static uint32_t ring, turn;
 static int sending = 1, opened;
 static uint64_t answers, on_their_way;
-static float *times; /* seconds from send to answer, of the measured part */
+static double *times; /* seconds from send to answer, of the measured part */
 static size_t time_count, time_room;
 static int measuring;
-
-static void fail(const char *text, ...) {
-    va_list rest;
-    va_start(rest, text);
-    vfprintf(stderr, text, rest);
-    va_end(rest);
-    fputc('\n', stderr);
-    exit(1);
-}
-
-static void *room(void *old, size_t size) {
-    void *found = realloc(old, size);
-    if (!found) fail("out of memory");
-    return found;
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static uint32_t be32(const unsigned char *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
@@ -135,7 +109,7 @@ static void answered(struct connection *c, double at) {
     }
     if (measuring) {
         if (time_count == time_room) times = room(times, (time_room = 2 * time_room + 65536) * sizeof *times);
-        times[time_count++] = (float)(at - c->sent[c->first]);
+        times[time_count++] = at - c->sent[c->first];
     }
     c->first = (c->first + 1) % ring;
     c->waiting--;
@@ -211,16 +185,6 @@ static int warm(int epoll, double *rates) {
     return count;
 }
 
-static int by_size(const void *a, const void *b) {
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-static double percentile(double q) { /* milliseconds */
-    size_t at = (size_t)((double)time_count * q);
-    return times[at < time_count ? at : time_count - 1] * 1e3;
-}
-
 static void parse(int argc, char **argv) {
     for (int i = 3; i < argc; i++) {
         char *value = strchr(argv[i], '=');
@@ -287,10 +251,7 @@ int main(int argc, char **argv) {
            time_count, took, connected, warmed);
     for (int i = 0; i < slices; i++) printf("%s%.0f", i ? ", " : "", rates[i]);
     printf("]");
-    if (time_count) {
-        qsort(times, time_count, sizeof *times, by_size);
-        printf(", \"p50\": %.4f, \"p99\": %.4f, \"p99.9\": %.4f", percentile(0.5), percentile(0.99), percentile(0.999));
-    }
+    if (time_count) print_percentiles(times, time_count);
     puts("}");
     return 0;
 }

@@ -10,7 +10,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from compat_tests.tools import ROOT
 from compat_tests.waiting import changed, until
@@ -66,6 +66,14 @@ class Server(ABC):
         except AssertionError:
             self.kill()
             raise
+
+    def __enter__(self) -> Self:
+        """Started; killed at the end of the block."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def _watch(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout

@@ -22,10 +22,8 @@ pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed"
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Barnabas]:
-    made = Barnabas(tmp_path)
-    made.start()
-    yield made
-    made.kill()
+    with Barnabas(tmp_path) as made:
+        yield made
 
 
 def compile_client(name: str, folder: Path) -> str:

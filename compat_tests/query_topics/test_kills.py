@@ -103,12 +103,8 @@ def check(broker: Barnabas) -> int:
 
 def run(tmp_path: Path, victims: list[str], seed: int) -> None:
     moments = random.Random(seed)
-    broker = Barnabas(tmp_path, SETTINGS)
-    broker.start()
-    try:
+    with Barnabas(tmp_path, SETTINGS) as broker:
         kill_and_compare(broker, victims, moments)
-    finally:
-        broker.kill()
 
 
 def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Random) -> None:

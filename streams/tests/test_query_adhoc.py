@@ -24,13 +24,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Barnabas]:
     del spark  # one session for all: it must be there first
-    made = Barnabas(tmp_path_factory.mktemp("adhoc"))
-    made.start()
-    try:
+    with Barnabas(tmp_path_factory.mktemp("adhoc")) as made:
         produce(made, [b'{"device": "d%d", "temp": %d}' % (n % 3, n) for n in range(30)], "my.sensors")
         yield made
-    finally:
-        made.kill()
 
 
 def test_a_schema_is_inferred_and_any_sql_runs_over_topics(

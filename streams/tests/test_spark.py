@@ -36,10 +36,8 @@ def logs(tmp_path: Path) -> Logs:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Barnabas]:
-    made = Barnabas(tmp_path)
-    made.start()
-    yield made
-    made.kill()
+    with Barnabas(tmp_path) as made:
+        yield made
 
 
 def batch(spark: SparkSession, path: Path, schema: str = "", **options: object) -> DataFrame:

@@ -188,9 +188,7 @@ def test_indexes_that_are_absent_or_wrong_only_cost_time(logs: Logs) -> None:
 
 
 def test_beside_a_broker_the_broker_tells_the_end(tmp_path: Path) -> None:
-    broker = Barnabas(tmp_path)
-    broker.start()
-    try:
+    with Barnabas(tmp_path) as broker:
         assert is_locked(str(broker.data_dir))
         assert (broker.data_dir / ADDRESS_FILE).read_text() == f"{broker.address}\n"
         produce(broker, numbers(0, 50))
@@ -213,8 +211,6 @@ def test_beside_a_broker_the_broker_tells_the_end(tmp_path: Path) -> None:
         assert broker.stop() == 0
         assert not (broker.data_dir / ADDRESS_FILE).exists()
         assert table(LogDir(broker.data_dir)).num_rows == 51
-    finally:
-        broker.kill()
 
 
 def produce(broker: Barnabas, values: list[bytes], topic: str = "t") -> None:
