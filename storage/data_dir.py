@@ -63,6 +63,8 @@ class DataDir:
         self._doomed: list[str] = []
         self._doomed_added = trio.Event()
         self._checkpoint_lock = trio.Lock()
+        self._checkpoints_asked = 0
+        self._checkpoints_written = 0  # of those asked: one file serves all who asked before it was begun
 
     @classmethod
     def open(
@@ -312,8 +314,16 @@ class DataDir:
                 pass
 
     async def checkpoint(self) -> None:
-        """State on disk how far each partition is durable, and where it starts. Raises `StorageError`."""
+        """State on disk how far each partition is durable, and where it starts. Raises `StorageError`.
+
+        Those who come while one is written share the next one, however many they are.
+        """
+        self._checkpoints_asked += 1
+        asked = self._checkpoints_asked
         async with self._checkpoint_lock:
+            if self._checkpoints_written >= asked:
+                return
+            covers = self._checkpoints_asked
             points: dict[tuple[str, int], int] = {}
             starts: dict[tuple[str, int], int] = {}
             paths: list[str] = []
@@ -330,6 +340,7 @@ class DataDir:
                 await trio.to_thread.run_sync(self._write_checkpoints, points, starts, paths, limiter=self._limiter)
             except OSError as error:
                 raise StorageError(f"cannot write checkpoints in {self.path}: {error}") from error
+            self._checkpoints_written = covers
 
     def _write_checkpoints(
         self, points: dict[tuple[str, int], int], starts: dict[tuple[str, int], int], paths: list[str]

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
+from storage.checkpoints import read_offsets
 from storage.config import LogConfig
 from storage.data_dir import DataDir
 from storage.errors import StorageError
 from storage.io import Io
-from storage.layout import parse_partition_name
+from storage.layout import LOG_STARTS_FILE, parse_partition_name
 from storage.tests.support import NOW, TOPIC_ID, FaultyIo, one, produced, values_of
 from wire.errors import ErrorCode, KafkaError
 
@@ -82,6 +84,32 @@ async def test_the_log_start_survives_a_crash_once_checkpointed(tmp_path: Path) 
     async with await opened(tmp_path) as again:
         assert again.was_clean
         assert again.vnodes[("t", 0)].log_start_offset == 4
+
+
+async def test_a_crowd_that_wants_a_checkpoint_shares_one_or_two_and_each_is_covered(tmp_path: Path) -> None:
+    class Counting(Io):
+        written = 0
+
+        def replace(self, source: str, target: str) -> None:
+            Counting.written += target.endswith(LOG_STARTS_FILE)
+            super().replace(source, target)
+
+    async def delete_below(offset: int) -> None:
+        vnode.truncate_prefix(offset)
+        await data_dir.checkpoint()
+        assert read_offsets(Io(), str(tmp_path / LOG_STARTS_FILE))["t", 0] >= offset
+
+    data_dir = DataDir.open(tmp_path, node_id=1, io=Counting())
+    await data_dir.load(config_of=lambda topic: CONFIG)
+    async with data_dir:
+        vnode = data_dir.create_vnode("t", 0, TOPIC_ID, LogConfig())
+        for i in range(100):
+            vnode.append(one(b"%d" % i), now_ms=NOW)
+        vnode.flush()
+        async with trio.open_nursery() as nursery:
+            for offset in range(1, 101):
+                nursery.start_soon(delete_below, offset)
+        assert 1 <= Counting.written <= 2
 
 
 async def test_another_process_a_cluster_or_a_node_is_told_so_in_one_line(tmp_path: Path) -> None:
