@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -100,6 +101,9 @@ class Server(ABC):
         try:
             return self.process.wait(STOP_DEADLINE)
         except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)  # says in the log what its threads are doing
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(1)
             self.kill()
             raise AssertionError(f"{self.name} did not stop in {STOP_DEADLINE:g} s:\n{self.log_tail()}") from None
 
@@ -130,7 +134,8 @@ class Barnabas(Server):
 
     def environment(self) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        return {**kept, "PYTHONPATH": str(ROOT)}  # with compiled modules, as an installed broker has them
+        kept |= {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
+        return kept  # with compiled modules, as an installed broker has them
 
     def see(self, line: str) -> None:
         found = re.match(r"barnabas is ready on \S+:(\d+)", line)

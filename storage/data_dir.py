@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import functools
 import os
 import resource
 import uuid
 from collections.abc import Callable
 from types import TracebackType
+from typing import TypeVar
 
 import trio
 
@@ -33,11 +35,17 @@ from storage.layout import (
 )
 from storage.recovery import needs_repair, recover_partition
 from storage.segment import CorruptLogError, FileCache
-from storage.vnode import ZERO_ID, Vnode
+from storage.vnode import ZERO_ID, FlushJob, Vnode
 from wire.errors import ErrorCode, KafkaError
 
 _MAX_NAME = 255
 _REPAIR_CHECKS_AT_ONCE = 500
+# How many fsyncs are under way at a time where there are more than so few.
+_AT_ONCE = 8
+_ALONE = 32
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Progress = Callable[[int, int, str], None]
 ConfigOf = Callable[[str], LogConfig]
@@ -369,26 +377,22 @@ class DataDir:
                     self._lock_fd = -1
 
     async def _close_vnodes(self) -> bool:
-        def flush_all() -> list[OSError | None]:
-            results: list[OSError | None] = []
-            for _, job in jobs:
-                try:
-                    job.run(self.io)
-                    results.append(None)
-                except OSError as error:
-                    results.append(error)
-            return results
+        def flush(owed: tuple[Vnode, FlushJob]) -> OSError | None:
+            try:
+                owed[1].run(self.io)
+            except OSError as error:
+                return error
+            return None
 
         clean = True
-        jobs = []
+        jobs: list[tuple[Vnode, FlushJob]] = []
         used = [vnode for vnode in self.vnodes.values() if vnode.loaded]
         for vnode in used:
             job = vnode.begin_flush()
             if job is not None:
                 jobs.append((vnode, job))
-        for (vnode, job), error in zip(
-            jobs, await trio.to_thread.run_sync(flush_all, limiter=self._limiter), strict=True
-        ):
+        errors = await trio.to_thread.run_sync(_together, flush, jobs, limiter=self._limiter)
+        for (vnode, job), error in zip(jobs, errors, strict=True):
             vnode.end_flush(job, error)
         paths: list[str] = []
         for vnode in self.vnodes.values():
@@ -402,8 +406,7 @@ class DataDir:
         return clean
 
     def _sync(self, paths: list[str]) -> None:
-        for path in paths:
-            sync_path(self.io, path)
+        _together(functools.partial(sync_path, self.io), paths)
 
     def _write_clean_mark(self) -> None:
         write_file(self.io, os.path.join(self.path, CLEAN_FILE), b'{"version":0,"brokerEpoch":-1}', sync=True)
@@ -415,6 +418,16 @@ class DataDir:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _together(call: Callable[[T], R], items: list[T]) -> list[R]:
+    """What the calls give, in order. Many run a few at a time: fsyncs that do share a commit of the journal."""
+    if len(items) <= _ALONE:
+        return [call(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor  # takes long to load, and a start does without
+
+    with ThreadPoolExecutor(_AT_ONCE, "sync") as pool:
+        return list(pool.map(call, items))
 
 
 def random_id() -> str:

@@ -15,7 +15,7 @@ from storage.config import LogConfig
 from storage.data_dir import DataDir
 from storage.errors import StorageError
 from storage.io import Io
-from storage.layout import LOG_STARTS_FILE, parse_partition_name
+from storage.layout import CLEAN_FILE, LOG_STARTS_FILE, parse_partition_name
 from storage.tests.support import NOW, TOPIC_ID, FaultyIo, one, produced, values_of
 from wire.errors import ErrorCode, KafkaError
 
@@ -110,6 +110,37 @@ async def test_a_crowd_that_wants_a_checkpoint_shares_one_or_two_and_each_is_cov
             for offset in range(1, 101):
                 nursery.start_soon(delete_below, offset)
         assert 1 <= Counting.written <= 2
+
+
+async def test_many_partitions_are_synced_at_the_close_and_one_that_fails_makes_it_unclean(
+    tmp_path: Path,
+) -> None:
+    class OneBad(Io):
+        def __init__(self) -> None:
+            self.bad = ""
+            self.synced: set[str] = set()
+
+        def fdatasync(self, fd: int) -> None:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            self.synced.add(Path(path).parent.name)
+            if self.bad and self.bad in path:
+                raise OSError(5, "bad block")
+
+    for bad in ("t-77", ""):
+        io = OneBad()
+        data_dir = DataDir.open(tmp_path, node_id=1, io=io)
+        await data_dir.load(config_of=lambda topic: CONFIG)
+        if bad:
+            for number in range(100):
+                data_dir.create_vnode("t", number, TOPIC_ID, CONFIG)
+        for vnode in data_dir.vnodes.values():
+            vnode.append(one(b"v"), now_ms=NOW)
+        io.bad, io.synced = bad, set()
+        await data_dir.close()
+        assert io.synced == {f"t-{number}" for number in range(100)}
+        offline = {key for key, vnode in data_dir.vnodes.items() if vnode.error}
+        assert offline == ({("t", 77)} if bad else set())
+        assert (tmp_path / CLEAN_FILE).exists() == (not bad)
 
 
 async def test_another_process_a_cluster_or_a_node_is_told_so_in_one_line(tmp_path: Path) -> None:
