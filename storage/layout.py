@@ -16,6 +16,8 @@ LOG_STARTS_FILE = "log-start-offset-checkpoint"
 #: HOST:PORT of the broker that serves the directory, there from when it is ready until it stops.
 ADDRESS_FILE = "broker.address"
 DELETE_SUFFIX = "-delete"
+#: In the folder of each partition: its topic's id.
+METADATA_FILE = "partition.metadata"
 
 # struct flock: type, whence, start, length, pid; on macOS type and whence come last.
 _FLOCK = struct.Struct("@hhqqi4x" if sys.platform.startswith("linux") else "@qqihh")

@@ -28,6 +28,7 @@ from storage.checkpoints import read_properties
 from storage.config import LogConfig
 from storage.errors import StorageError
 from storage.io import Io, sync_path, write_all, write_file
+from storage.layout import METADATA_FILE
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import KnownBatch, ProducerState, snapshot_offsets, snapshot_path
 from storage.recovery import list_segments, recover_partition, replay_producers
@@ -49,7 +50,6 @@ from wire.batch import BatchHeader
 from wire.compression import Bytes
 from wire.errors import ErrorCode, KafkaError
 
-METADATA_FILE = "partition.metadata"
 ZERO_ID = bytes(16)
 _KEPT_HINTS = 8
 MIN_DECOMPRESSED = 16 << 20

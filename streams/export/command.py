@@ -12,9 +12,9 @@ from typing import TextIO
 import msgspec
 
 from streams.export import spark
-from streams.export.partition import Plan, Work
+from streams.export.partition import REMEDY, Outcome, Plan, Work
 from streams.export.progress import Progress
-from streams.export.target import claim, partition_folder, position
+from streams.export.target import claim, exported_topic_id, partition_folder, position
 from streams.progress import shown
 from streams.schema import infer_json, parse_ddl
 from streams.schema.ddl import ddl_text
@@ -66,15 +66,17 @@ def export(request: Request, out: TextIO = sys.stderr) -> Totals:
     marks = {"cluster.id": log_dir.cluster_id, "format": plan.format, "schema": plan.schema}
     with claim(to, marks):
         ranges = log_dir.ranges([key for topic in topics for key in log_dir.partitions(topic)])
-        works = [
-            Work(*key, earliest, end)
-            for key, (earliest, end) in ranges.items()
-            if end != (earliest if (done := position(partition_folder(to, key))) is None else done)
-        ]
-        outcomes = []
+        works, outcomes = [], []
+        for key, (earliest, end) in ranges.items():
+            folder = partition_folder(to, key)
+            work = Work(*key, earliest, end, log_dir.topic_id(key))
+            if exported_topic_id(folder) not in ("", work.topic_id):
+                outcomes.append(Outcome(error=f"{work}: is of a new topic of the same name: {REMEDY}"))
+            elif end != (earliest if (done := position(folder)) is None else done):
+                works.append(work)
         if works:
             with shown(out, Progress(to, works).told):
-                outcomes = spark.run(request.master, plan, works)
+                outcomes += spark.run(request.master, plan, works)
     return Totals(
         rows=sum(one.rows for one in outcomes),
         files=sum(one.files for one in outcomes),

@@ -17,6 +17,8 @@ from streams.wal import DataLossError, Key, LogDir, WalError, offset_at, plan
 _RAW = "key BINARY, value BINARY, offset BIGINT, timestamp TIMESTAMP, timestampType INT, " \
        "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"  # fmt: skip
 
+REMEDY = "export to another folder"
+
 
 class Plan(msgspec.Struct, frozen=True):
     """What holds for all partitions. Without `since_ms` (ms since 1970) they begin with their oldest record."""
@@ -42,12 +44,16 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A partition whose records from `earliest` to before `end` are there to be read."""
+    """A partition whose records from `earliest` to before `end` are there to be read.
+
+    `topic_id` goes into the files, so that a later run knows a new topic of the same name.
+    """
 
     topic: str
     partition: int
     earliest: int
     end: int
+    topic_id: str = ""
 
     @property
     def key(self) -> Key:
@@ -90,10 +96,7 @@ def _start(plan_: Plan, work: Work, done: int | None, outcome: Outcome) -> int:
         found = offset_at(LogDir(plan_.data_dir), work.key, plan_.since_ms, work.earliest, work.end)
         return work.end if found is None else found
     if done > work.end:
-        raise WalError(
-            f"{work}: offsets before {done} are exported, but the log ends at {work.end}, "
-            "as after a new topic of the same name: export to another folder"
-        )
+        raise WalError(f"{work}: offsets before {done} are exported, but the log ends at {work.end}: {REMEDY}")
     if done < work.earliest:
         outcome.warning = f"{work}: offsets {done} to {work.earliest - 1} were gone before they were exported"
     return max(done, work.earliest)
@@ -101,7 +104,7 @@ def _start(plan_: Plan, work: Work, done: int | None, outcome: Outcome) -> int:
 
 def _write(plan_: Plan, work: Work, start: int, folder: Path, outcome: Outcome) -> None:
     made = plan_.rows()
-    with closing(_Files(folder, made.target, start, plan_.rows_per_file, outcome)) as files:
+    with closing(_Files(folder, work.topic_id, made.target, start, plan_.rows_per_file, outcome)) as files:
         for split in plan(LogDir(plan_.data_dir), {work.key: (start, work.end)}):
             for batch in made.batches(split):
                 files.write(batch, batch.column(plan_.offset_column))
@@ -114,8 +117,10 @@ class _Files:
     A file is finished when a row too many comes up, so that the last one stands for all offsets up to the end.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, start: int, rows_per_file: int, outcome: Outcome) -> None:
-        self._folder, self._schema, self._rows_per_file = folder, schema, rows_per_file
+    def __init__(
+        self, folder: Path, topic_id: str, schema: pa.Schema, start: int, rows_per_file: int, outcome: Outcome
+    ) -> None:
+        self._folder, self._topic_id, self._schema, self._rows_per_file = folder, topic_id, schema, rows_per_file
         self._outcome = outcome
         self._start = start
         self._file: ParquetFile | None = None
@@ -127,7 +132,7 @@ class _Files:
             if self._file is not None and self._file.rows == self._rows_per_file:
                 self.finish(offsets[at].as_py())
             if self._file is None:
-                self._file = ParquetFile(self._folder, self._schema, self._start)
+                self._file = ParquetFile(self._folder, self._schema, self._start, self._topic_id)
             part = batch.slice(at, self._rows_per_file - self._file.rows)
             self._file.write(part)
             at += part.num_rows

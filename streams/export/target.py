@@ -20,6 +20,8 @@ _MARKER = "_barnabas_export.json"
 _TEMPORARY = ".tmp"
 _NAME = re.compile(r"(\d{20})-(\d{20})\.parquet")
 _ROW_GROUP_BYTES = 32 << 20
+# In the metadata of each Parquet file.
+_TOPIC_ID = b"barnabas.topic.id"
 
 
 class Span(NamedTuple):
@@ -111,12 +113,29 @@ def position(folder: Path) -> int | None:
     return max(span.last for span in spans) + 1 if spans else None
 
 
+def exported_topic_id(folder: Path) -> str:
+    """Of the topic whose records the last file has; nothing where there is no file, or one that does not say it.
+
+    Raises WalError when the file cannot be read.
+    """
+    files = list(finished(folder).values())
+    if not files:
+        return ""
+    try:
+        metadata: Mapping[bytes, bytes] = parquet.read_schema(files[-1]).metadata or {}
+    except (OSError, pa.ArrowInvalid) as error:
+        reason = str(error).splitlines()[0]
+        raise WalError(f"{files[-1]} cannot be read ({reason}): delete it, and the export writes it again") from None
+    return metadata.get(_TOPIC_ID, b"").decode()
+
+
 class ParquetFile:
     """A file in the making, temporary until `finish`. Rows are kept back until they make a row group."""
 
-    def __init__(self, folder: Path, schema: pa.Schema, first: int) -> None:
+    def __init__(self, folder: Path, schema: pa.Schema, first: int, topic_id: str) -> None:
         self.rows = 0
-        self._folder, self._first, self._schema = folder, first, schema
+        self._folder, self._first = folder, first
+        self._schema = schema = schema.with_metadata({**(schema.metadata or {}), _TOPIC_ID: topic_id})
         self._path = folder / f".{first:020}{_TEMPORARY}"
         self._writer = parquet.ParquetWriter(self._path, schema, compression="zstd")
         self._held: list[pa.RecordBatch] = []

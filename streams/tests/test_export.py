@@ -166,6 +166,46 @@ def test_a_new_topic_under_an_old_name_is_refused(logs: Logs, to: Path, run: Exp
     assert totals.errors[0].startswith("t-0: offsets before 9 are exported, but the log ends at 3")
 
 
+@pytest.mark.parametrize("count", [9, 30])
+def test_a_new_topic_that_has_grown_as_long_is_refused(logs: Logs, to: Path, run: Export, count: int) -> None:
+    for partition in range(2):
+        logs.write(numbers(0, 9), partition=partition)
+    run()
+    shutil.rmtree(logs.path / "t-0")
+    del logs.vnodes["t", 0]
+    logs.write(numbers(0, count))
+    logs.write(numbers(9, 12), partition=1)
+    metadata = logs.path / "t-0" / "partition.metadata"
+    metadata.write_text(metadata.read_text().replace("AAECAwQ", "EAECAwQ"))
+    totals = run()
+    assert totals.rows == 3
+    assert totals.errors == ["t-0: is of a new topic of the same name: export to another folder"]
+    assert offsets(to) == list(range(9))
+
+
+def test_files_of_an_export_that_did_not_note_the_topic_are_gone_on_with(logs: Logs, to: Path, run: Export) -> None:
+    logs.write(numbers(0, 9))
+    run()
+    path = to / "topic=t" / "partition=0" / f"{0:020}-{8:020}.parquet"
+    rows = parquet.read_table(path, partitioning=None)
+    assert rows.schema.metadata[b"barnabas.topic.id"] == b"AAECAwQFBgcICQoLDA0ODw"
+    parquet.write_table(rows.replace_schema_metadata(), path)
+    logs.write(numbers(9, 12))
+    assert (run().rows, run().errors) == (3, [])
+
+
+def test_a_damaged_last_file_is_named_with_the_remedy(logs: Logs, to: Path, run: Export) -> None:
+    logs.write(numbers(0, 9))
+    run()
+    path = to / "topic=t" / "partition=0" / f"{0:020}-{8:020}.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    logs.write(numbers(9, 12))
+    with pytest.raises(WalError, match=r"000008\.parquet cannot be read .*: delete it, and the export writes it again"):
+        run()
+    path.unlink()
+    assert run().rows == 12
+
+
 def test_damage_is_told_and_the_files_before_it_stay(logs: Logs, to: Path) -> None:
     logs.write(numbers(0, 60))
     path = logs.path / "t-0" / logs.vnode().segments[1].path().rpartition("/")[2]

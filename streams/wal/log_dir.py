@@ -11,6 +11,7 @@ from storage.layout import (
     ADDRESS_FILE,
     LOG_STARTS_FILE,
     META_FILE,
+    METADATA_FILE,
     RECOVERY_POINTS_FILE,
     is_locked,
     parse_partition_name,
@@ -72,6 +73,13 @@ class LogDir:
     def directory(self, key: Key) -> str:
         """The folder of a partition."""
         return os.path.join(self.path, f"{key[0]}-{key[1]}")
+
+    def topic_id(self, key: Key) -> str:
+        """Of the partition's topic, as `partition.metadata` has it; nothing where it has none."""
+        try:
+            return read_properties(self.io, os.path.join(self.directory(key), METADATA_FILE)).get("topic_id", "")
+        except FileNotFoundError:
+            return ""
 
     def segments(self, key: Key) -> list[Segment]:
         """The segments of a partition, oldest first, with the sizes of their files; those just deleted left out."""
