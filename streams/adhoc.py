@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +16,7 @@ from streams.query.definitions import read_source
 from streams.query.errors import FatalError, QueryError
 from streams.query.session import start_session
 from streams.query.source_rows import PARTS, value_columns
+from streams.quiet import spark_is_quiet
 from streams.schema import infer_json
 from streams.wal import LogDir, WalError
 
@@ -32,8 +30,13 @@ def select(server: str, data_dir: str, master: str, query: str, limit: int) -> t
     """
     steps = _Steps()
     try:
-        with Cluster(server) as cluster, _spark_is_quiet() as terminal, shown(terminal, steps.told):
-            spark = start_session("barnabas sql", master, java_options=options(brief=True))
+        with Cluster(server) as cluster, spark_is_quiet(sys.stderr) as quiet, shown(quiet.terminal, steps.told):
+            try:
+                spark = start_session("barnabas sql", master, java_options=options(brief=True))
+            except FatalError as error:
+                raise ClientError(
+                    f"Spark does not start: {words}" if (words := quiet.last_words()) else str(error)
+                ) from None
             register(spark)
             steps.enter("looking at the query")
             found = _analysed(spark, cluster, data_dir, query)
@@ -75,23 +78,6 @@ class _Steps:
             return 0, 0
         running = [stage for stage in found if stage is not None]
         return sum(stage.numCompletedTasks for stage in running), sum(stage.numTasks for stage in running)
-
-
-@contextlib.contextmanager
-def _spark_is_quiet() -> Iterator[TextIO]:
-    """Keep the JVM's and Spark's own words off the terminal: what concerns the user is raised. Gives a stream that
-    still leads there."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)
-    try:
-        with open(kept, "w", closefd=False) as terminal:
-            yield terminal
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def infer(data_dir: str, topic: str) -> str:

@@ -16,6 +16,7 @@ from streams.export.partition import REMEDY, Outcome, Plan, Work
 from streams.export.progress import Progress
 from streams.export.target import claim, exported_topic_id, partition_folder, position
 from streams.progress import shown
+from streams.quiet import spark_is_quiet
 from streams.schema import infer_json, parse_ddl
 from streams.schema.ddl import ddl_text
 from streams.wal import LogDir, WalError
@@ -75,8 +76,8 @@ def export(request: Request, out: TextIO = sys.stderr) -> Totals:
             elif end != (earliest if (done := position(folder)) is None else done):
                 works.append(work)
         if works:
-            with shown(out, Progress(to, works).told):
-                outcomes += spark.run(request.master, plan, works)
+            with spark_is_quiet(out) as quiet, shown(quiet.terminal, Progress(to, works).told):
+                outcomes += spark.run(request.master, plan, works, quiet)
     return Totals(
         rows=sum(one.rows for one in outcomes),
         files=sum(one.files for one in outcomes),

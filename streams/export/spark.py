@@ -10,6 +10,7 @@ from functools import partial
 
 from streams.export.partition import Outcome, Plan, Work, export_partition
 from streams.java import JavaError, check_java, options
+from streams.quiet import Quiet
 from streams.wal import WalError
 
 _SETTINGS = {
@@ -30,11 +31,11 @@ def check() -> None:
         raise WalError(str(error)) from None
 
 
-def run(master: str, plan: Plan, works: Sequence[Work]) -> list[Outcome]:
+def run(master: str, plan: Plan, works: Sequence[Work], quiet: Quiet) -> list[Outcome]:
     """The outcome of every task. Raises WalError if Spark does not start, or loses one."""
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkException
+    from pyspark.errors import PySparkException, PySparkRuntimeError
 
     settings = _SETTINGS | {"spark.driver.extraJavaOptions": options(brief=True)}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the workers take the first python3 that they find
@@ -45,6 +46,8 @@ def run(master: str, plan: Plan, works: Sequence[Work]) -> list[Outcome]:
     try:
         with SparkContext(conf=conf) as context:
             return context.parallelize(works, len(works)).map(partial(export_partition, plan)).collect()
+    except PySparkRuntimeError as error:
+        raise WalError(f"Spark (master {master}) does not start: {quiet.last_words() or error}") from None
     except (Py4JError, PySparkException) as error:
         told = str(error).strip().splitlines()
         raise WalError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -44,7 +45,7 @@ def to(tmp_path: Path) -> Path:
 def run(logs: Logs, to: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
     """An export of the topic t whose tasks run here, without Spark."""
     monkeypatch.setattr(spark, "check", lambda: None)
-    monkeypatch.setattr(spark, "run", lambda _, plan, works: [export_partition(plan, work) for work in works])
+    monkeypatch.setattr(spark, "run", lambda _, plan, works, quiet: [export_partition(plan, work) for work in works])
 
     def act(**options) -> Totals:
         request = {"topics": ("t",), "data_dir": str(logs.path), "to": str(to)} | options
@@ -341,6 +342,25 @@ def test_without_a_java_that_will_do(logs: Logs, to: Path, tmp_path: Path, scrip
     assert process.returncode == 1
     assert len(errors.splitlines()) == 1
     assert told in errors
+
+
+def test_sparks_own_words_stay_away(logs: Logs, to: Path) -> None:
+    logs.write(numbers(0, 3))
+    process = command(logs, to)
+    said, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert said.startswith("3 rows in 1 files")
+    assert [line for line in errors.splitlines() if not re.match(r"\d+%, \d+ rows", line)] == []
+
+
+def test_why_java_ended_at_its_start_is_told(logs: Logs, to: Path) -> None:
+    logs.write(numbers(0, 3))
+    process = command(logs, to, PYSPARK_SUBMIT_ARGS="--driver-memory 900000g pyspark-shell")
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    last = errors.splitlines()[-1]
+    assert "Spark (master local[2]) does not start: Error occurred during initialization of VM; " in last
+    assert "heap" in last
 
 
 def test_a_time_that_is_none(logs: Logs, to: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +13,7 @@ import pytest
 from client.admin import set_topic_config
 from client.cluster import ClientError, Cluster
 from compat_tests.broker_process import Barnabas
+from compat_tests.tools import ROOT
 from streams.tests.test_wal import produce
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
@@ -64,6 +68,16 @@ def test_what_cannot_run_is_told_in_one_line(broker: Barnabas, query: str, told:
         adhoc.select(broker.address, str(broker.data_dir), "local[2]", query, 10)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_why_java_ended_at_its_start_is_told(broker: Barnabas) -> None:
+    command = [sys.executable, "-m", "scripts.cli", "sql", "--server", broker.address, "--data-dir",
+               str(broker.data_dir), "SELECT 1"]  # fmt: skip
+    fails = os.environ | {"PYSPARK_SUBMIT_ARGS": "--driver-memory 900000g pyspark-shell"}
+    ran = subprocess.run(command, cwd=ROOT, env=fails, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert "Spark does not start: Error occurred during initialization of VM; " in ran.stderr.splitlines()[-1]
 
 
 def test_a_topic_without_a_schema_has_its_parts(broker: Barnabas) -> None:
