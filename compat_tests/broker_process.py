@@ -133,9 +133,9 @@ class Barnabas(Server):
         ]  # fmt: skip
 
     def environment(self) -> dict[str, str]:
+        # With compiled modules, as an installed broker has them.
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        kept |= {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
-        return kept  # with compiled modules, as an installed broker has them
+        return {**kept, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
 
     def see(self, line: str) -> None:
         found = re.match(r"barnabas is ready on \S+:(\d+)", line)

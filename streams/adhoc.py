@@ -34,9 +34,7 @@ def select(server: str, data_dir: str, master: str, query: str, limit: int) -> t
             try:
                 spark = start_session("barnabas sql", master, java_options=options(brief=True))
             except FatalError as error:
-                raise ClientError(
-                    f"Spark does not start: {words}" if (words := quiet.last_words()) else str(error)
-                ) from None
+                raise ClientError(f"Spark does not start: {quiet.why(error.__cause__ or error)}") from None
             register(spark)
             steps.enter("looking at the query")
             found = _analysed(spark, cluster, data_dir, query)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import dropwhile
 from typing import BinaryIO, TextIO
 
-_LAST_BYTES, _LAST_LINES = 4096, 3
-_NO_MATTER = ("WARNING: ", "NOTE: ", "Picked up ")
+_SAID_BYTES, _LINES = 65536, 3
+_ENDED = "JAVA_GATEWAY_EXITED"
+_ERROR = re.compile("Error|Exception")
+_NO_MATTER = ("WARNING: ", "NOTE: ", "Picked up ", "at ")
 
 
 class Quiet:
@@ -20,12 +24,17 @@ class Quiet:
         self.terminal = terminal
         self._said = said
 
-    def last_words(self) -> str:
-        """The last lines that were said, in one; of a Java that ended at its start, they are why."""
-        fd = self._said.fileno()
-        end = os.pread(fd, _LAST_BYTES, max(0, os.fstat(fd).st_size - _LAST_BYTES)).decode(errors="replace")
-        lines = [line.strip() for line in end.splitlines() if line.strip() and not line.startswith(_NO_MATTER)]
-        return "; ".join(lines[-_LAST_LINES:])
+    def why(self, error: BaseException) -> str:
+        """Why Spark does not start, in one line: of a Java that ended, what it said of it, as `error` only has that it
+        ended; of anything else what `error` has."""
+        return (_ENDED in str(error) and self._complaint()) or (str(error).splitlines() or [repr(error)])[0]
+
+    def _complaint(self) -> str:
+        """What was said from the first error on, without where in the code that was."""
+        text = os.pread(self._said.fileno(), _SAID_BYTES, 0).decode(errors="replace")
+        lines = [line.strip() for line in text.splitlines()]
+        lines = [line for line in lines if line and not line.startswith(_NO_MATTER)]
+        return "; ".join([*dropwhile(lambda line: not _ERROR.search(line), lines)][:_LINES])
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def run(master: str, plan: Plan, works: Sequence[Work], quiet: Quiet) -> list[Ou
         with SparkContext(conf=conf) as context:
             return context.parallelize(works, len(works)).map(partial(export_partition, plan)).collect()
     except PySparkRuntimeError as error:
-        raise WalError(f"Spark (master {master}) does not start: {quiet.last_words() or error}") from None
+        raise WalError(f"Spark (master {master}) does not start: {quiet.why(error)}") from None
     except (Py4JError, PySparkException) as error:
         told = str(error).strip().splitlines()
         raise WalError(

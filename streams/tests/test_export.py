@@ -363,6 +363,15 @@ def test_why_java_ended_at_its_start_is_told(logs: Logs, to: Path) -> None:
     assert "heap" in last
 
 
+def test_a_master_that_is_none(logs: Logs, to: Path) -> None:
+    logs.write(numbers(0, 3))
+    process = command(logs, to, "--master", "nonsense")
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert "nonsense" in errors.splitlines()[-1]
+    assert " at " not in errors.splitlines()[-1]
+
+
 def test_a_time_that_is_none(logs: Logs, to: Path) -> None:
     process = command(logs, to, "--from", "noon")
     _, errors = process.communicate()

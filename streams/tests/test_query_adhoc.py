@@ -70,14 +70,24 @@ def test_what_cannot_run_is_told_in_one_line(broker: Barnabas, query: str, told:
     assert "\n" not in str(caught.value)
 
 
-def test_why_java_ended_at_its_start_is_told(broker: Barnabas) -> None:
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"PYSPARK_SUBMIT_ARGS": "--driver-memory 900000g pyspark-shell"},
+            "Error occurred during initialization of VM; ",
+        ),
+        ({}, 'Exception in thread "main" org.apache.spark.SparkException: '),
+    ],
+)
+def test_why_java_ended_at_its_start_is_told(broker: Barnabas, given: dict[str, str], told: str) -> None:
     command = [sys.executable, "-m", "scripts.cli", "sql", "--server", broker.address, "--data-dir",
-               str(broker.data_dir), "SELECT 1"]  # fmt: skip
-    fails = os.environ | {"PYSPARK_SUBMIT_ARGS": "--driver-memory 900000g pyspark-shell"}
-    ran = subprocess.run(command, cwd=ROOT, env=fails, capture_output=True, text=True, check=False)
+               str(broker.data_dir), "--master", "local[2]" if given else "nonsense", "SELECT 1"]  # fmt: skip
+    ran = subprocess.run(command, cwd=ROOT, env=os.environ | given, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert ran.stdout == ""
-    assert "Spark does not start: Error occurred during initialization of VM; " in ran.stderr.splitlines()[-1]
+    assert f"Spark does not start: {told}" in ran.stderr.splitlines()[-1]
+    assert "; at " not in ran.stderr
 
 
 def test_a_topic_without_a_schema_has_its_parts(broker: Barnabas) -> None:
