@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from client.cluster import ClientError
-from wire.batch import BatchHeader, Record, check, iter_records
+from wire.batch import HEADER_SIZE, BatchHeader, Record, check, iter_records
 from wire.compression import Codec
 from wire.errors import KafkaError
 
@@ -54,6 +54,9 @@ def dump(path: Path, *, records: bool) -> bool:
         try:
             while position < len(view):
                 with view[position:] as rest:
+                    if not any(rest[:HEADER_SIZE]) and not bytes(rest).strip(b"\0"):
+                        print(f"room for more  position {position}  bytes {len(rest)}")
+                        break
                     header = check(rest)
                     if header.base_offset < following:
                         raise ClientError(f"offset {header.base_offset} where at least {following} is due")

@@ -250,6 +250,7 @@ class Flusher:
         on_the_spot = quick and not self._jobs and (alone or not by_kernel)
         self._jobs += 1
         if on_the_spot:
+            vnode.reserve(job)
             self._done(vnode, job, *self._run_job(job))
         elif self._kernel is not None and by_kernel:
             # One among several says nothing about how long a lone one takes.

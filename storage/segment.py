@@ -19,6 +19,11 @@ from wire import batch
 
 LOG_SUFFIX = ".log"
 _WARM_STEP = 1024 * 1024
+# Zeros that wait at a segment's end to be overwritten: as many as it has bytes, but these at most, up to a whole page;
+# and none for appends of which there is not room for so many.
+_RESERVED_BYTES = 64 * 1024
+_PAGE = 4096
+_RESERVED_APPENDS = 8
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 DELETED_SUFFIX = ".deleted"
@@ -98,7 +103,10 @@ class FileSlice:
 
 
 class Segment:
-    """Offsets from `base_offset` on. `size` is the length of the valid log, whatever the file holds beyond it."""
+    """Offsets from `base_offset` on. `size` is the length of the valid log, whatever the file holds beyond it.
+
+    Up to `reserved` that is zeros, if it is more than `size`.
+    """
 
     __slots__ = (
         "_bytes_since_entry",
@@ -114,6 +122,7 @@ class Segment:
         "index",
         "max_timestamp",
         "max_timestamp_offset",
+        "reserved",
         "size",
         "times",
         "used",
@@ -123,6 +132,7 @@ class Segment:
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
+        self.reserved = 0
         self.created_ms = created_ms
         self.file: OpenFile | None = None
         self.used = False  # since the cache last looked
@@ -163,6 +173,26 @@ class Segment:
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
         self.size = position + size
+
+    def reserve(self, io: Io, size: int) -> None:
+        """Have zeros behind the log, if none are left, for appends of about `size` bytes to overwrite.
+
+        The fdatasync of an append that does not make its file longer writes no metadata (docs/decisions/0005). That
+        there is no room for zeros harms nothing.
+        """
+        end = -(-(self.size + min(self.size, _RESERVED_BYTES)) // _PAGE) * _PAGE
+        if self.reserved > self.size or size * _RESERVED_APPENDS > end - self.size:
+            return
+        assert self.file is not None
+        self.reserved = end
+        with contextlib.suppress(OSError):
+            io.pwritev(self.file.fd, (bytes(end - self.size),), self.size)
+
+    def release(self, io: Io, file: OpenFile) -> None:
+        """Let the file end where the log does."""
+        if self.reserved > self.size:
+            io.ftruncate(file.fd, self.size)
+        self.reserved = 0
 
     def _index_time(self) -> None:
         assert self.times is not None

@@ -392,8 +392,12 @@ class Vnode:
         if not self._ready:
             return []
         try:
-            self._active.finish(self._io)
-            paths = [self._active.path(INDEX_SUFFIX), self._active.path(TIME_INDEX_SUFFIX), self.directory]
+            active = self._active
+            active.finish(self._io)
+            paths = [active.path(INDEX_SUFFIX), active.path(TIME_INDEX_SUFFIX), self.directory]
+            if active.reserved:
+                active.release(self._io, self._cache.get(active))
+                paths.append(active.path())
             if self._log_end_offset:
                 paths.append(self._producers.save(self._io, self.directory, self._log_end_offset))
                 self._prune_snapshots()
@@ -599,6 +603,7 @@ class Vnode:
 
     def _cut_torn_batch(self, segment: Segment) -> None:
         """Best effort, so that other readers of the file do not meet half a batch; recovery does it for certain."""
+        segment.reserved = 0
         if segment.file is not None:
             try:
                 self._io.ftruncate(segment.file.fd, segment.size)
@@ -665,6 +670,7 @@ class Vnode:
         old.finish(self._io)
         snapshot = self._producers.save(self._io, self.directory, base_offset)
         file = self._cache.get(old)
+        old.release(self._io, file)  # before there is a next one: only the last segment may end in zeros
         segment = self._new_segment(base_offset, now_ms)
         self._unsynced.append(file)
         self._unsynced_paths += [old.path(INDEX_SUFFIX), old.path(TIME_INDEX_SUFFIX), snapshot, self.directory]
@@ -796,6 +802,11 @@ class Vnode:
         self._flushed_at = self._log_end_offset
         size, self._unsynced_bytes = self._unsynced_bytes, 0
         return FlushJob(files, list(dict.fromkeys(paths)), self._log_end_offset, active, active.size, size)
+
+    def reserve(self, job: FlushJob) -> None:
+        """Before a flush of a small append that runs alone: more like it may come."""
+        if self._config.preallocate and self._fsync_first and self._ready and self._active.file is not None:
+            self._active.reserve(self._io, job.size)
 
     def end_flush(self, job: FlushJob, error: OSError | None = None) -> None:
         """`job` has run. With an error the vnode goes offline: a second fsync might succeed on pages already lost."""

@@ -83,8 +83,12 @@ def test_log_dump_shows_and_checks_a_segment(server: Server, tmp_path: Path):
     assert "batch 0..1" in shown
     assert "crc ok" in shown
     assert "value 'two'" in shown
-    damaged = tmp_path / segment.name
-    content = bytearray(segment.read_bytes())
+    content = bytearray(segment.read_bytes().rstrip(b"\0") + b"\0")  # the last record ends in its number of headers
+    reserved = tmp_path / segment.name
+    reserved.write_bytes(content + bytes(500))
+    assert f"room for more  position {len(content)}  bytes 500" in run("log", "dump", str(reserved))
+    damaged = tmp_path / "1" / segment.name
+    damaged.parent.mkdir()
     content[-2] ^= 1
     damaged.write_bytes(content)
     assert "damaged at position 0" in run("log", "dump", str(damaged), status=1)

@@ -17,8 +17,9 @@ from compat_tests.waiting import until
 
 TOPIC = "crash"
 PARTITIONS = 3
-# Small segments, so that many kills land inside a roll.
+# Small segments, so that many kills land inside a roll, and zeros behind some of them.
 SETTINGS = {
+    "log.preallocate": "true",
     "log.segment.bytes": "12000",
     "log.index.interval.bytes": "500",
     "offsets.topic.num.partitions": "2",

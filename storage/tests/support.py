@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from storage.config import LogConfig
+from storage.errors import StorageError
 from storage.io import Io
 from storage.recovery import recover_partition
 from storage.segment import FileCache
@@ -18,8 +19,9 @@ from wire.compression import Bytes
 
 NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
-SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100)
-PAGE_CACHE = LogConfig(segment_bytes=700, index_interval_bytes=100, flush_messages=2**62)
+SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100, preallocate=True)
+PREALLOCATED = LogConfig(preallocate=True)
+PAGE_CACHE = LogConfig(segment_bytes=700, index_interval_bytes=100, flush_messages=2**62, preallocate=True)
 
 
 def records(*values: bytes, timestamp: int = NOW) -> list[Record]:
@@ -74,6 +76,20 @@ def read_all(vnode: Vnode, start: int | None = None, max_bytes: int = 300) -> li
 
 def values_of(vnode: Vnode) -> list[bytes | None]:
     return [record.value for record in read_all(vnode)]
+
+
+def flush_alone(vnode: Vnode, io: Io | None = None) -> None:
+    """A flush as the flusher does that of one vnode on the spot, which reserves room for the next appends."""
+    job = vnode.begin_flush()
+    if job is None:
+        return
+    vnode.reserve(job)
+    try:
+        job.run(io or Io())
+    except OSError as error:
+        vnode.end_flush(job, error)
+        raise StorageError("flush failed") from error
+    vnode.end_flush(job)
 
 
 class CrashError(BaseException):

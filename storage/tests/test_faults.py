@@ -15,6 +15,7 @@ from storage.tests.support import (
     CrashError,
     FaultyIo,
     created,
+    flush_alone,
     one,
     produced,
     read_all,
@@ -26,7 +27,7 @@ from storage.tests.support import (
 KINDS = ["eio", "enospc", "short", "before", "after", "torn"]
 
 
-def live(path: Path, io: Io, appended: list[bytes], acknowledged: list[bytes], started: list[int]) -> None:
+def live(path: Path, io: FaultyIo, appended: list[bytes], acknowledged: list[bytes], started: list[int]) -> None:
     """Create, append, flush, roll, delete and close; notes what it did as it goes."""
     vnode = created(path, io=io)
     for number in range(24):
@@ -34,7 +35,7 @@ def live(path: Path, io: Io, appended: list[bytes], acknowledged: list[bytes], s
         appended.append(value)
         vnode.append(produced(number), now_ms=NOW, leader_epoch=number // 10)
         if number % 3 == 2:
-            vnode.flush()
+            flush_alone(vnode, io)
             acknowledged[:] = appended
         if number == 17:
             started.append(8)
@@ -121,6 +122,18 @@ def test_a_full_disk_leaves_no_torn_batch_in_the_file(tmp_path: Path) -> None:
         vnode.append(one(b"b" * 100), now_ms=NOW)
     assert Path(path).stat().st_size == size
     assert values_of(vnode_at(tmp_path / "t-0")) == [b"a"]
+
+
+def test_no_room_for_zeros_is_no_error(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", io=(io := FaultyIo(-1, "enospc")))
+    vnode.append(one(b"a"), now_ms=NOW)
+    io.at = io.calls + 1
+    flush_alone(vnode, io)
+    assert vnode.high_watermark == 1
+    vnode.append(one(b"b"), now_ms=NOW)
+    flush_alone(vnode, io)
+    vnode.close()
+    assert values_of(vnode_at(tmp_path / "t-0")) == [b"a", b"b"]
 
 
 def test_a_short_write_is_completed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from storage.config import LogConfig
 from storage.errors import StorageError
 from storage.flusher import SPOT_BYTES, Flusher
 from storage.io import Io
-from storage.tests.support import NOW, created, one, values_of
+from storage.tests.support import NOW, PREALLOCATED, created, one, values_of
 
 
 class HeldIo(Io):
@@ -231,6 +231,23 @@ async def test_a_small_flush_of_a_quick_disk_runs_on_the_event_loop_and_serves_t
         assert set(io.threads) == {threading.get_ident()}
         assert len(io.threads) <= 4  # what came while nobody was known to follow has one of its own, the crowd shares
         nursery.cancel_scope.cancel()
+
+
+async def test_a_small_flush_on_the_spot_makes_room_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io = WatchedIo(monkeypatch)
+    vnode = created(tmp_path / "t-0", PREALLOCATED, io=io)
+    flusher = Flusher(io)
+    lengths = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        for offset in range(3):
+            vnode.append(one(b"small"), now_ms=NOW)
+            await flusher.flushed(vnode, offset + 1)
+            lengths.append(Path(vnode.segments[0].path()).stat().st_size)
+        nursery.cancel_scope.cancel()
+    assert lengths == [4096] * 3
 
 
 async def test_large_flushes_and_those_of_a_slow_disk_run_in_threads(

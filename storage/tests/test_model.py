@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from storage.config import LogConfig
-from storage.tests.support import NOW, created, read_all, recovered, vnode_at
+from storage.tests.support import NOW, created, flush_alone, read_all, recovered, vnode_at
 from storage.vnode import Vnode
 from wire import batch
 from wire.batch import Record
@@ -36,7 +36,7 @@ class VnodeMachine(RuleBasedStateMachine):
 
     @initialize(segment=st.integers(200, 900), interval=st.integers(1, 300), files=st.integers(1, 3))
     def create(self, segment: int, interval: int, files: int) -> None:
-        self.config = LogConfig(segment_bytes=segment, index_interval_bytes=interval)
+        self.config = LogConfig(segment_bytes=segment, index_interval_bytes=interval, preallocate=True)
         self.vnode = created(self.path, self.config, limit=files)
 
     @rule(
@@ -56,6 +56,11 @@ class VnodeMachine(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         self.vnode.flush()
+        self.flushed = len(self.records)
+
+    @rule()
+    def flush_and_reserve(self) -> None:
+        flush_alone(self.vnode)
         self.flushed = len(self.records)
 
     @rule()
@@ -86,16 +91,19 @@ class VnodeMachine(RuleBasedStateMachine):
         """The machine loses any part of what was not flushed; of the index files of the last segment, anything."""
         active = self.vnode.segments[-1]
         flushed_size = 0
-        for header, _ in batch.iter_batches(Path(active.path()).read_bytes()):
+        for header, _ in batch.iter_batches(Path(active.path()).read_bytes()[: active.size]):
             if header.last_offset < self.flushed:
                 flushed_size += header.size_in_bytes
         size = Path(active.path()).stat().st_size
+        assert size == max(active.size, active.reserved)
         if any(s.base_offset > self.flushed for s in self.vnode.segments):
             return  # more than one segment unflushed: the tear would have to be in the first of them
         with open(active.path(), "r+b") as log:
-            log.truncate(data.draw(st.integers(flushed_size, size)))
+            log.truncate(data.draw(st.integers(flushed_size, active.size)))
             log.seek(0, 2)
             log.write(junk)
+            if active.reserved > active.size:
+                log.truncate(max(log.tell(), active.reserved))
         if indexes != "keep":
             self.checkpoint = min(self.checkpoint, active.base_offset)
             for suffix in (".index", ".timeindex"):

@@ -18,9 +18,11 @@ from storage.segment import FileCache
 from storage.tests.support import (
     NOW,
     PAGE_CACHE,
+    PREALLOCATED,
     SMALL,
     TOPIC_ID,
     created,
+    flush_alone,
     one,
     produced,
     read_all,
@@ -407,6 +409,52 @@ def test_an_index_preallocated_with_zeros_is_read(tmp_path: Path) -> None:
     again = vnode_at(tmp_path / "t-0", LogConfig(index_interval_bytes=100))
     assert values_of(again) == [b"%d" % i for i in range(40)]
     assert again.offset_for_timestamp(NOW + 30) == (30, NOW + 30)
+
+
+def test_flushes_one_by_one_overwrite_zeros(tmp_path: Path) -> None:
+    """So that an fdatasync finds the file as long as it was."""
+    vnode = created(tmp_path / "t-0", PREALLOCATED)
+    path = Path(vnode.segments[0].path())
+    lengths = []
+    for number in range(2000):
+        vnode.append(one(b"%d" % number), now_ms=NOW)
+        flush_alone(vnode)
+        lengths.append(path.stat().st_size)
+    size = vnode.size_bytes
+    assert size < lengths[-1] <= size + (64 << 10) + 4096
+    assert len(set(lengths)) < 12
+    assert len(values_of(vnode)) == 2000
+    vnode.append(one(bytes(100_000)), now_ms=NOW)
+    flush_alone(vnode)
+    assert path.stat().st_size == vnode.size_bytes, "nothing is reserved for large appends"
+
+
+def test_an_append_of_one_batch_reserves_no_more_than_its_page(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", PREALLOCATED)
+    vnode.append(one(b"a"), now_ms=NOW)
+    flush_alone(vnode)
+    assert Path(vnode.segments[0].path()).stat().st_size == 4096
+
+
+@pytest.mark.parametrize("ends", ["roll", "close"])
+def test_a_segment_that_is_done_ends_where_its_log_does(tmp_path: Path, ends: str) -> None:
+    vnode = created(tmp_path / "t-0", PREALLOCATED)
+    vnode.append(one(b"a"), now_ms=NOW)
+    flush_alone(vnode)
+    first = vnode.segments[0]
+    if ends == "roll":
+        vnode.roll(NOW)
+    else:
+        assert first.path() in vnode.close(), "to be synced before the stop is called clean"
+    assert Path(first.path()).stat().st_size == first.size
+
+
+@pytest.mark.parametrize("config", [PAGE_CACHE, LogConfig()], ids=["page cache", "not asked for"])
+def test_otherwise_nothing_is_reserved(tmp_path: Path, config: LogConfig) -> None:
+    vnode = created(tmp_path / "t-0", config)
+    vnode.append(one(b"a"), now_ms=NOW)
+    flush_alone(vnode)
+    assert Path(vnode.segments[0].path()).stat().st_size == vnode.size_bytes
 
 
 def test_the_indexes_say_what_kafkas_dump_tool_checks(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from storage.checkpoints import write_properties
 from storage.config import LogConfig
 from storage.io import Io
 from storage.segment import FileCache
+from storage.tests.support import flush_alone
 from storage.vnode import Vnode
 from streams.wal import COLUMNS, LogDir, plan, read
 from wire.batch import Record, build_batch
@@ -18,7 +19,7 @@ from wire.compression import Codec
 
 CLUSTER_ID = "test-cluster"
 NOW = 1_700_000_000_000
-SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100)
+SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100, preallocate=True)
 
 
 class Logs:
@@ -62,7 +63,7 @@ class Logs:
                 for i, value in enumerate(values[at : at + each])
             ]
             vnode.append(bytearray(build_batch(records, compression=codec)), now_ms=timestamp)
-        vnode.flush()
+        flush_alone(vnode)
 
     def log_dir(self) -> LogDir:
         """For a reader."""

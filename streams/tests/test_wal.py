@@ -60,8 +60,9 @@ def test_ranges_one_after_the_other_are_found_without_an_index(logs: Logs) -> No
 def test_gaps_are_no_loss(logs: Logs) -> None:
     vnode = logs.vnode()
     logs.write(numbers(0, 6))
-    path = vnode.segments[-1].path()
-    with open(path, "ab") as file:
+    active = vnode.segments[-1]
+    with open(active.path(), "r+b") as file:
+        file.seek(active.size)
         file.write(build_batch([Record(None, b"far", NOW)], base_offset=50))
         file.write(build_batch([], base_offset=51, last_offset_delta=9))
     found = table(logs.log_dir())
@@ -70,12 +71,17 @@ def test_gaps_are_no_loss(logs: Logs) -> None:
     assert plan(logs.log_dir(), {("t", 0): (10, 40)}) == []
 
 
+@pytest.mark.parametrize("over", ["zeros", "the end"])
 @pytest.mark.parametrize("damage", ["cut", "zeros", "crc", "half header"])
-def test_a_torn_tail_is_not_read_and_the_end_is_that_of_recovery(logs: Logs, damage: str) -> None:
+def test_a_torn_tail_is_not_read_and_the_end_is_that_of_recovery(logs: Logs, damage: str, over: str) -> None:
     logs.write(numbers(0, 20))
-    path = logs.vnode().segments[-1].path()
+    active = logs.vnode().segments[-1]
+    path = active.path()
     torn = build_batch([Record(b"k", b"torn", NOW)] * 3, base_offset=20)
-    with open(path, "ab") as file:
+    with open(path, "r+b") as file:
+        file.seek(active.size)
+        if over != "zeros":
+            file.truncate()
         if damage == "cut":
             file.write(torn[:-2])
         elif damage == "zeros":
