@@ -15,6 +15,7 @@ from wire.messages.create_topics import (
 )
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -57,6 +58,13 @@ def list_offsets(
             check(part.error_code, f"offsets of {answer.name}-{part.partition_index}")
             found[(answer.name, part.partition_index)] = part.offset
     return found
+
+
+def log_dir(cluster: Cluster) -> str:
+    """Where the broker has its logs: a path on its machine. Raises ClientError."""
+    told = cluster.any(DescribeLogDirsRequest(topics=[]), DescribeLogDirsResponse).results[0]
+    check(told.error_code, "the broker's log.dir")
+    return told.log_dir
 
 
 def topic_configs(

@@ -176,8 +176,11 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
     )  # fmt: skip
     sql.add_argument("statement", nargs="*", help="the statements (default: standard input)")
     sql.add_argument("--watch", action="store_true", help="with SHOW QUERIES: again every second, until interrupted")
-    sql.add_argument("--data-dir", metavar="DIR", default="data",
-                     help="with SELECT and INFER SCHEMA: the broker's data directory (default: ./data)")  # fmt: skip
+    sql.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="with SELECT and INFER SCHEMA: the broker's data directory (default: where it says)",
+    )
     sql.add_argument("--limit", type=int, default=1000, help="with SELECT: most rows that are printed (default: 1000)")
     sql.add_argument("--plot", action="store_true", help="with SELECT: a chart of the numbers over the first column")
     sql.add_argument("--master", default="local[*]", help="with SELECT: the Spark master (default: local[*])")
@@ -189,11 +192,11 @@ def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
         "streams", help="run the queries of query topics",
         description="Run the Spark driver of query topics. A broker starts its own with the first query, unless it has "
         "barnabas.streams.driver=none.",
-        epilog="Example: barnabas streams --server localhost:9092 --data-dir /var/lib/barnabas",
+        epilog="Example: barnabas streams --server localhost:9092 --master 'local[4]'",
     )  # fmt: skip
     streams.add_argument("-b", "--server", metavar="HOST:PORT", default=DEFAULT_SERVER,
                          help=f"the broker (default: {DEFAULT_SERVER})")  # fmt: skip
-    streams.add_argument("--data-dir", metavar="DIR", required=True, help="the broker's data directory")
+    streams.add_argument("--data-dir", metavar="DIR", help="the broker's data directory (default: where it says)")
     streams.add_argument("--master", help="the Spark master (default: local[*])")
     streams.add_argument("--driver-memory", default="1g", help="memory of the driver's JVM (default: 1g)")
     streams.add_argument("--trigger-ms", type=int, default=250,

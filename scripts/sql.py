@@ -123,7 +123,7 @@ def _tell_values(cluster: Cluster, name: str) -> None:
 
 def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) -> None:
     if statement.infer:
-        schema = _adhoc().infer(args.data_dir, statement.name)
+        schema = _adhoc().infer(args.server, args.data_dir, statement.name)
         options = {FORMAT: "json", SCHEMA: schema}
     else:
         options = statement.options or {QUERY: statement.query or ""}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from typing import Any
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -16,32 +17,39 @@ from streams.query.definitions import read_source
 from streams.query.errors import FatalError, QueryError
 from streams.query.session import start_session
 from streams.query.source_rows import PARTS, value_columns
-from streams.quiet import spark_is_quiet
+from streams.quiet import in_one_line, spark_is_quiet
 from streams.schema import infer_json
 from streams.wal import LogDir, WalError
+from streams.wal.beside import log_dir_of
 
 _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
-def select(server: str, data_dir: str, master: str, query: str, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+def select(
+    server: str, data_dir: str | None, master: str, query: str, limit: int
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Column names, and at most `limit` rows of a query; how far it is, is told on stderr.
 
-    Raises ClientError, in one line.
+    The broker's data directory is where it says, unless `data_dir` is given. Raises ClientError, in one line.
     """
     steps = _Steps()
     try:
-        with Cluster(server) as cluster, spark_is_quiet(sys.stderr) as quiet, shown(quiet.terminal, steps.told):
+        with ExitStack() as stack:
+            cluster = stack.enter_context(Cluster(server))
+            log_dir = log_dir_of(cluster, server, data_dir)
+            quiet = stack.enter_context(spark_is_quiet(sys.stderr))
+            stack.enter_context(shown(quiet.terminal, steps.told))
             try:
                 spark = start_session("barnabas sql", master, java_options=options(brief=True))
             except FatalError as error:
                 raise ClientError(f"Spark does not start: {quiet.why(error.__cause__ or error)}") from None
             register(spark)
             steps.enter("looking at the query")
-            found = _analysed(spark, cluster, data_dir, query)
+            found = _analysed(spark, cluster, log_dir, query)
             steps.enter("planning", spark)
             return found.columns, [tuple(row) for row in found.limit(limit).collect()]
     except PySparkException as error:
-        raise ClientError(str(error.getMessage() or error).strip().splitlines()[0]) from None
+        raise ClientError(in_one_line(error)) from None
     except (FatalError, QueryError, WalError) as error:
         raise ClientError(str(error)) from None
 
@@ -78,15 +86,16 @@ class _Steps:
         return sum(stage.numCompletedTasks for stage in running), sum(stage.numTasks for stage in running)
 
 
-def infer(data_dir: str, topic: str) -> str:
+def infer(server: str, data_dir: str | None, topic: str) -> str:
     """The schema (DDL) of a topic's JSON values, from a sample. Raises ClientError."""
     try:
-        return infer_json(LogDir(data_dir), topic)
+        with Cluster(server) as cluster:
+            return infer_json(log_dir_of(cluster, server, data_dir), topic)
     except WalError as error:
         raise ClientError(str(error)) from None
 
 
-def _analysed(spark: SparkSession, cluster: Cluster, data_dir: str, query: str) -> DataFrame:
+def _analysed(spark: SparkSession, cluster: Cluster, log_dir: LogDir, query: str) -> DataFrame:
     """The query, with a view for each topic that Spark asks for, wherever in the query it stands."""
     known: set[str] = set()
     while True:
@@ -100,10 +109,10 @@ def _analysed(spark: SparkSession, cluster: Cluster, data_dir: str, query: str) 
         if topic not in known and f"`{topic}`" not in query and "." in topic:
             raise QueryError(f"write the topic's name in backquotes: `{topic}`")
         known.add(topic)
-        _view(spark, cluster, data_dir, topic)
+        _view(spark, cluster, log_dir, topic)
 
 
-def _view(spark: SparkSession, cluster: Cluster, data_dir: str, topic: str) -> None:
+def _view(spark: SparkSession, cluster: Cluster, log_dir: LogDir, topic: str) -> None:
     """Make a topic known to the session, with the columns that query topics see of it."""
     source = read_source(cluster, topic)
     values = value_columns(source)
@@ -114,8 +123,8 @@ def _view(spark: SparkSession, cluster: Cluster, data_dir: str, topic: str) -> N
         reader = reader.option("format", source.format)
         if source.format == "avro":
             reader = reader.options(avroSchema=source.avro_schema, avroFraming=source.avro_framing)
-        frame = reader.schema(", ".join([*columns, *parts])).load(data_dir)
+        frame = reader.schema(", ".join([*columns, *parts])).load(log_dir.path)
     else:
         parts = [f"{name[1:]} {kind}" for name, kind in PARTS.items()]
-        frame = reader.option("includeHeaders", "true").schema(", ".join(parts)).load(data_dir).toDF(*PARTS)
+        frame = reader.option("includeHeaders", "true").schema(", ".join(parts)).load(log_dir.path).toDF(*PARTS)
     frame.createOrReplaceTempView(f"`{topic}`")

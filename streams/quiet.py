@@ -14,7 +14,16 @@ from typing import BinaryIO, TextIO
 _SAID_BYTES, _LINES = 65536, 3
 _ENDED = "JAVA_GATEWAY_EXITED"
 _ERROR = re.compile("Error|Exception")
+# The first line after a traceback's indented ones, without the name of the error.
+_MET_IN_PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?:[\w.]+: )?(.+)")
 _NO_MATTER = ("WARNING: ", "NOTE: ", "Picked up ", "at ")
+
+
+def in_one_line(error: BaseException) -> str:
+    """What is wrong, by an error of Spark's: where that is what a Python worker met, what that one says of it."""
+    text = str(error).strip()
+    met = _MET_IN_PYTHON.findall(text)
+    return (met or text.splitlines() or [repr(error)])[-1 if met else 0]
 
 
 class Quiet:
@@ -27,7 +36,7 @@ class Quiet:
     def why(self, error: BaseException) -> str:
         """Why Spark does not start, in one line: of a Java that ended, what it said of it, as `error` only has that it
         ended; of anything else what `error` has."""
-        return (_ENDED in str(error) and self._complaint()) or (str(error).splitlines() or [repr(error)])[0]
+        return (_ENDED in str(error) and self._complaint()) or in_one_line(error)
 
     def _complaint(self) -> str:
         """What was said from the first error on, without where in the code that was."""

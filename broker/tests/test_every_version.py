@@ -19,6 +19,7 @@ from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wire.messages.describe_groups import DescribeGroupsRequest
+from wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.find_coordinator import FindCoordinatorRequest
@@ -102,6 +103,7 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
         23: OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(name, [OffsetForLeaderPartition(0)])]),
         32: DescribeConfigsRequest([DescribeConfigsResource(2, name, None)]),
         33: AlterConfigsRequest([AlterConfigsResource(2, name, [AlterableConfig("segment.ms", "1000")])]),
+        35: DescribeLogDirsRequest(None),
         37: CreatePartitionsRequest([CreatePartitionsTopic("grows", version + 2, None)]),
         42: DeleteGroupsRequest(["absent"]),
         44: IncrementalAlterConfigsRequest([Changed(2, name, [Change("segment.ms", 0, "1000")])]),

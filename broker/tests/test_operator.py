@@ -15,7 +15,7 @@ import trio
 
 from broker.config import BrokerConfig, ConfigError, read_properties
 from broker.main import load_config
-from broker.tests.client import batch_of
+from broker.tests.client import Client, batch_of
 from broker.tests.conftest import Start
 from storage.io import Io
 from storage.vnode import Vnode
@@ -23,6 +23,7 @@ from wire.errors import ErrorCode
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -121,6 +122,35 @@ async def test_clients_are_told_the_advertised_address_of_their_listener(start: 
         told = (await client.ask(DescribeClusterRequest(endpoint_type=1))).brokers[0]
         assert (told.host, told.port) == ("127.0.0.1", broker.port)
         assert broker.node.advertised("OUTER") == ("kafka.example.org", 9999)
+
+
+async def test_log_dirs_are_described_with_the_size_of_each_log(start: Start, tmp_path: Path) -> None:
+    def size(folder: str) -> int:
+        return sum(path.stat().st_size for path in (tmp_path / "data" / folder).glob("*.log"))
+
+    async def described(client: Client, *topics: DescribableLogDirTopic) -> dict[str, list[tuple[int, int, int]]]:
+        answer = await client.ask(DescribeLogDirsRequest(list(topics) or None))
+        (told,) = answer.results
+        assert (answer.error_code, told.error_code, told.log_dir) == (0, 0, str(tmp_path / "data"))
+        assert 0 < told.usable_bytes < told.total_bytes
+        return {
+            topic.name: [(p.partition_index, p.partition_size, p.offset_lag) for p in topic.partitions]
+            for topic in told.topics
+        }
+
+    async with start(log_segment_bytes="1024") as broker, await broker.client() as client:
+        for topic in ("empty", "full"):
+            await client.create_topic(topic, 2)
+        for number in range(10):
+            await client.produce("full", batch_of(b"%d" % number * 300), partition=1)
+        full = [(0, 0, 0), (1, size("full-1"), 0)]
+        assert full[1][1] > 3000
+        assert await described(client) == {"empty": [(0, 0, 0), (1, 0, 0)], "full": full}
+        asked = [DescribableLogDirTopic("full", [1, 7]), DescribableLogDirTopic("absent", [0])]
+        assert await described(client, *asked) == {"full": full[1:]}
+    async with start() as broker, await broker.client() as client:
+        assert await described(client) == {"empty": [(0, 0, 0), (1, 0, 0)], "full": full}
+        assert not any(vnode.loaded for (topic, _), vnode in broker.node.vnodes.items() if topic == "full")
 
 
 # --- mistakes, as a process sees them ---------------------------------------------------------------------------------

@@ -64,6 +64,18 @@ def test_dump_log_decodes_commits(client: Driver, other: Driver, server: Server)
     assert re.search(r'"topic":"committed","partition":0.*"offset":4', done.stdout), done.stdout[-2000:]
 
 
+def test_log_dirs_tells_the_sizes(client: Driver, other: Driver, server: Server) -> None:
+    other.create_topic("sized", 2)
+    other.produce("sized", [Record(b"%d" % n, partition=1) for n in range(4)])
+    told = json.loads(run(server, tools.LOG_DIRS, "--describe", "--topic-list", "sized").splitlines()[-1])
+    (log_dir,) = told["brokers"][0]["logDirs"]
+    assert (log_dir["error"], log_dir["logDir"]) == (None, str(server.data_dir))
+    size = server.segment("sized", 1).stat().st_size
+    assert sorted((p["partition"], p["size"], p["offsetLag"]) for p in log_dir["partitions"]) == [
+        ("sized-0", 0, 0), ("sized-1", size, 0),
+    ]  # fmt: skip
+
+
 def test_verifiable_producer(client: Driver, other: Driver, server: Server) -> None:
     other.create_topic("verified", 4)
     told = run(server, tools.VERIFIABLE_PRODUCER, "--topic", "verified", "--max-messages", "1000")

@@ -20,8 +20,8 @@ from streams.query.job import Job
 from streams.query.merged import commit, recover
 from streams.query.pace import MAX_BYTES, Pace
 from streams.query.tick import Part, Tick
-from streams.wal import Key, LogDir, Planner, WalError
-from wire.messages.metadata import MetadataRequest, MetadataResponse
+from streams.wal import Key, Planner, WalError
+from streams.wal.beside import log_dir_of
 
 Say = Callable[..., None]
 _KEPT_JOBS = 32
@@ -32,17 +32,11 @@ _COMMIT_SECONDS = 1.0
 class Driver:
     """All queries of one broker. `say(level, event, **fields)` is for the operator."""
 
-    def __init__(self, spark: SparkSession, server: str, data_dir: str, *, trigger_ms: int, say: Say) -> None:
+    def __init__(self, spark: SparkSession, server: str, data_dir: str | None, *, trigger_ms: int, say: Say) -> None:
         self._spark, self._server, self._trigger, self._say = spark, server, trigger_ms / 1000, say
-        self._log_dir = LogDir(data_dir, bootstrap=server)
-        self._planner = Planner(self._log_dir, split_bytes=MAX_BYTES, fail_on_data_loss=False)
         self._cluster = Cluster(server)
-        told = self._cluster.any(MetadataRequest(topics=[]), MetadataResponse).cluster_id
-        if told != self._log_dir.cluster_id:
-            raise FatalError(
-                f"{data_dir} is of cluster {self._log_dir.cluster_id}, the broker at {server} of {told}: "
-                "set --data-dir to the broker's log.dir"
-            )
+        self._log_dir = log_dir_of(self._cluster, server, data_dir)
+        self._planner = Planner(self._log_dir, split_bytes=MAX_BYTES, fail_on_data_loss=False)
         self._control = Control(self._cluster)
         self._catalog = Catalog({}, {})
         self._health: dict[str, Health] = {}

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 
 from scripts import cli
 from streams import adhoc
+from streams.quiet import in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +70,43 @@ def test_what_cannot_run_is_told_in_one_line(broker: Barnabas, query: str, told:
         adhoc.select(broker.address, str(broker.data_dir), "local[2]", query, 10)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_broker_says_where_its_logs_are(broker: Barnabas) -> None:
+    assert adhoc.select(broker.address, None, "local[2]", "SELECT count(*) FROM `my.sensors`", 10)[1] == [(30,)]
+
+
+def test_a_folder_that_is_not_the_brokers_is_told_before_spark_starts(
+    broker: Barnabas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adhoc, "start_session", None)
+    other = Barnabas(tmp_path / "other")
+    other.start()
+    assert other.stop() == 0
+    for folder, told in [
+        (tmp_path, "is no data directory of a broker"),
+        (other.data_dir, "set --data-dir to the broker's log.dir"),
+    ]:
+        with pytest.raises(ClientError, match=told):
+            adhoc.select(broker.address, str(folder), "local[2]", "SELECT 1", 10)
+        with pytest.raises(ClientError, match=told):
+            adhoc.infer(broker.address, str(folder), "my.sensors")
+    monkeypatch.setattr("streams.wal.beside.log_dir", lambda cluster: "/not/here")
+    with pytest.raises(ClientError, match="keeps its logs in /not/here, which is not on this machine"):
+        adhoc.select(broker.address, None, "local[2]", "SELECT 1", 10)
+
+
+def test_what_a_worker_met_is_told_in_one_line() -> None:
+    text = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):\n"
+        '  File "a.py", line 1, in plan\n    raise\nKeyError: 1\n\n'
+        "During handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "b.py", line 2, in read\n    raise\n'
+        "streams.wal.errors.WalError: /data is no data directory: set path\n\n\tat org.apache.spark.X\n"
+    )
+    assert in_one_line(Exception(text)) == "/data is no data directory: set path"
+    assert in_one_line(Exception("[COLUMN] no such column\nin line 1")) == "[COLUMN] no such column"
+    assert in_one_line(ValueError()) == "ValueError()"
 
 
 @pytest.mark.parametrize(
