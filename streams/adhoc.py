@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from client.cluster import ClientError, Cluster
 from streams import register
@@ -16,12 +19,16 @@ from streams.progress import shown
 from streams.query.definitions import read_source
 from streams.query.errors import FatalError, QueryError
 from streams.query.session import start_session
-from streams.query.source_rows import PARTS, value_columns
+from streams.query.source_rows import PARTS, arrow_schema, value_columns
 from streams.quiet import in_one_line, spark_is_quiet
 from streams.schema import infer_json
-from streams.wal import LogDir, WalError
+from streams.source.options import parse
+from streams.source.rows import rows_of
+from streams.wal import LogDir, WalError, plan
 from streams.wal.beside import log_dir_of
 
+#: Topics up to this size, on disk and uncompressed, are read here. At four times as much both ways take as long.
+SMALL_BYTES = 16 << 20
 _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -43,7 +50,6 @@ def select(
                 spark = start_session("barnabas sql", master, java_options=options(brief=True))
             except FatalError as error:
                 raise ClientError(f"Spark does not start: {quiet.why(error.__cause__ or error)}") from None
-            register(spark)
             steps.enter("looking at the query")
             found = _analysed(spark, cluster, log_dir, query)
             steps.enter("planning", spark)
@@ -116,15 +122,46 @@ def _view(spark: SparkSession, cluster: Cluster, log_dir: LogDir, topic: str) ->
     """Make a topic known to the session, with the columns that query topics see of it."""
     source = read_source(cluster, topic)
     values = value_columns(source)
-    reader = spark.read.format("wal").option("topic", topic)
+    options = {"path": log_dir.path, "topic": topic}
     if values.names:
-        parts = [f"{name} {kind}" for name, kind in PARTS.items() if name != "_value"]
-        columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in values.fields]
-        reader = reader.option("format", source.format)
+        options["format"] = source.format
         if source.format == "avro":
-            reader = reader.options(avroSchema=source.avro_schema, avroFraming=source.avro_framing)
-        frame = reader.schema(", ".join([*columns, *parts])).load(log_dir.path)
+            options |= {"avroSchema": source.avro_schema, "avroFraming": source.avro_framing}
+        parts = {name: kind for name, kind in PARTS.items() if name != "_value"}
+        schema = StructType([*values.fields, *_columns(parts).fields])
     else:
-        parts = [f"{name[1:]} {kind}" for name, kind in PARTS.items()]
-        frame = reader.option("includeHeaders", "true").schema(", ".join(parts)).load(log_dir.path).toDF(*PARTS)
-    frame.createOrReplaceTempView(f"`{topic}`")
+        options["includeHeaders"] = "true"
+        parts = PARTS
+        schema = _columns({name[1:]: kind for name, kind in parts.items()})
+    found = _small(log_dir, topic, options, schema)
+    if found is None:
+        register(spark)
+        frame = spark.read.format("wal").options(**options).schema(schema).load()
+    else:
+        # A batch becomes a task.
+        tasks = spark.sparkContext.defaultParallelism
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(found.num_rows // tasks + 1))
+        frame = spark.createDataFrame(found.combine_chunks(), schema)
+    frame.toDF(*values.names, *parts).createOrReplaceTempView(f"`{topic}`")
+
+
+def _columns(kinds: Mapping[str, str]) -> StructType:
+    return StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in kinds.items()))  # type: ignore[return-value]
+
+
+def _small(log_dir: LogDir, topic: str, options: Mapping[str, str], schema: StructType) -> pa.Table | None:
+    """All of a topic that is small, read here: Spark takes seconds to start the Python workers of its source."""
+    splits = plan(log_dir, log_dir.ranges(log_dir.partitions(topic)))
+    if sum(split.end - split.start for split in splits) > SMALL_BYTES:
+        return None
+    target = arrow_schema(schema)
+    rows = rows_of(parse(options), target)
+    batches = [pa.RecordBatch.from_pylist([], schema=target)]  # Spark takes no table without any
+    size = 0
+    for split in splits:
+        for batch in rows.batches(split):
+            size += batch.nbytes
+            if size > SMALL_BYTES:  # it was compressed
+                return None
+            batches.append(batch)
+    return pa.Table.from_batches(batches, schema=target)

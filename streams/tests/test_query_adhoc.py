@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
-from client.admin import set_topic_config
+from client.admin import create_topic, set_topic_config
 from client.cluster import ClientError, Cluster
 from compat_tests.broker_process import Barnabas
 from compat_tests.tools import ROOT
@@ -137,3 +138,49 @@ def test_a_topic_without_a_schema_has_its_parts(broker: Barnabas) -> None:
     columns, rows = adhoc.select(broker.address, str(broker.data_dir), "local[2]", query, 10)
     assert columns == ["_value", "_partition", "_offset"]
     assert rows == [("x", 0, 0), ("y", 0, 1)]
+
+
+@pytest.mark.parametrize("small_bytes", [0, 16 << 20], ids=["by the source", "read here"])
+def test_a_small_topic_and_a_large_one_give_the_same_rows(
+    broker: Barnabas, small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adhoc, "SMALL_BYTES", small_bytes)
+    name = f"kinds-{small_bytes}"
+    schema = "n INT, text STRING, at TIMESTAMP, local TIMESTAMP_NTZ, day DATE, money DECIMAL(10,2), tags ARRAY<STRING>"
+    with Cluster(broker.address) as cluster:
+        settings = {"barnabas.value.format": "json", "barnabas.value.schema": schema}
+        assert create_topic(cluster, name, settings, partitions=1).error_code == 0
+    full = (
+        b'{"n": 1, "text": "\xc3\xa9", "at": "2026-01-02T03:04:05.678901+01:00", "local": "2026-01-02T03:04:05", '
+        b'"day": "2026-01-02", "money": 12.34, "tags": ["a", null]}'
+    )
+    producer = Producer({"bootstrap.servers": broker.address, "compression.type": "zstd"})
+    headers: list[tuple[str, bytes | None]] = [("h", b"\xff"), ("none", None)]
+    producer.produce(name, full, b"k", 0, timestamp=1_700_000_000_123, headers=headers)
+    producer.produce(name, b"no json", b"\xff\xfe", 0, timestamp=5)
+    producer.produce(name, None, None, 0, timestamp=6)
+    assert producer.flush(30) == 0
+    query = (
+        "SELECT n, text, CAST(at AS STRING), CAST(local AS STRING), CAST(day AS STRING), CAST(money AS STRING), "
+        "to_json(tags), hex(_key), hex(CAST(_key AS BINARY)), _topic, _partition, _offset, "
+        "unix_millis(_timestamp), size(_headers), hex(_headers[0].value), _headers[1].value IS NULL, "
+        f"typeof(local), typeof(at) FROM `{name}` ORDER BY _offset"
+    )
+    kinds = ("timestamp_ntz", "timestamp")
+    nothing = (None,) * 7
+    assert adhoc.select(broker.address, None, "local[2]", query, 10)[1] == [
+        (1, "é", "2026-01-02 02:04:05.678901", "2026-01-02 03:04:05", "2026-01-02", "12.34", '["a",null]', "6B", "6B",
+         name, 0, 0, 1_700_000_000_123, 2, "FF", True, *kinds),
+        (*nothing, "FFFE", "FFFE", name, 0, 1, 5, -1, None, True, *kinds),
+        (*nothing, None, None, name, 0, 2, 6, -1, None, True, *kinds),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("small_bytes", [0, 16 << 20], ids=["by the source", "read here"])
+def test_an_empty_topic_has_no_rows(broker: Barnabas, small_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adhoc, "SMALL_BYTES", small_bytes - 1)
+    name = f"void-{small_bytes}"
+    with Cluster(broker.address) as cluster:
+        assert create_topic(cluster, name, {}, partitions=2).error_code == 0
+    columns, rows = adhoc.select(broker.address, None, "local[2]", f"SELECT * FROM `{name}`", 10)
+    assert (columns, rows) == (["_key", "_value", "_topic", "_partition", "_offset", "_timestamp", "_headers"], [])
