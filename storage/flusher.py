@@ -136,28 +136,41 @@ class Flusher:
             thread.start()
         self._kernel = self._io.kernel_sync()
         task_status.started()
+        fault: Exception | None = None
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve_due)
                 if self._kernel is not None:
                     nursery.start_soon(self._serve_done, self._kernel)
                 await self._serve_asked()
+        except Exception as error:  # a fault of ours: which flushes run, and how they end, is not known any more
+            fault = error
+            raise
         finally:
-            with trio.CancelScope(shield=True):
-                if self._kernel is not None:
-                    while len(self._kernel):
-                        await self._serve_some_done(self._kernel)
-                    self._kernel.close()
-                    self._kernel = None
-                while self._jobs:
-                    self._idle = trio.Event()
-                    await self._idle.wait()
+            if fault is None:
+                with trio.CancelScope(shield=True):
+                    await self._wait_for_running()
+            if self._kernel is not None:
+                self._kernel.close()
+                self._kernel = None
             self._token = None
             self._ended = True
             for _ in threads:
                 self._queue.put(None)
             for vnode, pending in list(self._pending.items()):
-                self._flush_now(vnode, pending)
+                if fault is None:
+                    self._flush_now(vnode, pending)
+                else:
+                    with contextlib.suppress(Exception):
+                        vnode.fail("flush", fault)
+                        self._release(vnode, pending)
+
+    async def _wait_for_running(self) -> None:
+        while self._kernel is not None and len(self._kernel):
+            await self._serve_some_done(self._kernel)
+        while self._jobs:
+            self._idle = trio.Event()
+            await self._idle.wait()
 
     async def _serve_asked(self) -> None:
         crowd = False
@@ -289,6 +302,8 @@ class Flusher:
                 return
 
     def _done_in_thread(self, vnode: Vnode, job: FlushJob, error: OSError | None, seconds: float) -> None:
+        if self._ended:
+            return
         with self._around:
             self._done(vnode, job, error, seconds)
 

@@ -389,3 +389,22 @@ def test_a_free_port_is_free_in_both_families(monkeypatch: pytest.MonkeyPatch) -
     finally:
         for sock in sockets:
             sock.close()
+
+
+async def test_a_fault_of_our_own_ends_the_broker(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than leave it there, with clients that wait for ever."""
+    nodes = []
+
+    async def live() -> None:
+        async with start() as broker, await broker.client() as client:
+            nodes.append(broker.node)
+            await client.create_topic("t")
+            monkeypatch.setattr(broker.node.flusher, "_start", lambda *_, **__: 1 / 0)
+            await client.produce("t", batch_of(b"v"))
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await live()
+    assert caught.group_contains(ZeroDivisionError)
+    assert nodes[0].stopped.is_set()
+    async with start() as broker, await broker.client() as client:
+        await client.produce("t", batch_of(b"w"))

@@ -15,6 +15,7 @@ from storage.errors import StorageError
 from storage.flusher import SPOT_BYTES, Flusher
 from storage.io import Io
 from storage.tests.support import NOW, PREALLOCATED, created, one, values_of
+from storage.vnode import Vnode
 
 
 class HeldIo(Io):
@@ -277,3 +278,29 @@ async def test_large_flushes_and_those_of_a_slow_disk_run_in_threads(
             slow += 1
         assert 3 < slow < 30
         nursery.cancel_scope.cancel()
+
+
+async def test_a_fault_of_its_own_ends_it_and_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io = WatchedIo(monkeypatch)
+    vnodes = [created(tmp_path / f"t-{number}", LogConfig(), io=io) for number in range(2)]
+    flusher = Flusher(io)
+    monkeypatch.setattr(flusher, "_run_job", None)
+    told = []
+
+    async def append(vnode: Vnode) -> None:
+        with trio.CancelScope(shield=True):  # as a change that must not be left half done
+            with pytest.raises(StorageError, match="flush failed"):
+                await flusher.flushed(vnode, vnode.append(one(b"v"), now_ms=NOW).last_offset + 1)
+            told.append(vnode)
+
+    async def live() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(flusher.run)
+            for vnode in vnodes:
+                nursery.start_soon(append, vnode)
+
+    with trio.fail_after(5), pytest.raises(ExceptionGroup):
+        await live()
+    assert len(told) == 2
