@@ -19,20 +19,23 @@ HIGH_WATERMARK = -1
 @api(DeleteRecordsRequest, DeleteRecordsResponse)
 async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics = []
+    deleted = False
     for topic in request.topics:
         results = []
         for part in topic.partitions:
             try:
                 start = _delete(context, topic.name, part.partition_index, part.offset)
                 results.append(DeleteRecordsPartitionResult(part.partition_index, start, ErrorCode.NONE))
+                deleted = True
             except KafkaError as error:
                 results.append(DeleteRecordsPartitionResult(part.partition_index, -1, error.code))
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    try:
-        with trio.CancelScope(shield=True):
-            await context.node.data_dir.checkpoint()  # a restart must not bring back what is said to be gone
-    except KafkaError as error:
-        return _failed(request, error)
+    if deleted:
+        try:
+            with trio.CancelScope(shield=True):
+                await context.node.data_dir.checkpoint()  # a restart must not bring back what is said to be gone
+        except KafkaError as error:
+            return _failed(request, error)
     return DeleteRecordsResponse(topics=topics)
 
 

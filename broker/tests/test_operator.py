@@ -21,6 +21,7 @@ from storage.io import Io
 from storage.vnode import Vnode
 from wire.errors import ErrorCode
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -330,6 +331,19 @@ async def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_broker(star
             await broker.node.data_dir.run(checkpoint_interval=0.01, on_error=told.append)
         assert told
         assert (await client.produce("t", batch_of(b"x"))).error_code == 0
+
+
+async def test_a_refused_deletion_of_records_writes_no_checkpoint(start: Start) -> None:
+    disk = FullDisk("offset-checkpoint")
+    async with start(io_calls=disk) as broker, await broker.client() as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of(b"x"))
+        disk.full = True
+        codes = []
+        for offset in (5, 1):
+            asked = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, offset)])])
+            codes.append((await client.ask(asked)).topics[0].partitions[0].error_code)
+        assert codes == [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 async def test_a_topic_that_finds_no_room_is_not_half_there(start: Start) -> None:

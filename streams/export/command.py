@@ -71,7 +71,12 @@ def export(request: Request, out: TextIO = sys.stderr) -> Totals:
         for key, (earliest, end) in ranges.items():
             folder = partition_folder(to, key)
             work = Work(*key, earliest, end, log_dir.topic_id(key))
-            if exported_topic_id(folder) not in ("", work.topic_id):
+            try:
+                exported = exported_topic_id(folder)
+            except WalError as error:
+                outcomes.append(Outcome(error=str(error)))
+                continue
+            if exported not in ("", work.topic_id):
                 outcomes.append(Outcome(error=f"{work}: is of a new topic of the same name: {REMEDY}"))
             elif end != (earliest if (done := position(folder)) is None else done):
                 works.append(work)

@@ -15,7 +15,10 @@ class DataLossError(WalError):
     """Records that were asked for are no longer there."""
 
     def __init__(self, topic: str, partition: int, what: str) -> None:
+        super().__init__(topic, partition, what)  # as it goes from process to process
         self.what = (
             f"{topic}-{partition}: {what}; retention, DeleteRecords or a new topic of the same name took them away"
         )
-        super().__init__(f"{self.what}. Set failOnDataLoss=false to go on with what is left")
+
+    def __str__(self) -> str:
+        return f"{self.what}. Set failOnDataLoss=false to go on with what is left"
