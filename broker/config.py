@@ -104,6 +104,12 @@ def _one_replica(value: int) -> None:
         raise ConfigError(f"Replication factor {value} is not possible: this cluster has one broker")
 
 
+def _separator(value: str) -> None:
+    if value != "\\t" and (len(value.encode()) != 1 or value in '"\r\n'):
+        raise ConfigError(f"Invalid value {value!r} for barnabas.value.csv.separator: expected one ASCII character, "
+                          "no quote or end of a line, or \\t for a tab")  # fmt: skip
+
+
 def _query_start(value: str) -> None:
     if value not in ("earliest", "latest") and not value.isdigit():
         raise ConfigError(f"Invalid value {value!r} for barnabas.query.start: expected earliest, latest, or "
@@ -247,6 +253,9 @@ TOPIC = _keys([
         "does so when it is needed."),
     Key("barnabas.value.format", "string", "raw", "What the values are.", choices=VALUE_FORMATS),
     Key("barnabas.value.schema", "string", None, "Columns of the values, as Spark DDL: device STRING, temp DOUBLE."),
+    Key("barnabas.value.csv.separator", "string", ",", "Of CSV values: what stands between fields; \\t is a tab.",
+        check=_separator),
+    Key("barnabas.value.csv.null", "string", "", "Of CSV values: the text of a field that is null."),
     Key("barnabas.value.avro.schema", "string", None, "Of Avro values: the schema that they are written with, JSON."),
     Key("barnabas.value.avro.framing", "string", "none", "Of Avro values: what stands before each; confluent is a zero "
         "byte and the id of a schema.", choices=("none", "confluent")),

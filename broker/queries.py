@@ -22,8 +22,6 @@ import trio
 from broker.driver import Driver
 from broker.metadata import INTERNAL_TOPICS, Topic
 from broker.query_plan import (
-    AVRO_FRAMING,
-    AVRO_SCHEMA,
     DEAD_LETTER_OF,
     DEAD_LETTER_SUFFIX,
     EVENTS,
@@ -33,6 +31,7 @@ from broker.query_plan import (
     QUERY,
     SCHEMA,
     START,
+    VALUES,
     QueryPlan,
     Reads,
     plan_of,
@@ -247,7 +246,7 @@ class Queries:
         name, have = topic.name, len(topic.partitions)
         if plan.source == name:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot be made of itself.")
-        kept = {key: value for key, value in configs.items() if key not in (SCHEMA, AVRO_SCHEMA, AVRO_FRAMING)}
+        kept = {key: value for key, value in configs.items() if key not in VALUES[1:]}
         count, made = self._fixed(name, have if plan.pattern else -1, plan, {**kept, **output})
         if have > count:
             raise KafkaError(

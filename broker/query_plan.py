@@ -22,6 +22,9 @@ QUERY, PLAN, START, ON_ERROR, EVENTS = (
 DEAD_LETTER_OF = "barnabas.query.dead.letter.of"
 FORMAT, SCHEMA = "barnabas.value.format", "barnabas.value.schema"
 AVRO_SCHEMA, AVRO_FRAMING = "barnabas.value.avro.schema", "barnabas.value.avro.framing"
+CSV_SEPARATOR, CSV_NULL = "barnabas.value.csv.separator", "barnabas.value.csv.null"
+#: All that says what a topic's values are.
+VALUES = (FORMAT, SCHEMA, AVRO_SCHEMA, AVRO_FRAMING, CSV_SEPARATOR, CSV_NULL)
 DEAD_LETTER_SUFFIX = ".dead-letter"
 
 
@@ -35,16 +38,18 @@ class Reads(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = ""
     avro_schema: str = ""
     avro_framing: str = "none"
+    csv_separator: str = ","
+    csv_null: str = ""
 
 
 class QueryPlan(Reads, frozen=True, omit_defaults=True):
     """The fixed part of a query topic.
 
     `offsets` are those of the output's first records, partition by partition: a topic over one source keeps its
-    source's offsets. `schema` (DDL), `format` and what Avro values are written with are the source's as of the query's
-    making. A topic over a pattern merges the logs of all topics whose names match: it has offsets of its own, and
-    `starts` are those at which the topics of the time are read. A dead-letter topic has `dead_letter_of`, the id of its
-    query topic, and `offsets`.
+    source's offsets. `schema` (DDL), `format` and how Avro and CSV values are written are the source's as of the
+    query's making. A topic over a pattern merges the logs of all topics whose names match: it has offsets of its own,
+    and `starts` are those at which the topics of the time are read. A dead-letter topic has `dead_letter_of`, the id of
+    its query topic, and `offsets`.
     """
 
     offsets: list[int] = []

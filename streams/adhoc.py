@@ -124,9 +124,7 @@ def _view(spark: SparkSession, cluster: Cluster, log_dir: LogDir, topic: str) ->
     values = value_columns(source)
     options = {"path": log_dir.path, "topic": topic}
     if values.names:
-        options["format"] = source.format
-        if source.format == "avro":
-            options |= {"avroSchema": source.avro_schema, "avroFraming": source.avro_framing}
+        options |= source.reader_options
         parts = {name: kind for name, kind in PARTS.items() if name != "_value"}
         schema = StructType([*values.fields, *_columns(parts).fields])
     else:

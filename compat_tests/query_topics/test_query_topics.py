@@ -234,6 +234,27 @@ def test_values_in_avro(broker: Barnabas, admin: Driver) -> None:
         admin.create_topic("refused", -1, {"barnabas.query": "SELECT colour FROM misread"})
 
 
+def test_values_in_csv(broker: Barnabas, admin: Driver) -> None:
+    settings = {
+        "barnabas.value.format": "csv",
+        "barnabas.value.schema": "device STRING, temp DOUBLE, room STRING",
+        "barnabas.value.csv.separator": "\\t",
+        "barnabas.value.csv.null": "NA",
+    }
+    admin.create_topic("tabs", 1, settings)
+    admin.produce("tabs", [Record(b"a,b\t1.5\tNA"), Record(b"c\t2\t\n"), Record(b"d;3;x")])
+    for name, query in [("simple", "SELECT * FROM tabs"), ("computed", "SELECT upper(device) d, room FROM tabs")]:
+        admin.create_topic(f"tabs-{name}", -1, {"barnabas.query": query})
+        wait_for(broker, f"tabs-{name}", "tabs")
+    assert records(broker, "tabs-simple") == [
+        (0, 0, b'{"device":"a,b","temp":1.5,"room":null}'), (0, 1, b'{"device":"c","temp":2.0,"room":""}'),
+    ]  # fmt: skip
+    assert records(broker, "tabs-computed") == [(0, 0, b'{"d":"A,B","room":null}'), (0, 1, b'{"d":"C","room":""}')]
+    assert [o for _, o, _ in records(broker, "tabs-simple.dead-letter")] == [2]
+    with pytest.raises(Refused, match="INVALID_CONFIG"):
+        admin.create_topic("quoted", 1, {**settings, "barnabas.value.csv.separator": '"'})
+
+
 def origins(broker: Barnabas, topic: str) -> list[tuple[str, int, int]]:
     """Where the results of a query over a pattern came from, by their headers; events are left out."""
     client = ConfluentDriver(broker.address)

@@ -15,6 +15,7 @@ from streams.source.options import Options
 _MAX_BATCH_BYTES = 1 << 20
 _SCHEMA_KEYS = [
     "barnabas.value.format", "barnabas.value.schema", "barnabas.value.avro.schema", "barnabas.value.avro.framing",
+    "barnabas.value.csv.separator", "barnabas.value.csv.null",
 ]  # fmt: skip
 _KEYS = [
     "barnabas.query", "barnabas.query.plan", "barnabas.query.on.error", "barnabas.query.events", *_SCHEMA_KEYS,
@@ -22,24 +23,45 @@ _KEYS = [
 
 
 class Values(msgspec.Struct, frozen=True, kw_only=True):
-    """What a topic's values are: their format, the columns in them (DDL), and of Avro what they are written with."""
+    """What a topic's values are: their format, the columns in them (DDL), and how Avro and CSV are written."""
 
     format: str = "raw"
     schema: str = ""
     avro_schema: str = ""
     avro_framing: str = "none"
+    csv_separator: str = ","
+    csv_null: str = ""
 
     @property
     def values(self) -> Values:
         """Only that, of a plan or a source."""
-        return Values(
-            format=self.format, schema=self.schema, avro_schema=self.avro_schema, avro_framing=self.avro_framing
-        )  # fmt: skip
+        return Values(**{name: getattr(self, name) for name in Values.__struct_fields__})
+
+    @property
+    def separator(self) -> str:
+        """What stands between the fields of CSV."""
+        return "\t" if self.csv_separator == "\\t" else self.csv_separator
 
     @property
     def options(self) -> Options:
         """How the `wal` source reads them."""
-        return Options(path="", format=self.format, avro_schema=self.avro_schema, avro_framing=self.avro_framing)
+        return Options(
+            path="",
+            format=self.format,
+            avro_schema=self.avro_schema,
+            avro_framing=self.avro_framing,
+            separator=self.separator,
+            null_value=self.csv_null,
+        )
+
+    @property
+    def reader_options(self) -> dict[str, str]:
+        """The same as a reader of Spark's is told it."""
+        own = {
+            "avro": {"avroSchema": self.avro_schema, "avroFraming": self.avro_framing},
+            "csv": {"sep": self.separator, "nullValue": self.csv_null},
+        }
+        return {"format": self.format, **own.get(self.format, {})}
 
 
 class Plan(Values, frozen=True):
@@ -135,6 +157,8 @@ def _source(name: str, topic_id: bytes, partitions: int, configs: dict[str, str]
         name, str(uuid.UUID(bytes=topic_id)), partitions, format=value_format, schema=schema,
         avro_schema=configs.get("barnabas.value.avro.schema", ""),
         avro_framing=configs.get("barnabas.value.avro.framing", "none"),
+        csv_separator=configs.get("barnabas.value.csv.separator", ","),
+        csv_null=configs.get("barnabas.value.csv.null", ""),
     )  # fmt: skip
 
 

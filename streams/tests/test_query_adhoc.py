@@ -184,3 +184,15 @@ def test_an_empty_topic_has_no_rows(broker: Barnabas, small_bytes: int, monkeypa
         assert create_topic(cluster, name, {}, partitions=2).error_code == 0
     columns, rows = adhoc.select(broker.address, None, "local[2]", f"SELECT * FROM `{name}`", 10)
     assert (columns, rows) == (["_key", "_value", "_topic", "_partition", "_offset", "_timestamp", "_headers"], [])
+
+
+def test_csv_is_read_as_its_topic_says(broker: Barnabas) -> None:
+    settings = {
+        "barnabas.value.format": "csv", "barnabas.value.schema": "device STRING, temp DOUBLE",
+        "barnabas.value.csv.separator": ";", "barnabas.value.csv.null": "-",
+    }  # fmt: skip
+    with Cluster(broker.address) as cluster:
+        assert create_topic(cluster, "semicolons", settings, partitions=1).error_code == 0
+    produce(broker, [b"a;1.5", b"-;2"], "semicolons")
+    rows = adhoc.select(broker.address, None, "local[2]", "SELECT device, temp FROM semicolons ORDER BY _offset", 10)[1]
+    assert rows == [("a", 1.5), (None, 2.0)]
