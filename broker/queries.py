@@ -246,7 +246,7 @@ class Queries:
         name, have = topic.name, len(topic.partitions)
         if plan.source == name:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot be made of itself.")
-        kept = {key: value for key, value in configs.items() if key not in VALUES[1:]}
+        kept = {key: value for key, value in configs.items() if key not in VALUES}
         count, made = self._fixed(name, have if plan.pattern else -1, plan, {**kept, **output})
         if have > count:
             raise KafkaError(

@@ -21,10 +21,15 @@ QUERY, PLAN, START, ON_ERROR, EVENTS = (
 )
 DEAD_LETTER_OF = "barnabas.query.dead.letter.of"
 FORMAT, SCHEMA = "barnabas.value.format", "barnabas.value.schema"
-AVRO_SCHEMA, AVRO_FRAMING = "barnabas.value.avro.schema", "barnabas.value.avro.framing"
-CSV_SEPARATOR, CSV_NULL = "barnabas.value.csv.separator", "barnabas.value.csv.null"
 #: All that says what a topic's values are.
-VALUES = (FORMAT, SCHEMA, AVRO_SCHEMA, AVRO_FRAMING, CSV_SEPARATOR, CSV_NULL)
+VALUES = (
+    FORMAT,
+    SCHEMA,
+    "barnabas.value.avro.schema",
+    "barnabas.value.avro.framing",
+    "barnabas.value.csv.separator",
+    "barnabas.value.csv.null",
+)
 DEAD_LETTER_SUFFIX = ".dead-letter"
 
 

@@ -28,6 +28,7 @@ from wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from wire.messages.metadata import MetadataRequest, MetadataResponse
 
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -58,6 +59,11 @@ def list_offsets(
             check(part.error_code, f"offsets of {answer.name}-{part.partition_index}")
             found[(answer.name, part.partition_index)] = part.offset
     return found
+
+
+def cluster_id(cluster: Cluster) -> str | None:
+    """Which cluster it is. Raises ClientError."""
+    return cluster.any(MetadataRequest(topics=[]), MetadataResponse).cluster_id
 
 
 def log_dir(cluster: Cluster) -> str:

@@ -22,8 +22,9 @@ _NO_MATTER = ("WARNING: ", "NOTE: ", "Picked up ", "at ")
 def in_one_line(error: BaseException) -> str:
     """What is wrong, by an error of Spark's: where that is what a Python worker met, what that one says of it."""
     text = str(error).strip()
-    met = _MET_IN_PYTHON.findall(text)
-    return (met or text.splitlines() or [repr(error)])[-1 if met else 0]
+    if met := _MET_IN_PYTHON.findall(text):
+        return str(met[-1])
+    return (text.splitlines() or [repr(error)])[0]
 
 
 class Quiet:

@@ -19,23 +19,22 @@ HIGH_WATERMARK = -1
 @api(DeleteRecordsRequest, DeleteRecordsResponse)
 async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics = []
-    deleted = False
     for topic in request.topics:
         results = []
         for part in topic.partitions:
             try:
                 start = _delete(context, topic.name, part.partition_index, part.offset)
                 results.append(DeleteRecordsPartitionResult(part.partition_index, start, ErrorCode.NONE))
-                deleted = True
             except KafkaError as error:
                 results.append(DeleteRecordsPartitionResult(part.partition_index, -1, error.code))
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    if deleted:
-        try:
-            with trio.CancelScope(shield=True):
-                await context.node.data_dir.checkpoint()  # a restart must not bring back what is said to be gone
-        except KafkaError as error:
-            return _failed(request, error)
+    if all(part.error_code for topic in topics for part in topic.partitions):
+        return DeleteRecordsResponse(topics=topics)
+    try:
+        with trio.CancelScope(shield=True):
+            await context.node.data_dir.checkpoint()  # a restart must not bring back what is said to be gone
+    except KafkaError as error:
+        return _failed(request, error)
     return DeleteRecordsResponse(topics=topics)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 
-from client.admin import log_dir
+from client.admin import cluster_id, log_dir
 from client.cluster import Cluster
 from streams.wal.errors import WalError
 from streams.wal.log_dir import LogDir
-from wire.messages.metadata import MetadataRequest, MetadataResponse
 
 
 def log_dir_of(cluster: Cluster, server: str, data_dir: str | None = None) -> LogDir:
@@ -23,7 +22,7 @@ def log_dir_of(cluster: Cluster, server: str, data_dir: str | None = None) -> Lo
             "--data-dir to where the folder is mounted"
         )
     found = LogDir(path, bootstrap=server)
-    told = cluster.any(MetadataRequest(topics=[]), MetadataResponse).cluster_id
+    told = cluster_id(cluster)
     if told != found.cluster_id:
         raise WalError(
             f"{path} is of cluster {found.cluster_id}, the broker at {server} of {told}: "

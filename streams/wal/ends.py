@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from client.admin import EARLIEST, LATEST, list_offsets
+from client import admin
 from client.cluster import ClientError, Cluster
 from streams.wal.errors import WalError
-from wire.messages.metadata import MetadataRequest, MetadataResponse
 
 
 def ask_broker(address: str, cluster_id: str, keys: list[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
     """The log start and last stable offset of each partition. Raises WalError, also for a broker of another cluster."""
     try:
         with Cluster(address) as cluster:
-            told = cluster.any(MetadataRequest(topics=[]), MetadataResponse).cluster_id
+            told = admin.cluster_id(cluster)
             if told != cluster_id:
                 raise WalError(
                     f"the broker at {address} is of cluster {told}, the data directory of {cluster_id}: "
                     "set bootstrap.servers to the broker that serves the directory, or leave it out"
                 )
-            first, end = (list_offsets(cluster, keys, special) for special in (EARLIEST, LATEST))
+            first, end = (admin.list_offsets(cluster, keys, special) for special in (admin.EARLIEST, admin.LATEST))
     except ClientError as error:
         raise WalError(f"cannot ask the broker at {address} how far it is: {error}") from None
     return {key: (first[key], end[key]) for key in keys}
