@@ -76,6 +76,8 @@ def source_of(spark: SparkSession, query: str) -> str:
     relations = [node for node in parsed if node.getClass().getSimpleName() == "UnresolvedRelation"]
     if len(relations) != 1:
         raise QueryError(_REMEDIES["Join"] if relations else f"the query reads no topic: {_SHAPE}")
+    if not relations[0].options().isEmpty():  # Spark takes what stands behind a table for options of its reader
+        raise QueryError("settings of a query topic stand before its query: CREATE TOPIC name WITH (...) AS SELECT ...")
     parts = list(seq(relations[0].multipartIdentifier()))
     if len(parts) > 1:
         raise QueryError(f"write the topic's name in backquotes: `{'.'.join(parts)}`")

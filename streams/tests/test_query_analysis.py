@@ -66,6 +66,7 @@ def check(spark: SparkSession, query: str, schema: str = SCHEMA, kind: str = "js
         ("SELECT device AS _timestamp, temp FROM s", "_timestamp must be a timestamp"),
         ("SELECT _end FROM s", "cannot be selected"),
         ("SELECT 1", "reads no topic"),
+        ("SELECT temp FROM s WITH ('barnabas.query.start'='latest')", "settings of a query topic stand before"),
         ("DROP TABLE s", "reads no topic"),
     ],
 )
