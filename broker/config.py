@@ -20,10 +20,6 @@ from storage.config import LogConfig
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 VALUE_FORMATS = ("raw", "json", "csv", "avro")
-PREALLOCATE = (
-    "Under group fsync, a segment's file is kept up to 64 KiB longer than its log, in zeros, so that a lone producer's "
-    "fsync is quicker. Kafka's dump tool ends with an error where the zeros begin, as it does for Apache Kafka's own."
-)
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -153,7 +149,6 @@ BROKER = _keys([
     Key("max.incremental.fetch.session.cache.slots", "int", 1000, "Fetch sessions kept.", minimum=0),
     Key("message.max.bytes", "int", 1048588, "Largest record batch.", minimum=0, dynamic=True),
     Key("compression.type", "string", "producer", "Final compression.", choices=CODECS, dynamic=True),
-    Key("log.preallocate", "boolean", False, PREALLOCATE, dynamic=True),
     Key("log.message.timestamp.type", "string", "CreateTime", "Which timestamp records carry.",
         choices=("CreateTime", "LogAppendTime"), dynamic=True),
     Key("log.message.timestamp.before.max.ms", "long", LONG_MAX, "How far timestamps may lie in the past.", minimum=0,
@@ -230,7 +225,7 @@ TOPIC = _keys([
     Key("min.compaction.lag.ms", "long", 0, "Shortest time until a record may be compacted.", minimum=0),
     Key("min.insync.replicas", "int", 1, "Replicas that must have a record before acks=all is answered.", minimum=1,
         synonym="min.insync.replicas"),
-    Key("preallocate", "boolean", False, PREALLOCATE, synonym="log.preallocate"),
+    Key("preallocate", "boolean", False, "Accepted and not used: a partition makes room for more while it is written."),
     Key("retention.bytes", "long", -1, "Bytes kept in each partition; -1 for no limit.", minimum=-1,
         synonym="log.retention.bytes"),
     Key("retention.ms", "long", 604800000, "How long records are kept; -1 for ever.", minimum=-1,
@@ -467,7 +462,6 @@ class BrokerConfig:
             retention_bytes=value("retention.bytes"),
             flush_messages=value("flush.messages"),
             flush_ms=value("flush.ms"),
-            preallocate=value("preallocate"),
             producer_id_expiration_ms=self["producer.id.expiration.ms"],
         )
 

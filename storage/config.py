@@ -38,7 +38,6 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     retention_bytes: int = -1
     flush_messages: int | None = None
     flush_ms: int | None = None
-    preallocate: bool = False
     producer_id_expiration_ms: int = 24 * 3600 * 1000
 
     @property

@@ -8,6 +8,9 @@ been quick, little is to be written, and no other runs. Several go to the kernel
 hardly longer than one (docs/decisions/0008-fsyncs-by-the-kernel.md). What is more than one file goes to threads; where
 the kernel cannot, each flush is done on the spot or in a thread. While a flush of a vnode runs elsewhere, what is
 appended meanwhile gathers for the next one.
+
+A vnode that is flushed again and again has zeros behind its log, which the next appends overwrite; when it is left
+alone, its file ends where the log does.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ SPOT_BYTES = 256 << 10
 # Weight of the newest fsync in what one is expected to take, and that expectation at the start.
 _NEWEST = 0.2
 _EXPECTED_SECONDS = 0.00025
+# A vnode that was not flushed for so long, or twice as long at most, is left alone.
+ALONE_SECONDS = 1.0
 
 
 class _Pending:
@@ -76,6 +81,8 @@ class Flusher:
         self._due: list[tuple[float, int, Vnode]] = []
         self._due_vnodes: set[Vnode] = set()
         self._due_changed = trio.Event()
+        self._busy: dict[Vnode, bool] = {}  # flushed lately; and since the last look?
+        self._some_busy = trio.Event()
         self._idle = trio.Event()
         self._jobs = 0
         self._kernel: KernelSync[tuple[Vnode, FlushJob, float | None]] | None = None
@@ -140,6 +147,7 @@ class Flusher:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve_due)
+                nursery.start_soon(self._watch_busy)
                 if self._kernel is not None:
                     nursery.start_soon(self._serve_done, self._kernel)
                 await self._serve_asked()
@@ -229,6 +237,28 @@ class Flusher:
                 self._due_vnodes.discard(vnode)
                 self._ask(vnode, self._pending_of(vnode))
 
+    async def _watch_busy(self) -> None:
+        while True:
+            if not self._busy:
+                self._some_busy = trio.Event()
+                await self._some_busy.wait()
+            await trio.sleep(ALONE_SECONDS)
+            for vnode in list(self._busy):
+                if self._busy[vnode]:
+                    self._busy[vnode] = False
+                else:
+                    del self._busy[vnode]
+                    vnode.unreserve()
+                    await trio.lowlevel.checkpoint()
+
+    def _note_busy(self, vnode: Vnode, job: FlushJob) -> None:
+        """A vnode is about to be flushed: if it was lately, more appends like these may come."""
+        if vnode in self._busy:
+            vnode.reserve(job)
+        elif not self._busy:
+            self._some_busy.set()
+        self._busy[vnode] = True
+
     def _pending_of(self, vnode: Vnode) -> _Pending:
         pending = self._pending.get(vnode)
         if pending is None:
@@ -263,9 +293,10 @@ class Flusher:
         on_the_spot = quick and not self._jobs and (alone or not by_kernel)
         self._jobs += 1
         if on_the_spot:
-            vnode.reserve(job)
+            self._note_busy(vnode, job)
             self._done(vnode, job, *self._run_job(job))
         elif self._kernel is not None and by_kernel:
+            self._note_busy(vnode, job)
             # One among several says nothing about how long a lone one takes.
             self._kernel.add(job.files[0].fd, (vnode, job, time.perf_counter() if alone else None))
         else:

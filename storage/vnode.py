@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import errno
 import os
 from bisect import bisect_right
@@ -804,9 +805,15 @@ class Vnode:
         return FlushJob(files, list(dict.fromkeys(paths)), self._log_end_offset, active, active.size, size)
 
     def reserve(self, job: FlushJob) -> None:
-        """Before a flush of a small append that runs alone: more like it may come."""
-        if self._config.preallocate and self._fsync_first and self._ready and self._active.file is not None:
+        """Before a flush: make room behind the log for more appends like those that it is for."""
+        if self._fsync_first and self._ready and self._active.file is not None:
             self._active.reserve(self._io, job.size)
+
+    def unreserve(self) -> None:
+        """Let the file end where the log does, as appends have ceased. What fails is left to the next occasion."""
+        if self._ready and self._active.reserved:
+            with contextlib.suppress(OSError):
+                self._active.release(self._io, self._cache.get(self._active))
 
     def end_flush(self, job: FlushJob, error: OSError | None = None) -> None:
         """`job` has run. With an error the vnode goes offline: a second fsync might succeed on pages already lost."""

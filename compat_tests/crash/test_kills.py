@@ -19,7 +19,6 @@ TOPIC = "crash"
 PARTITIONS = 3
 # Small segments, so that many kills land inside a roll, and zeros behind some of them.
 SETTINGS = {
-    "log.preallocate": "true",
     "log.segment.bytes": "12000",
     "log.index.interval.bytes": "500",
     "offsets.topic.num.partitions": "2",

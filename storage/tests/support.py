@@ -19,9 +19,8 @@ from wire.compression import Bytes
 
 NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
-SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100, preallocate=True)
-PREALLOCATED = LogConfig(preallocate=True)
-PAGE_CACHE = LogConfig(segment_bytes=700, index_interval_bytes=100, flush_messages=2**62, preallocate=True)
+SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100)
+PAGE_CACHE = LogConfig(segment_bytes=700, index_interval_bytes=100, flush_messages=2**62)
 
 
 def records(*values: bytes, timestamp: int = NOW) -> list[Record]:
@@ -79,7 +78,7 @@ def values_of(vnode: Vnode) -> list[bytes | None]:
 
 
 def flush_alone(vnode: Vnode, io: Io | None = None) -> None:
-    """A flush as the flusher does that of one vnode on the spot, which reserves room for the next appends."""
+    """A flush as the flusher does it of a vnode that is written again and again: with room for the next appends."""
     job = vnode.begin_flush()
     if job is None:
         return

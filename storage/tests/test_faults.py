@@ -136,6 +136,19 @@ def test_no_room_for_zeros_is_no_error(tmp_path: Path) -> None:
     assert values_of(vnode_at(tmp_path / "t-0")) == [b"a", b"b"]
 
 
+def test_zeros_that_cannot_be_cut_off_wait_for_the_next_occasion(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", io=(io := FaultyIo(-1, "eio")))
+    vnode.append(one(b"a"), now_ms=NOW)
+    flush_alone(vnode, io)
+    path = Path(vnode.segments[0].path())
+    io.at = io.calls + 1
+    vnode.unreserve()
+    assert path.stat().st_size > vnode.size_bytes
+    vnode.unreserve()
+    assert path.stat().st_size == vnode.size_bytes
+    assert values_of(vnode) == [b"a"]
+
+
 def test_a_short_write_is_completed(tmp_path: Path) -> None:
     class Short(Io):
         def pwritev(self, fd: int, parts: object, position: int) -> int:

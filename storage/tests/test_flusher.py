@@ -12,9 +12,9 @@ import trio.testing
 
 from storage.config import LogConfig
 from storage.errors import StorageError
-from storage.flusher import SPOT_BYTES, Flusher
+from storage.flusher import ALONE_SECONDS, SPOT_BYTES, Flusher
 from storage.io import Io
-from storage.tests.support import NOW, PREALLOCATED, created, one, values_of
+from storage.tests.support import NOW, created, one, values_of
 from storage.vnode import Vnode
 
 
@@ -234,21 +234,63 @@ async def test_a_small_flush_of_a_quick_disk_runs_on_the_event_loop_and_serves_t
         nursery.cancel_scope.cancel()
 
 
-async def test_a_small_flush_on_the_spot_makes_room_for_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("count", [1, 3], ids=["on the spot", "by the kernel"])
+async def test_vnodes_that_are_flushed_again_have_room_for_more_until_they_are_left_alone(
+    tmp_path: Path, mock_clock: trio.testing.MockClock, count: int
 ) -> None:
-    io = WatchedIo(monkeypatch)
-    vnode = created(tmp_path / "t-0", PREALLOCATED, io=io)
-    flusher = Flusher(io)
-    lengths = []
+    vnodes = [created(tmp_path / f"t-{number}", LogConfig()) for number in range(count)]
+    flusher = Flusher()
+
+    def lengths() -> set[int]:
+        return {Path(vnode.segments[0].path()).stat().st_size for vnode in vnodes}
+
+    async def flush() -> None:
+        async with trio.open_nursery() as producers:
+            for vnode in vnodes:
+                end = vnode.append(one(b"small"), now_ms=NOW).last_offset + 1
+                producers.start_soon(flusher.flushed, vnode, end)
+
+    async def pass_time() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(ALONE_SECONDS)
+        await trio.testing.wait_all_tasks_blocked()
+
+    def logs() -> set[int]:
+        return {vnode.size_bytes for vnode in vnodes}
+
     async with trio.open_nursery() as nursery:
         await nursery.start(flusher.run)
-        for offset in range(3):
+        await flush()
+        assert lengths() == logs(), "one flush says nothing about the next"
+        await flush()
+        await pass_time()
+        await flush()
+        assert lengths() == {4096}
+        await pass_time()
+        assert lengths() == {4096}, "a flush came since the last look"
+        await pass_time()
+        assert lengths() == logs()
+        await flush()
+        assert lengths() == logs(), "as at first"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_vnode_that_is_gone_is_not_looked_at_again(tmp_path: Path, mock_clock: trio.testing.MockClock) -> None:
+    vnode = created(tmp_path / "t-0", LogConfig())
+    flusher = Flusher()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        for offset in range(2):
             vnode.append(one(b"small"), now_ms=NOW)
             await flusher.flushed(vnode, offset + 1)
-            lengths.append(Path(vnode.segments[0].path()).stat().st_size)
+        path = Path(vnode.segments[0].path())
+        vnode.abandon()
+        for _ in range(2):
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(ALONE_SECONDS)
+        await trio.testing.wait_all_tasks_blocked()
+        assert path.stat().st_size == 4096
         nursery.cancel_scope.cancel()
-    assert lengths == [4096] * 3
 
 
 async def test_large_flushes_and_those_of_a_slow_disk_run_in_threads(

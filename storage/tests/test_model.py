@@ -36,7 +36,7 @@ class VnodeMachine(RuleBasedStateMachine):
 
     @initialize(segment=st.integers(200, 900), interval=st.integers(1, 300), files=st.integers(1, 3))
     def create(self, segment: int, interval: int, files: int) -> None:
-        self.config = LogConfig(segment_bytes=segment, index_interval_bytes=interval, preallocate=True)
+        self.config = LogConfig(segment_bytes=segment, index_interval_bytes=interval)
         self.vnode = created(self.path, self.config, limit=files)
 
     @rule(

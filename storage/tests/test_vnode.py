@@ -18,7 +18,6 @@ from storage.segment import FileCache
 from storage.tests.support import (
     NOW,
     PAGE_CACHE,
-    PREALLOCATED,
     SMALL,
     TOPIC_ID,
     created,
@@ -413,7 +412,7 @@ def test_an_index_preallocated_with_zeros_is_read(tmp_path: Path) -> None:
 
 def test_flushes_one_by_one_overwrite_zeros(tmp_path: Path) -> None:
     """So that an fdatasync finds the file as long as it was."""
-    vnode = created(tmp_path / "t-0", PREALLOCATED)
+    vnode = created(tmp_path / "t-0", LogConfig())
     path = Path(vnode.segments[0].path())
     lengths = []
     for number in range(2000):
@@ -430,28 +429,29 @@ def test_flushes_one_by_one_overwrite_zeros(tmp_path: Path) -> None:
 
 
 def test_an_append_of_one_batch_reserves_no_more_than_its_page(tmp_path: Path) -> None:
-    vnode = created(tmp_path / "t-0", PREALLOCATED)
+    vnode = created(tmp_path / "t-0", LogConfig())
     vnode.append(one(b"a"), now_ms=NOW)
     flush_alone(vnode)
     assert Path(vnode.segments[0].path()).stat().st_size == 4096
 
 
-@pytest.mark.parametrize("ends", ["roll", "close"])
+@pytest.mark.parametrize("ends", ["roll", "close", "left alone"])
 def test_a_segment_that_is_done_ends_where_its_log_does(tmp_path: Path, ends: str) -> None:
-    vnode = created(tmp_path / "t-0", PREALLOCATED)
+    vnode = created(tmp_path / "t-0", LogConfig())
     vnode.append(one(b"a"), now_ms=NOW)
     flush_alone(vnode)
     first = vnode.segments[0]
     if ends == "roll":
         vnode.roll(NOW)
+    elif ends == "left alone":
+        vnode.unreserve()
     else:
         assert first.path() in vnode.close(), "to be synced before the stop is called clean"
     assert Path(first.path()).stat().st_size == first.size
 
 
-@pytest.mark.parametrize("config", [PAGE_CACHE, LogConfig()], ids=["page cache", "not asked for"])
-def test_otherwise_nothing_is_reserved(tmp_path: Path, config: LogConfig) -> None:
-    vnode = created(tmp_path / "t-0", config)
+def test_nothing_is_reserved_in_the_page_cache(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", PAGE_CACHE)
     vnode.append(one(b"a"), now_ms=NOW)
     flush_alone(vnode)
     assert Path(vnode.segments[0].path()).stat().st_size == vnode.size_bytes

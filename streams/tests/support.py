@@ -19,7 +19,7 @@ from wire.compression import Codec
 
 CLUSTER_ID = "test-cluster"
 NOW = 1_700_000_000_000
-SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100, preallocate=True)
+SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100)
 
 
 class Logs:
