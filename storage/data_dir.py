@@ -8,12 +8,15 @@ else can be written, so that a crash from then on is seen as one.
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import functools
 import os
 import resource
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
 
@@ -38,6 +41,8 @@ from storage.segment import CorruptLogError, FileCache
 from storage.vnode import ZERO_ID, FlushJob, Vnode
 from wire.errors import ErrorCode, KafkaError
 
+# Others have their turn after so many seconds of a walk over all partitions.
+HOLD_SECONDS = 0.002
 _MAX_NAME = 255
 _REPAIR_CHECKS_AT_ONCE = 500
 # How many fsyncs are under way at a time where there are more than so few.
@@ -49,6 +54,15 @@ R = TypeVar("R")
 
 Progress = Callable[[int, int, str], None]
 ConfigOf = Callable[[str], LogConfig]
+
+
+@dataclass
+class _Stated:
+    """What the checkpoints on disk say of each partition: how far it is durable, and where it starts if not at its
+    first segment."""
+
+    points: dict[tuple[str, int], int] = field(default_factory=dict)
+    starts: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 class DataDir:
@@ -71,6 +85,7 @@ class DataDir:
         self._doomed: list[str] = []
         self._doomed_added = trio.Event()
         self._checkpoint_lock = trio.Lock()
+        self._stated = _Stated()
         self._checkpoints_asked = 0
         self._checkpoints_written = 0  # of those asked: one file serves all who asked before it was begun
 
@@ -171,6 +186,7 @@ class DataDir:
         names = self.io.listdir(self.path)
         recovery_points = read_offsets(self.io, os.path.join(self.path, RECOVERY_POINTS_FILE))
         starts = read_offsets(self.io, os.path.join(self.path, LOG_STARTS_FILE))
+        self._stated = _Stated(recovery_points, starts)
         default = LogConfig()
         for name in names:
             if name.endswith(DELETE_SUFFIX):
@@ -332,30 +348,40 @@ class DataDir:
             if self._checkpoints_written >= asked:
                 return
             covers = self._checkpoints_asked
-            points: dict[tuple[str, int], int] = {}
-            starts: dict[tuple[str, int], int] = {}
+            stated = self._stated
+            found = _Stated()
             paths: list[str] = []
-            for key, vnode in self.vnodes.items():
+            async for key, vnode in self._all_vnodes():
                 # The point first: index entries below it are written and synced before it is stated.
-                points[key] = vnode.recovery_point
-                try:
-                    paths += vnode.write_indexes()
-                except StorageError:
-                    continue
+                point = found.points[key] = vnode.recovery_point
                 if start := vnode.checkpointed_start:
-                    starts[key] = start
-            try:
-                await trio.to_thread.run_sync(self._write_checkpoints, points, starts, paths, limiter=self._limiter)
-            except OSError as error:
-                raise StorageError(f"cannot write checkpoints in {self.path}: {error}") from error
+                    found.starts[key] = start
+                with contextlib.suppress(StorageError):
+                    indexes = vnode.write_indexes()
+                    if point != stated.points.get(key):
+                        paths += indexes
+            if found != stated:
+                try:
+                    await trio.to_thread.run_sync(self._write_checkpoints, found, paths, limiter=self._limiter)
+                except OSError as error:
+                    raise StorageError(f"cannot write checkpoints in {self.path}: {error}") from error
+                self._stated = found
             self._checkpoints_written = covers
 
-    def _write_checkpoints(
-        self, points: dict[tuple[str, int], int], starts: dict[tuple[str, int], int], paths: list[str]
-    ) -> None:
+    async def _all_vnodes(self) -> AsyncIterator[tuple[tuple[str, int], Vnode]]:
+        """Every partition; others have their turn in between, and what they delete is left out."""
+        until = time.perf_counter() + HOLD_SECONDS
+        for key, vnode in list(self.vnodes.items()):
+            if time.perf_counter() > until:
+                await trio.lowlevel.checkpoint()
+                until = time.perf_counter() + HOLD_SECONDS
+            if self.vnodes.get(key) is vnode:
+                yield key, vnode
+
+    def _write_checkpoints(self, found: _Stated, paths: list[str]) -> None:
         self._sync(paths)
-        write_offsets(self.io, os.path.join(self.path, RECOVERY_POINTS_FILE), points)
-        write_offsets(self.io, os.path.join(self.path, LOG_STARTS_FILE), starts)
+        write_offsets(self.io, os.path.join(self.path, RECOVERY_POINTS_FILE), found.points)
+        write_offsets(self.io, os.path.join(self.path, LOG_STARTS_FILE), found.starts)
 
     async def close(self) -> None:
         """Flush and close every vnode, state that the stop was clean, and give the directory free.

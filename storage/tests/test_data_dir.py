@@ -15,7 +15,7 @@ from storage.config import LogConfig
 from storage.data_dir import DataDir
 from storage.errors import StorageError
 from storage.io import Io
-from storage.layout import CLEAN_FILE, LOG_STARTS_FILE, parse_partition_name
+from storage.layout import CLEAN_FILE, LOG_STARTS_FILE, RECOVERY_POINTS_FILE, parse_partition_name
 from storage.tests.support import NOW, TOPIC_ID, FaultyIo, one, produced, values_of
 from wire.errors import ErrorCode, KafkaError
 
@@ -110,6 +110,86 @@ async def test_a_crowd_that_wants_a_checkpoint_shares_one_or_two_and_each_is_cov
             for offset in range(1, 101):
                 nursery.start_soon(delete_below, offset)
         assert 1 <= Counting.written <= 2
+
+
+async def test_a_checkpoint_costs_nothing_for_partitions_that_were_not_flushed_since(tmp_path: Path) -> None:
+    class Noting(Io):
+        def __init__(self) -> None:
+            self.touched: list[str] = []
+
+        def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+            self.touched.append(path)
+            return super().open(path, flags, mode)
+
+    io = Noting()
+    data_dir = DataDir.open(tmp_path, node_id=1, io=io)
+    await data_dir.load(config_of=lambda topic: CONFIG)
+    async with data_dir:
+        vnodes = [data_dir.create_vnode("t", number, TOPIC_ID, CONFIG) for number in range(20)]
+        for vnode in vnodes:
+            vnode.append(one(b"a"), now_ms=NOW)
+            vnode.flush()
+        await data_dir.checkpoint()
+        io.touched.clear()
+        await data_dir.checkpoint()
+        assert io.touched == [], "nothing is new"
+        vnodes[7].append(one(b"b"), now_ms=NOW)
+        vnodes[7].flush()
+        io.touched.clear()
+        await data_dir.checkpoint()
+        indexes = {Path(path).parent.name for path in io.touched if path.endswith("index")}
+        assert indexes == {"t-7"}
+        data_dir.delete_vnode("t", 3)
+        await data_dir.checkpoint()
+        assert ("t", 3) not in read_offsets(Io(), str(tmp_path / RECOVERY_POINTS_FILE))
+    assert read_offsets(Io(), str(tmp_path / RECOVERY_POINTS_FILE))["t", 7] == 2
+
+
+async def test_a_checkpoint_that_could_not_be_written_is_written_next_time(tmp_path: Path) -> None:
+    class Full(Io):
+        full = False
+
+        def replace(self, source: str, target: str) -> None:
+            if Full.full and target.endswith(RECOVERY_POINTS_FILE):
+                raise OSError(28, "No space left on device")
+            super().replace(source, target)
+
+    data_dir = DataDir.open(tmp_path, node_id=1, io=Full())
+    await data_dir.load(config_of=lambda topic: CONFIG)
+    async with data_dir:
+        vnode = data_dir.create_vnode("t", 0, TOPIC_ID, CONFIG)
+        vnode.append(one(b"a"), now_ms=NOW)
+        vnode.flush()
+        Full.full = True
+        with pytest.raises(StorageError, match="cannot write checkpoints"):
+            await data_dir.checkpoint()
+        Full.full = False
+        await data_dir.checkpoint()
+        assert read_offsets(Io(), str(tmp_path / RECOVERY_POINTS_FILE)) == {("t", 0): 1}
+
+
+async def test_a_partition_whose_indexes_cannot_be_written_keeps_its_start(tmp_path: Path) -> None:
+    class Broken(Io):
+        broken = False
+
+        def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+            if Broken.broken and path.endswith(".index"):
+                raise OSError(5, "Input/output error")
+            return super().open(path, flags, mode)
+
+    data_dir = DataDir.open(tmp_path, node_id=1, io=Broken())
+    await data_dir.load(config_of=lambda topic: CONFIG)
+    vnode = data_dir.create_vnode("t", 0, TOPIC_ID, LogConfig(index_interval_bytes=1))
+    for i in range(10):
+        vnode.append(one(b"%d" % i), now_ms=NOW)
+    vnode.flush()
+    vnode.truncate_prefix(4)
+    Broken.broken = True
+    await data_dir.checkpoint()
+    assert vnode.error is not None
+    os.close(data_dir._lock_fd)
+    async with await opened(tmp_path) as again:
+        assert again.vnodes[("t", 0)].log_start_offset == 4
 
 
 async def test_many_partitions_are_synced_at_the_close_and_one_that_fails_makes_it_unclean(
