@@ -5,7 +5,10 @@ A checkpoint has a version line (0), a line with the number of entries, and one 
 
 from __future__ import annotations
 
+import os
+
 from storage.io import Io, read_file, write_file
+from storage.layout import METADATA_FILE
 
 
 def read_offsets(io: Io, path: str) -> dict[tuple[str, int], int]:
@@ -48,6 +51,14 @@ def read_properties(io: Io, path: str) -> dict[str, str]:
         if at > 0:
             found[line[:at].strip()] = line[at + 1 :].strip()
     return found
+
+
+def read_topic_id(io: Io, directory: str) -> str:
+    """The id of a partition's topic as `partition.metadata` has it, in URL-safe base64; empty where it has none."""
+    try:
+        return read_properties(io, os.path.join(directory, METADATA_FILE)).get("topic_id", "")
+    except FileNotFoundError:
+        return ""
 
 
 def write_properties(io: Io, path: str, properties: dict[str, str], separator: str = "=") -> None:

@@ -25,7 +25,7 @@ from enum import Enum
 import msgspec
 
 from storage import index
-from storage.checkpoints import read_properties
+from storage.checkpoints import read_topic_id
 from storage.config import LogConfig
 from storage.errors import StorageError
 from storage.io import Io, sync_path, write_all, write_file
@@ -227,9 +227,9 @@ class Vnode:
         """From `partition.metadata`; zeros where there is none."""
         if self._topic_id is None:
             try:
-                text = read_properties(self._io, os.path.join(self.directory, METADATA_FILE)).get("topic_id", "")
-                self._topic_id = base64.urlsafe_b64decode(text + "==")
-            except (FileNotFoundError, binascii.Error, ValueError):
+                text = read_topic_id(self._io, self.directory)
+                self._topic_id = base64.urlsafe_b64decode(text + "==") or ZERO_ID
+            except (binascii.Error, ValueError):
                 self._topic_id = ZERO_ID
         return self._topic_id
 

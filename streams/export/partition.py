@@ -106,7 +106,7 @@ def _write(plan_: Plan, work: Work, start: int, folder: Path, outcome: Outcome) 
     made = plan_.rows()
     with closing(_Files(folder, work.topic_id, made.target, start, plan_.rows_per_file, outcome)) as files:
         for split in plan(LogDir(plan_.data_dir), {work.key: (start, work.end)}):
-            for batch in made.batches(split):
+            for batch in made.batches(split._replace(topic_id=work.topic_id)):
                 files.write(batch, batch.column(plan_.offset_column))
         files.finish(work.end)
 

@@ -19,7 +19,7 @@ from streams.query.health import FAILED, Health, now
 from streams.query.job import Job
 from streams.query.merged import commit, recover
 from streams.query.pace import MAX_BYTES, Pace
-from streams.query.tick import Part, Tick
+from streams.query.tick import Part, Piece, Tick, piece_of
 from streams.wal import Key, Planner, WalError
 from streams.wal.beside import log_dir_of
 
@@ -290,10 +290,9 @@ class Driver:
         there = {key: (max(lo, min(first[key], hi)), hi) for key, (lo, hi) in ranges.items()}
         most = self._pace.most(definition.topic for definition in group)
         cut = self._planner.within_bytes(there, most)
-        splits: dict[Key, list[tuple[str, int, int, int, int]]] = {}
+        splits: dict[Key, list[Piece]] = {}
         for split in self._planner.plan(cut):
-            piece = (split.path, split.start, split.end, split.lo, split.hi)
-            splits.setdefault((split.topic, split.partition), []).append(piece)
+            splits.setdefault((split.topic, split.partition), []).append(piece_of(split))
         parts = []
         for key, (lo, _) in ranges.items():
             ends = [self._places[definition.topic, key] for definition in group]

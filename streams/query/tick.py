@@ -10,6 +10,14 @@ from streams.wal import Split
 
 PROPERTY = "barnabas.tick"
 
+#: A split without its topic and partition: path, start, end, lo, hi, topic id.
+Piece = tuple[str, int, int, int, int, str]
+
+
+def piece_of(split: Split) -> Piece:
+    """What a part keeps of a split."""
+    return split[2:]
+
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """One task's work: splits of one partition that hold all records from `lo` to `hi`.
@@ -22,7 +30,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     partition: int
     lo: int
     hi: int
-    splits: list[tuple[str, int, int, int, int]]  # path, start, end, lo, hi
+    splits: list[Piece]
     ends: list[int]
     dead: list[int] = []
 
@@ -40,7 +48,7 @@ class Tick(msgspec.Struct, frozen=True):
     @property
     def bytes(self) -> int:
         """Bytes of log that are read."""
-        return sum(end - start for part in self.parts for _, start, end, _, _ in part.splits)
+        return sum(end - start for part in self.parts for _, start, end, *_ in part.splits)
 
     @property
     def records(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -10,8 +11,9 @@ from streams.wal import DataLossError, Key, LogDir, WalError, offset_at
 
 EARLIEST, LATEST = -2, -1
 
-#: A checkpoint's form of offsets.
-Wire = dict[str, dict[str, int]]
+#: A checkpoint's form of offsets, and beside them under IDS, which can be no topic's name, the topics' ids.
+Wire = dict[str, dict[str, Any]]
+IDS = "#ids"
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -54,27 +56,36 @@ def parse_position(name: str, text: str, otherwise: int) -> Position:
     if text.strip().lower() in ("earliest", "latest"):
         return Position(EARLIEST if text.strip().lower() == "earliest" else LATEST)
     try:
-        found = msgspec.json.decode(text, type=dict[str, dict[str, int]])
+        told = msgspec.json.decode(text, type=dict[str, Any])
+        found = msgspec.convert({k: v for k, v in told.items() if k != IDS}, dict[str, dict[str, int]])
         if any(not p.isdecimal() or o < EARLIEST for parts in found.values() for p, o in parts.items()):
             raise ValueError("a partition or offset is out of range")
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
         raise WalError(
             f'{name}={text}: expected earliest, latest, or JSON like {{"topic": {{"0": 23, "1": -2}}}} ({error})'
         ) from None
     return Position(otherwise, found)
 
 
-def to_wire(offsets: Mapping[Key, int]) -> Wire:
-    """For Spark's checkpoint: always the same text for the same offsets."""
+def to_wire(offsets: Mapping[Key, int], ids: Mapping[str, str] | None = None) -> Wire:
+    """For Spark's checkpoint: always the same text for the same offsets, and ids of their topics."""
     found: Wire = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
+    if ids:
+        found[IDS] = dict(sorted(ids.items()))
     return found
 
 
-def from_wire(wire: Mapping[str, Mapping[str, int]]) -> dict[Key, int]:
-    """What `to_wire` has written."""
-    return {(topic, int(partition)): offset for topic, parts in wire.items() for partition, offset in parts.items()}
+def from_wire(wire: Mapping[str, Mapping[str, Any]]) -> tuple[dict[Key, int], dict[str, str]]:
+    """What `to_wire` has written: offsets and ids."""
+    offsets = {
+        (topic, int(partition)): offset
+        for topic, partitions in wire.items()
+        if topic != IDS
+        for partition, offset in partitions.items()
+    }
+    return offsets, dict(wire.get(IDS, {}))
 
 
 def share(ranges: Mapping[Key, tuple[int, int]], limit: int) -> dict[Key, tuple[int, int]]:

@@ -47,11 +47,15 @@ class Options(msgspec.Struct, frozen=True):
     avro_schema: str = ""
     avro_framing: str = "none"
 
+    def reads(self, topic: str) -> bool:
+        """Whether the options name this topic."""
+        return bool(re.fullmatch(self.pattern, topic)) if self.pattern else topic in self.topics
+
     def keys(self, log_dir: LogDir) -> list[Key]:
         """The partitions that the options name, in order. Raises WalError for an unknown topic."""
         names = self.topics
         if self.pattern:
-            names = tuple(name for name in log_dir.topics() if re.fullmatch(self.pattern, name))
+            names = tuple(name for name in log_dir.topics() if self.reads(name))
         return [key for name in names for key in log_dir.partitions(name)]
 
 

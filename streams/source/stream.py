@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -19,11 +19,17 @@ from streams.source.batch import SplitPartition
 from streams.source.offsets import LATEST, Position, from_wire, share, to_wire
 from streams.source.options import Options
 from streams.source.rows import Rows
-from streams.wal import DataLossError, Key, LogDir, NotReadyError, Planner, WalError
+from streams.wal import DataLossError, Key, LogDir, NewTopicError, NotReadyError, Planner, WalError
+
+
+def changed(ids: Mapping[str, str], ids_now: Mapping[str, str]) -> set[str]:
+    """The topics that have another id now."""
+    return {topic for topic, topic_id in ids.items() if ids_now.get(topic, topic_id) != topic_id}
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are {topic: {partition: next offset}}. Spark keeps one of these for as long as the query runs."""
+    """Offsets are {topic: {partition: next offset}}, with the topics' ids beside them. Spark keeps one of these for as
+    long as the query runs."""
 
     def __init__(self, options: Options, rows: Rows) -> None:
         if options.ending is not None:
@@ -53,12 +59,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
         return self._seen
 
+    def _ids(self, keys: Iterable[Key]) -> dict[str, str]:
+        """The ids of the partitions' topics, as far as they have any."""
+        log_dir, _ = self._open()
+        found = {topic: log_dir.topic_id((topic, partition)) for topic, partition in keys}
+        return {topic: topic_id for topic, topic_id in found.items() if topic_id}
+
+    def _from_checkpoint(self, wire: dict[str, Any]) -> tuple[dict[Key, int], dict[str, str]]:
+        """Offsets and topics' ids. Raises WalError where they are another query's."""
+        offsets, ids = from_wire(wire)
+        for topic, _ in offsets:
+            if not self._options.reads(topic):
+                raise WalError(
+                    f"the checkpoint is of a query that reads {topic}, and this one does not: "
+                    "give this one a checkpointLocation of its own"
+                )
+        return offsets, ids
+
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins. Raises WalError."""
         log_dir, _ = self._open()
         position = self._options.starting or Position(LATEST)
         loss = self._options.fail_on_data_loss
-        return to_wire(position.resolve("startingOffsets", log_dir, self._ranges(), fail_on_data_loss=loss))
+        offsets = position.resolve("startingOffsets", log_dir, self._ranges(), fail_on_data_loss=loss)
+        return to_wire(offsets, self._ids(offsets))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark takes one limit; where both are set, `latestOffset` looks at the other one too."""
@@ -77,44 +101,57 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_wire({key: end for key, (_, end) in self._seen.items()}) or None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch. A partition that is new since `start` begins with its first offset.
+        """The end of the next micro-batch. What is new since `start`, a partition or a topic, begins with its first
+        offset.
 
-        Raises DataLossError when the log ends before `start`.
+        Raises DataLossError when the log ends before `start`, or is that of a new topic of the same name.
         """
-        began = from_wire(start)
+        began, ids = self._from_checkpoint(start)
+        ranges = self._ranges()
+        ids_now = ids | self._ids(ranges)
+        renewed = changed(ids, ids_now)
         backlog: dict[Key, tuple[int, int]] = {}
-        for key, (first, end) in self._ranges().items():
+        for key, (first, end) in ranges.items():
             if self._target is not None:
                 end = min(end, self._target.get(key, first))
             at = began.get(key, first)
+            if key[0] in renewed:
+                self._lost(NewTopicError(*key, f"the query is at offset {at} of a topic that is gone"))
+                at = first
             if at < first:
-                self._lost(key, f"offsets {at} to {first - 1} are gone")
+                self._lost(DataLossError(*key, f"offsets {at} to {first - 1} are gone"))
             if at > end and self._target is None:
-                self._lost(key, f"the query is at offset {at}, the log ends at {end}")
+                self._lost(DataLossError(*key, f"the query is at offset {at}, the log ends at {end}"))
             backlog[key] = at, max(at, end)
         for key in sorted(began.keys() - backlog.keys()):
-            self._lost(key, "the partition is gone")
+            self._lost(DataLossError(*key, "the partition is gone"))
         if isinstance(limit, ReadMaxRows):
             backlog = share(backlog, limit.max_rows)
         if isinstance(limit, ReadMaxBytes):
             backlog = self._open()[1].within_bytes(backlog, limit.max_bytes)
         elif isinstance(limit, ReadMaxRows) and self._options.max_bytes:
             backlog = self._open()[1].within_bytes(backlog, self._options.max_bytes)
-        return to_wire(began | {key: end for key, (_, end) in backlog.items()})
+        kept = {key: offset for key, offset in began.items() if key[0] not in renewed}
+        return to_wire(kept | {key: end for key, (_, end) in backlog.items()}, ids_now)
 
-    def _lost(self, key: Key, what: str) -> None:
+    def _lost(self, loss: DataLossError) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLossError(*key, what)
+            raise loss
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits between two offsets. Raises DataLossError when records between them are gone."""
-        began, ends = from_wire(start), from_wire(end)
+        began, ids_before = self._from_checkpoint(start)
+        ends, ids = self._from_checkpoint(end)
+        renewed = changed(ids_before, ids)
+        began = {key: offset for key, offset in began.items() if key[0] not in renewed}
         _, planner = self._open()
         new = self._first_offsets(ends.keys() - began.keys())
         ranges: Mapping[Key, tuple[int, int]] = {
             key: (began.get(key, new.get(key, 0)), hi) for key, hi in ends.items()
         }  # fmt: skip
-        return [SplitPartition(split) for split in planner.plan(ranges)]
+        # The tasks find out whether it is still the topic that the checkpoint has.
+        splits = [split._replace(topic_id=ids.get(split.topic, split.topic_id)) for split in planner.plan(ranges)]
+        return [SplitPartition(split) for split in splits]
 
     def _first_offsets(self, keys: set[Key]) -> dict[Key, int]:
         """Where partitions begin that came up while the query ran."""

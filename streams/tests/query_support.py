@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streams.query.definitions import Definition, Plan
 from streams.query.job import Group, Job
-from streams.query.tick import Part
+from streams.query.tick import Part, Piece, piece_of
 from streams.tests.support import Logs
 from streams.wal import LogDir
 from streams.wal import plan as plan_splits
@@ -29,9 +29,9 @@ def parts_of(logs: Logs, queries: int) -> list[Part]:
     """All of the topic `s`, a task for each partition, for so many queries that have nothing yet."""
     log_dir = LogDir(logs.path)
     ranges = log_dir.ranges(log_dir.partitions("s"))
-    splits: dict[int, list[tuple[str, int, int, int, int]]] = {}
+    splits: dict[int, list[Piece]] = {}
     for split in plan_splits(log_dir, ranges):
-        splits.setdefault(split.partition, []).append((split.path, split.start, split.end, split.lo, split.hi))
+        splits.setdefault(split.partition, []).append(piece_of(split))
     return [Part("s", p, lo, hi, splits.get(p, []), [lo] * queries) for (_, p), (lo, hi) in ranges.items()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from wire.batch import Record, build_batch
 from wire.compression import Codec
 
 CLUSTER_ID = "test-cluster"
+TOPIC_ID = bytes(range(16))
+NEXT_TOPIC_ID = bytes(range(16, 32))
 NOW = 1_700_000_000_000
 SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100)
 
@@ -28,6 +31,7 @@ class Logs:
     def __init__(self, path: Path, config: LogConfig = SMALL) -> None:
         self.path, self.config = path, config
         self.vnodes: dict[tuple[str, int], Vnode] = {}
+        self.topic_id = TOPIC_ID
         path.mkdir(parents=True, exist_ok=True)
         write_properties(
             Io(), str(path / "meta.properties"), {"version": "1", "cluster.id": CLUSTER_ID, "node.id": "1"}
@@ -41,7 +45,7 @@ class Logs:
             vnode = Vnode(
                 str(self.path / f"{topic}-{partition}"), topic, partition, self.config, io=io, cache=FileCache(io, 16)
             )
-            vnode.create(bytes(range(16)))
+            vnode.create(self.topic_id)
             self.vnodes[key] = vnode
         return self.vnodes[key]
 
@@ -64,6 +68,14 @@ class Logs:
             ]
             vnode.append(bytearray(build_batch(records, compression=codec)), now_ms=timestamp)
         flush_alone(vnode)
+
+    def make_again(self, values: Sequence[bytes | None]) -> None:
+        """Delete the topic t, and make a new one with `values`."""
+        for partition in [key[1] for key in self.vnodes if key[0] == "t"]:
+            self.vnodes.pop(("t", partition)).abandon()
+            shutil.rmtree(self.path / f"t-{partition}")
+        self.topic_id = NEXT_TOPIC_ID
+        self.write(values)
 
     def log_dir(self) -> LogDir:
         """For a reader."""

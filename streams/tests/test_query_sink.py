@@ -22,7 +22,7 @@ from streams.query.scan import Scan
 from streams.query.simple import Direct, Simple
 from streams.query.sink import MALFORMED, MARK, REASON_HEADER, ROW, Output, Sink
 from streams.query.source_rows import END, UNREADABLE
-from streams.query.tick import Part, Tick
+from streams.query.tick import Part, Tick, piece_of
 from streams.schema import parse_ddl
 from streams.source.where import Condition
 from streams.tests.support import Logs
@@ -299,7 +299,7 @@ def target(*names: str) -> pa.Schema:
 
 def part_of(logs: Logs, lo: int, hi: int, ends: list[int]) -> Part:
     splits = plan_splits(LogDir(logs.path), {("s", 0): (lo, hi)})
-    return Part("s", 0, lo, hi, [(s.path, s.start, s.end, s.lo, s.hi) for s in splits], ends)
+    return Part("s", 0, lo, hi, [piece_of(split) for split in splits], ends)
 
 
 def scanned(scan: Scan, logs: Logs, hi: int) -> list[dict[str, Any]]:

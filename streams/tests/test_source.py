@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import gc
 import json
@@ -24,8 +25,8 @@ from streams.source.offsets import share
 from streams.source.options import parse
 from streams.source.rows import _spare_the_collector
 from streams.source.source import WalDataSource
-from streams.tests.support import NOW, Logs, numbers
-from streams.wal import DataLossError, NotReadyError, WalError
+from streams.tests.support import NEXT_TOPIC_ID, NOW, TOPIC_ID, Logs, numbers
+from streams.wal import DataLossError, NewTopicError, NotReadyError, WalError
 
 
 @pytest.fixture
@@ -154,12 +155,17 @@ def stream(logs: Logs, **options: object) -> Any:
     return made.streamReader(made.schema())
 
 
+def wire(offsets: dict[str, int], topic_id: bytes = TOPIC_ID) -> dict[str, Any]:
+    """Offsets of the topic t as a checkpoint has them."""
+    return {"t": offsets, "#ids": {"t": base64.urlsafe_b64encode(topic_id).decode().rstrip("=")}}
+
+
 def test_micro_batches_cover_everything_once(logs: Logs) -> None:
     logs.write(numbers(0, 30))
     logs.write(numbers(0, 10), partition=1)
     reader = stream(logs, startingOffsets="earliest")
     at = reader.initialOffset()
-    assert at == {"t": {"0": 0, "1": 0}}
+    assert at == wire({"0": 0, "1": 0})
     seen: list[int] = []
     for _ in range(20):
         end = reader.latestOffset(at, ReadMaxRows(8))
@@ -169,9 +175,9 @@ def test_micro_batches_cover_everything_once(logs: Logs) -> None:
         if end == at:
             break
         at = json.loads(json.dumps(end))
-    assert at == {"t": {"0": 30, "1": 10}}
+    assert at == wire({"0": 30, "1": 10})
     assert sorted(seen) == sorted([*range(30), *range(10)])
-    assert reader.reportLatestOffset() == at
+    assert reader.reportLatestOffset() == {"t": at["t"]}, "for the progress, beside the end of the batch"
 
 
 def test_micro_batches_by_bytes(logs: Logs) -> None:
@@ -186,23 +192,23 @@ def test_micro_batches_by_bytes(logs: Logs) -> None:
         at = end
     assert ends[-1] == 60
     assert len(ends) == 5
-    assert reader.latestOffset({"t": {"0": 0}}, ReadMaxBytes(1)) == {"t": {"0": 3}}
-    assert stream(logs, maxOffsetsPerTrigger=5, maxBytesPerTrigger=1).latestOffset({"t": {"0": 0}}, ReadMaxRows(5)) == {
-        "t": {"0": 3}
-    }
+    assert reader.latestOffset({"t": {"0": 0}}, ReadMaxBytes(1)) == wire({"0": 3})
+    assert stream(logs, maxOffsetsPerTrigger=5, maxBytesPerTrigger=1).latestOffset(
+        {"t": {"0": 0}}, ReadMaxRows(5)
+    ) == wire({"0": 3})
 
 
 def test_available_now_ends_where_it_began(logs: Logs) -> None:
     logs.write(numbers(0, 10))
     reader = stream(logs)
-    assert reader.initialOffset() == {"t": {"0": 10}}
+    assert reader.initialOffset() == wire({"0": 10})
     reader.prepareForTriggerAvailableNow()
     logs.write(numbers(10, 20))
     logs.write(numbers(0, 5), partition=1)
-    assert reader.latestOffset({"t": {"0": 4}}, ReadAllAvailable()) == {"t": {"0": 10, "1": 0}}
+    assert reader.latestOffset({"t": {"0": 4}}, ReadAllAvailable()) == wire({"0": 10, "1": 0})
     later = stream(logs)
     end = later.latestOffset({"t": {"0": 10}}, ReadAllAvailable())
-    assert end == {"t": {"0": 20, "1": 5}}
+    assert end == wire({"0": 20, "1": 5})
     assert len(rows(later, later.partitions({"t": {"0": 10}}, end))) == 15
 
 
@@ -213,20 +219,68 @@ def test_loss_stops_a_stream_unless_told_otherwise(logs: Logs) -> None:
     with pytest.raises(DataLossError, match="t-7: the partition is gone"):
         stream(logs).latestOffset({"t": {"0": 0, "7": 3}}, ReadAllAvailable())
     kept = stream(logs, failOnDataLoss=False)
-    assert kept.latestOffset({"t": {"0": 99, "7": 3}}, ReadAllAvailable()) == {"t": {"0": 99, "7": 3}}
+    assert kept.latestOffset({"t": {"0": 99, "7": 3}}, ReadAllAvailable()) == wire({"0": 99, "7": 3})
+
+
+@pytest.mark.parametrize("count", [10, 50], ids=["shorter", "longer"])
+def test_a_topic_made_again_is_another_one(logs: Logs, count: int) -> None:
+    logs.write(numbers(0, 30))
+    begun = stream(logs)
+    start = begun.initialOffset()
+    logs.make_again(numbers(0, count))
+    for reader in (begun, stream(logs)):
+        with pytest.raises(NewTopicError, match=r"t-0: .* at offset 30 of a topic that is gone; .* made again"):
+            reader.latestOffset(start, ReadAllAvailable())
+    kept = stream(logs, failOnDataLoss=False)
+    end = kept.latestOffset(start, ReadAllAvailable())
+    assert end == wire({"0": count}, NEXT_TOPIC_ID)
+    assert sorted(row["offset"] for row in rows(kept, kept.partitions(start, end))) == list(range(count))
+    assert kept.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_an_unfinished_batch_is_not_read_from_a_topic_made_again(logs: Logs) -> None:
+    logs.write(numbers(0, 30))
+    begun = stream(logs)
+    start, end = wire({"0": 10}), wire({"0": 20})
+    planned = begun.partitions(start, end)
+    logs.make_again(numbers(0, 50))
+    for parts in (planned, begun.partitions(start, end)):
+        with pytest.raises(NewTopicError, match=r"t-0: offsets 10 to 19 are gone; .* made again"):
+            rows(begun, parts)
+    kept = stream(logs, failOnDataLoss=False)
+    assert rows(kept, kept.partitions(start, end)) == []
+
+
+@pytest.mark.parametrize("loss", [True, False])
+def test_the_checkpoint_of_another_query(logs: Logs, loss: bool) -> None:
+    logs.write(numbers(0, 30))
+    logs.write(numbers(0, 30), "u")
+    other = source(logs, columns="offset", failOnDataLoss=loss, topic="u")
+    reader = other.streamReader(other.schema())
+    for ask in (
+        lambda: reader.latestOffset(wire({"0": 10}), ReadAllAvailable()),
+        lambda: reader.partitions(wire({"0": 10}), wire({"0": 20})),
+    ):
+        with pytest.raises(WalError, match="is of a query that reads t, and this one does not: give this one a check"):
+            ask()
+
+
+def test_the_end_of_a_batch_can_be_given_as_a_start(logs: Logs) -> None:
+    logs.write(numbers(0, 30))
+    assert stream(logs, startingOffsets=json.dumps(wire({"0": 7}))).initialOffset() == wire({"0": 7})
 
 
 def test_while_a_broker_starts_a_running_stream_sees_nothing_new(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     logs.write(numbers(0, 10))
     reader = stream(logs)
-    assert reader.initialOffset() == {"t": {"0": 10}}
+    assert reader.initialOffset() == wire({"0": 10})
     monkeypatch.setattr("streams.wal.log_dir.is_locked", lambda path: True)
-    assert reader.latestOffset({"t": {"0": 10}}, ReadAllAvailable()) == {"t": {"0": 10}}
+    assert reader.latestOffset({"t": {"0": 10}}, ReadAllAvailable()) == wire({"0": 10})
     with pytest.raises(NotReadyError, match="does not say where it listens: wait until it is ready"):
         stream(logs).initialOffset()
     monkeypatch.undo()
     logs.write(numbers(10, 12))
-    assert reader.latestOffset({"t": {"0": 10}}, ReadAllAvailable()) == {"t": {"0": 12}}
+    assert reader.latestOffset({"t": {"0": 10}}, ReadAllAvailable()) == wire({"0": 12})
 
 
 @given(st.dictionaries(st.integers(0, 5), st.integers(0, 1000), min_size=1), st.integers(1, 500))

@@ -13,7 +13,18 @@ from storage.io import Io
 from storage.layout import ADDRESS_FILE, is_locked
 from storage.recovery import kept_end, recover_partition
 from streams.tests.support import NOW, SMALL, Logs, numbers, table
-from streams.wal import DataLossError, LogDir, Planner, Split, WalError, offset_at, plan, read, schema_of
+from streams.wal import (
+    DataLossError,
+    LogDir,
+    NewTopicError,
+    Planner,
+    Split,
+    WalError,
+    offset_at,
+    plan,
+    read,
+    schema_of,
+)
 from streams.wal.ends import ask_broker
 from wire.batch import Record, build_batch
 from wire.compression import Codec
@@ -130,6 +141,17 @@ def test_a_segment_that_retention_took_is_loss_or_skipped(logs: Logs) -> None:
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # it may come from another process
     assert len(plan(log_dir, {("t", 0): (0, 60)}, fail_on_data_loss=False)) == len(splits) - 1
     assert log_dir.ranges([("t", 0)]) == {("t", 0): (second, 60)}
+
+
+def test_a_split_is_of_its_own_topic(logs: Logs) -> None:
+    logs.write(numbers(0, 9))
+    split = plan(logs.log_dir(), {("t", 0): (0, 9)})[0]
+    reading = read(split, ["offset"])
+    logs.make_again(numbers(0, 9))
+    with pytest.raises(NewTopicError, match="t-0: offsets 0 to 8 are gone; the topic was deleted meanwhile") as caught:
+        next(reading)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert list(read(split, ["offset"], fail_on_data_loss=False)) == []
 
 
 def test_a_damaged_batch_is_named(logs: Logs) -> None:

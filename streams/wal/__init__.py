@@ -11,7 +11,7 @@ Nothing at or above the durable end is read, and nothing is written. Errors are 
 
 from __future__ import annotations
 
-from streams.wal.errors import DataLossError, NotReadyError, WalError
+from streams.wal.errors import DataLossError, NewTopicError, NotReadyError, WalError
 from streams.wal.log_dir import Key, LogDir, Ranges
 from streams.wal.plan import Planner, Split, plan
 from streams.wal.read import COLUMNS, read, schema_of
@@ -22,6 +22,7 @@ __all__ = [
     "DataLossError",
     "Key",
     "LogDir",
+    "NewTopicError",
     "NotReadyError",
     "Planner",
     "Ranges",

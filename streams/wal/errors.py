@@ -14,11 +14,17 @@ class NotReadyError(WalError):
 class DataLossError(WalError):
     """Records that were asked for are no longer there."""
 
+    why = "retention, DeleteRecords or a new topic of the same name took them away"
+
     def __init__(self, topic: str, partition: int, what: str) -> None:
         super().__init__(topic, partition, what)  # as it goes from process to process
-        self.what = (
-            f"{topic}-{partition}: {what}; retention, DeleteRecords or a new topic of the same name took them away"
-        )
+        self.what = f"{topic}-{partition}: {what}; {self.why}"
 
     def __str__(self) -> str:
         return f"{self.what}. Set failOnDataLoss=false to go on with what is left"
+
+
+class NewTopicError(DataLossError):
+    """The topic is not the one that was asked for, but has its name."""
+
+    why = "the topic was deleted meanwhile, and made again"

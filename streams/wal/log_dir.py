@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from storage.checkpoints import read_offsets, read_properties
+from storage.checkpoints import read_offsets, read_properties, read_topic_id
 from storage.io import Io, read_file
 from storage.layout import (
     ADDRESS_FILE,
     LOG_STARTS_FILE,
     META_FILE,
-    METADATA_FILE,
     RECOVERY_POINTS_FILE,
     is_locked,
     parse_partition_name,
@@ -76,10 +75,7 @@ class LogDir:
 
     def topic_id(self, key: Key) -> str:
         """Of the partition's topic, as `partition.metadata` has it; nothing where it has none."""
-        try:
-            return read_properties(self.io, os.path.join(self.directory(key), METADATA_FILE)).get("topic_id", "")
-        except FileNotFoundError:
-            return ""
+        return read_topic_id(self.io, self.directory(key))
 
     def segments(self, key: Key) -> list[Segment]:
         """The segments of a partition, oldest first, with the sizes of their files; those just deleted left out."""

@@ -22,7 +22,10 @@ _KEPT_HINTS = 4
 
 
 class Split(NamedTuple):
-    """Bytes [start, end) of a segment file, on batch boundaries; of their records those with lo <= offset < hi."""
+    """Bytes [start, end) of a segment file, on batch boundaries; of their records those with lo <= offset < hi.
+
+    Where `topic_id` is not empty, they are of the topic with that id.
+    """
 
     topic: str
     partition: int
@@ -31,6 +34,7 @@ class Split(NamedTuple):
     end: int
     lo: int
     hi: int
+    topic_id: str = ""
 
 
 class Planner:
@@ -61,6 +65,7 @@ class Planner:
 
     def _partition(self, key: Key, lo: int, hi: int, whole: list[tuple[Segment, Split]]) -> None:
         """The wanted part of every segment of a partition, uncut."""
+        topic_id = self._log_dir.topic_id(key)
         segments = self._log_dir.segments(key)
         if self._fail and (not segments or segments[0].base_offset > lo):
             upto = min(hi, segments[0].base_offset if segments else hi)
@@ -81,7 +86,7 @@ class Planner:
                 end, next_batch = self._end(segment, file, hi, start)
                 self._remember(key, hi, segment, next_batch)
             if start < end:
-                whole.append((segment, Split(key[0], key[1], segment.path(), start, end, lo, hi)))
+                whole.append((segment, Split(*key, segment.path(), start, end, lo, hi, topic_id)))
 
     def _cut(self, segment: Segment, split: Split, size: int) -> list[Split]:
         """A split in parts of about `size` bytes. Where the segment is gone meanwhile, its reader will say so."""

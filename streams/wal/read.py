@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from storage.checkpoints import read_topic_id
+from storage.io import Io
 from streams import decode
 from streams.decode import Aborted, Records
-from streams.wal.errors import DataLossError, WalError
+from streams.wal.errors import DataLossError, NewTopicError, WalError
 from streams.wal.plan import Split
 from wire.batch import HEADER_SIZE, LOG_OVERHEAD, OFFSET_AND_LENGTH
 from wire.errors import KafkaError
@@ -61,6 +63,9 @@ def read(
                 held, size = [], 0
         if held:
             yield from _batches(split, held, schema)
+    except NewTopicError:
+        if fail_on_data_loss:
+            raise
     except FileNotFoundError:
         if fail_on_data_loss:
             raise DataLossError(split.topic, split.partition, f"the segment {split.path} is gone") from None
@@ -72,6 +77,9 @@ def _records(split: Split, aborted: Sequence[Aborted]) -> Iterator[Records]:
     """The batches of the split that hold wanted records."""
     fd = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        now = read_topic_id(Io(), os.path.dirname(split.path))  # what is open is this topic's, or that of one before
+        if split.topic_id and now and now != split.topic_id:
+            raise NewTopicError(split.topic, split.partition, f"offsets {split.lo} to {split.hi - 1} are gone")
         position = split.start
         size = _READ_BYTES
         while position < split.end:
