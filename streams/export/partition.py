@@ -12,7 +12,7 @@ from streams.export.target import ParquetFile, opened, position
 from streams.schema import parse_ddl
 from streams.source.options import Options
 from streams.source.rows import Rows, rows_of
-from streams.wal import DataLossError, Key, LogDir, WalError, offset_at, plan
+from streams.wal import DataLossError, Key, LogDir, NewTopicError, WalError, offset_at, plan
 
 _RAW = "key BINARY, value BINARY, offset BIGINT, timestamp TIMESTAMP, timestampType INT, " \
        "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"  # fmt: skip
@@ -80,6 +80,8 @@ def export_partition(plan_: Plan, work: Work) -> Outcome:
         with opened(Path(plan_.to), work.key) as folder:
             start = _start(plan_, work, position(folder), outcome)
             _write(plan_, work, start, folder, outcome)
+    except NewTopicError as error:
+        outcome.error = f"{error.what}: {REMEDY}"
     except DataLossError as error:
         outcome.error = f"{error.what}; start the export again, it goes on behind them"
     except WalError as error:

@@ -184,6 +184,17 @@ def test_a_new_topic_that_has_grown_as_long_is_refused(logs: Logs, to: Path, run
     assert offsets(to) == list(range(9))
 
 
+def test_a_topic_that_is_made_again_while_it_is_exported(logs: Logs, to: Path) -> None:
+    logs.write(numbers(0, 9))
+    work = Work("t", 0, 0, 9, logs.log_dir().topic_id(("t", 0)))
+    logs.make_again(numbers(0, 30))
+    outcome = export_partition(Plan(str(logs.path), str(to), "raw", "", 1000), work)
+    assert (outcome.rows, outcome.files) == (0, 0)
+    assert outcome.error == (
+        "t-0: offsets 0 to 8 are gone; the topic was deleted meanwhile, and made again: export to another folder"
+    )
+
+
 def test_files_of_an_export_that_did_not_note_the_topic_are_gone_on_with(logs: Logs, to: Path, run: Export) -> None:
     logs.write(numbers(0, 9))
     run()
