@@ -36,15 +36,12 @@ def open_batch(
     """The records of the batch at `position` of `buf`, and the position in bytes after it.
 
     The records are None where nothing of the batch is wanted: outside [lo, hi), a control batch, or aborted; the CRC is
-    checked all the same, unless all its offsets are outside. Raises KafkaError: CORRUPT_MESSAGE or INVALID_RECORD.
+    checked all the same, as it covers what says so. Raises KafkaError: CORRUPT_MESSAGE or INVALID_RECORD.
     """
-    header = batch.parse_header(buf, position)
+    header = batch.check(buf, position)
     end = position + header.size_in_bytes
-    if not HEADER_SIZE <= header.size_in_bytes <= len(buf) - position or header.magic != batch.MAGIC:
-        batch.check(buf, position)
     if header.last_offset < lo or header.base_offset >= hi:
         return None, end
-    batch.check(buf, position)
     if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset > _MAX_OFFSET:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch with offsets {header.base_offset} to {header.last_offset}")
     if header.is_control or (header.is_transactional and _is_aborted(header, aborted)):

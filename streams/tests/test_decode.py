@@ -161,6 +161,14 @@ def test_empty_batches_and_batches_outside_the_range_are_skipped() -> None:
     assert opened(batch.build_batch([Record(b"", b"", 0)], base_offset=4), hi=4) is None
 
 
+def test_damage_that_puts_a_batch_outside_the_range_is_found() -> None:
+    whole = bytearray(batch.build_batch([Record(b"key", b"value", 9)] * 3, base_offset=4))
+    whole[23] ^= 0x80  # its last offset lies before its first
+    with pytest.raises(KafkaError) as caught:
+        open_batch(bytes(whole), 0, lo=4)
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
 @given(st.integers(0, 7), st.data())
 @settings(max_examples=60, deadline=None)
 def test_damage_anywhere_under_the_crc_is_found(bit: int, data: st.DataObject) -> None:
