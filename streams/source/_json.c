@@ -243,7 +243,7 @@ static int skip(Text *in, int depth) {
     case 't': return word(in, "true", 4);
     case 'f': return word(in, "false", 5);
     case 'n': return word(in, "null", 4);
-    default: return number(in, &n);
+    default: return number(in, &n) && n.count + n.exponent < 308; /* below 1e308: a double holds it */
     }
 }
 

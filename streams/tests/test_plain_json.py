@@ -78,6 +78,8 @@ def rows(table: pa.Table) -> Any:
 @example([b'{"i64": 9223372036854775808}', b'{"i64": 01}', b'{"i8": 128}', b'{"i8": -0}', b'{"i8": 1.0}'], 0)
 @example([b'{"t": "\\ud83d\\ude00"}', b'{"t": "\\ud83d"}', b'{"t": "\\u0000"}', b'{"t": "\\x"}', b'{"t": "a\tb"}'], 0)
 @example([b'{"t": "\x80", "i8": 1}', b'{"i8": 1, "t": "\xed\xa0\x80"}', b'{"\xc0": 1}'], 0)
+@example([b'{"": 1e309}', b'{"": 1e308}', b'{"": -0e999}', b'{"": 1e-400}', b'{"": %s}' % (b"9" * 400)], 0)
+@example([b'{"": 0.%s}' % (b"0" * 400), b'{"": [{"": 12e307}]}', b'{"": 1.5e308}', b'{"": 0.0001e312}'], 0)
 @example([b'{"t": "a", "t": "b"}', b'{"t": 1}', b'{"t": null}', b"{}", b" {}", b"{} ", b"{}{}", b"[]", b""], 0)
 def test_rows_are_those_of_arrows_reader(values: list[bytes | None], first: int) -> None:
     array = pa.array([None] * first + values, pa.binary()).slice(first)
