@@ -16,13 +16,17 @@ _ENDED = "JAVA_GATEWAY_EXITED"
 _ERROR = re.compile("Error|Exception")
 # The first line after a traceback's indented ones, without the name of the error.
 _MET_IN_PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?:[\w.]+: )?(.+)")
+# What a task of a job that failed has met last: the words behind the names of the task and of the error.
+_MET_IN_A_TASK = re.compile(r"most recent failure: Lost task .*?\): (?:[\w.$]+: )?(.+)")
+# Py4J's own first line says nothing, the next one has the error of Java.
+_CALLING = re.compile(r"\AAn error occurred while calling .*\n: (?:[\w.$]+: )?")
 _NO_MATTER = ("WARNING: ", "NOTE: ", "Picked up ", "at ")
 
 
 def in_one_line(error: BaseException) -> str:
-    """What is wrong, by an error of Spark's: where that is what a Python worker met, what that one says of it."""
-    text = str(error).strip()
-    if met := _MET_IN_PYTHON.findall(text):
+    """What is wrong, by an error of Spark's: where that is what a task or its worker met, what that says of it."""
+    text = _CALLING.sub("", str(error).strip())
+    if met := _MET_IN_PYTHON.findall(text) or _MET_IN_A_TASK.findall(text):
         return str(met[-1])
     return (text.splitlines() or [repr(error)])[0]
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from streams.export.partition import Outcome, Plan, Work, export_partition
 from streams.java import JavaError, check_java, options
-from streams.quiet import Quiet
+from streams.quiet import Quiet, in_one_line
 from streams.wal import WalError
 
 _SETTINGS = {
@@ -49,8 +49,7 @@ def run(master: str, plan: Plan, works: Sequence[Work], quiet: Quiet) -> list[Ou
     except PySparkRuntimeError as error:
         raise WalError(f"Spark (master {master}) does not start: {quiet.why(error)}") from None
     except (Py4JError, PySparkException) as error:
-        told = str(error).strip().splitlines()
         raise WalError(
-            f"Spark (master {master}) did not come to its end: {told[-1] if told else error!r}; "
+            f"Spark (master {master}) did not come to its end: {in_one_line(error)}; "
             "what is finished stays, start the export again to go on"
         ) from None

@@ -107,6 +107,23 @@ def test_what_a_worker_met_is_told_in_one_line() -> None:
     )
     assert in_one_line(Exception(text)) == "/data is no data directory: set path"
     assert in_one_line(Exception("[COLUMN] no such column\nin line 1")) == "[COLUMN] no such column"
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (
+            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, "
+            "most recent failure: Lost task 0.0 in stage 0.0 (TID 0) (localhost executor driver): "
+            "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).",
+            "Python worker exited unexpectedly (crashed).",
+        ),
+        ("java.lang.IllegalStateException: Cannot call methods", "Cannot call methods"),
+    ],
+)
+def test_what_java_met_is_told_in_one_line(what: str, told: str) -> None:
+    stack = "\tat org.apache.spark.A.b(A.scala:1)\nCaused by: java.io.EOFException\n\t... 22 more\n"
+    assert in_one_line(Exception(f"An error occurred while calling z:org.apache.A.b.\n: {what}\n{stack}")) == told
     assert in_one_line(ValueError()) == "ValueError()"
 
 
