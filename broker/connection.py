@@ -52,6 +52,8 @@ PACE = (30.0, 32 << 10)
 PACE_WAITED_FOR = (5.0, 1 << 20)
 # Log data of so many bytes is copied to be sent with what stands before and after it: that is cheaper than a sendfile.
 SMALL_SLICE = 32 << 10
+# A client that reads slowly has no more than about so many bytes of log data in memory; the rest stays in the files.
+GATHER_BYTES = 256 << 10
 # sendmsg takes at most this many pieces (IOV_MAX).
 MAX_PIECES = 1024
 
@@ -475,7 +477,9 @@ def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]
     i, count = 0, len(chunks)
     while i < count:
         j, size = i, 0
-        while j < count and j - i < MAX_PIECES and (piece := in_memory(chunks[j])) is not None:
+        while (
+            j < count and j - i < MAX_PIECES and size < GATHER_BYTES and (piece := in_memory(chunks[j])) is not None
+        ):  # fmt: skip
             chunks[j] = piece
             size += len(piece)
             j += 1

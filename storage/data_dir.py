@@ -25,6 +25,7 @@ import trio
 from storage.checkpoints import read_offsets, read_properties, write_offsets, write_properties
 from storage.config import LogConfig
 from storage.errors import StorageError
+from storage.flusher import HOLD_SECONDS
 from storage.io import Io, sync_path, write_file
 from storage.layout import (
     ADDRESS_FILE,
@@ -41,8 +42,6 @@ from storage.segment import CorruptLogError, FileCache
 from storage.vnode import ZERO_ID, FlushJob, Vnode
 from wire.errors import ErrorCode, KafkaError
 
-# Others have their turn after so many seconds of a walk over all partitions.
-HOLD_SECONDS = 0.002
 _MAX_NAME = 255
 _REPAIR_CHECKS_AT_ONCE = 500
 # How many fsyncs are under way at a time where there are more than so few.

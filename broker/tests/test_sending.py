@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.connection import SMALL_SLICE, send_some
+from broker.connection import GATHER_BYTES, SMALL_SLICE, send_some
 from storage.io import Io
 from storage.segment import FileSlice, OpenFile
 from wire.types import SizedChunk
@@ -55,6 +55,18 @@ def test_small_slices_leave_with_what_is_around_them(file: OpenFile) -> None:
         assert counted.sent == [20 * 108]
         expected = b"".join(b"head" + CONTENT[n * 100 : n * 100 + 100] + b"tail" for n in range(20))
         assert theirs.recv(1 << 16) == expected
+
+
+def test_a_client_that_does_not_read_has_little_of_many_slices_in_memory(file: OpenFile) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        left: list[SizedChunk] = [FileSlice(Io(), file, 0, SMALL_SLICE, cached=True) for _ in range(1000)]
+        while len(left) != len(left := send_some(ours, left)):
+            pass
+        held = sum(len(piece) for piece in left if not isinstance(piece, FileSlice))
+        assert len(left) > 900
+        assert held <= GATHER_BYTES + SMALL_SLICE
 
 
 def test_a_large_slice_is_not_copied(file: OpenFile) -> None:

@@ -60,7 +60,7 @@ def parse_position(name: str, text: str, otherwise: int) -> Position:
         found = msgspec.convert({k: v for k, v in told.items() if k != IDS}, dict[str, dict[str, int]])
         if any(not p.isdecimal() or o < EARLIEST for parts in found.values() for p, o in parts.items()):
             raise ValueError("a partition or offset is out of range")
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise WalError(
             f'{name}={text}: expected earliest, latest, or JSON like {{"topic": {{"0": 23, "1": -2}}}} ({error})'
         ) from None

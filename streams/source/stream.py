@@ -62,7 +62,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ids(self, keys: Iterable[Key]) -> dict[str, str]:
         """The ids of the partitions' topics, as far as they have any."""
         log_dir, _ = self._open()
-        found = {topic: log_dir.topic_id((topic, partition)) for topic, partition in keys}
+        one_of_each = {key[0]: key for key in keys}
+        found = {topic: log_dir.topic_id(key) for topic, key in one_of_each.items()}
         return {topic: topic_id for topic, topic_id in found.items() if topic_id}
 
     def _from_checkpoint(self, wire: dict[str, Any]) -> tuple[dict[Key, int], dict[str, str]]:

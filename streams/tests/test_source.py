@@ -26,7 +26,7 @@ from streams.source.options import parse
 from streams.source.rows import _spare_the_collector
 from streams.source.source import WalDataSource
 from streams.tests.support import NEXT_TOPIC_ID, NOW, TOPIC_ID, Logs, numbers
-from streams.wal import DataLossError, NewTopicError, NotReadyError, WalError
+from streams.wal import DataLossError, Key, LogDir, NewTopicError, NotReadyError, WalError
 
 
 @pytest.fixture
@@ -263,6 +263,22 @@ def test_the_checkpoint_of_another_query(logs: Logs, loss: bool) -> None:
     ):
         with pytest.raises(WalError, match="is of a query that reads t, and this one does not: give this one a check"):
             ask()
+
+
+def test_an_id_is_looked_up_once_for_each_topic(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    for partition in range(5):
+        logs.write(numbers(0, 3), partition=partition)
+    asked = []
+    real = LogDir.topic_id
+
+    def topic_id(log_dir: LogDir, key: Key) -> str:
+        asked.append(key[0])
+        return real(log_dir, key)
+
+    monkeypatch.setattr(LogDir, "topic_id", topic_id)
+    reader = stream(logs, startingOffsets="earliest")
+    reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert asked == ["t", "t"]
 
 
 def test_the_end_of_a_batch_can_be_given_as_a_start(logs: Logs) -> None:

@@ -77,8 +77,8 @@ def _records(split: Split, aborted: Sequence[Aborted]) -> Iterator[Records]:
     """The batches of the split that hold wanted records."""
     fd = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        now = read_topic_id(Io(), os.path.dirname(split.path))  # what is open is this topic's, or that of one before
-        if split.topic_id and now and now != split.topic_id:
+        # What is open is of the topic that is there now, or of one before.
+        if split.topic_id and read_topic_id(Io(), os.path.dirname(split.path)) not in ("", split.topic_id):
             raise NewTopicError(split.topic, split.partition, f"offsets {split.lo} to {split.hi - 1} are gone")
         position = split.start
         size = _READ_BYTES
