@@ -98,12 +98,27 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
 
 
+def _check_schema(configs: dict[str, str]) -> None:
+    """Raises ClientError for a schema that no value can be parsed to. Without the spark extra, a query is told so."""
+    if not configs.get(SCHEMA):
+        return
+    try:
+        schemas = importlib.import_module("streams.schema")
+    except ImportError:
+        return
+    try:
+        schemas.check_ddl(configs[SCHEMA])
+    except schemas.WalError as error:
+        raise ClientError(str(error)) from None
+
+
 def _create(cluster: Cluster, statement: CreateTopic) -> None:
     configs = dict(statement.options)
     if statement.columns is not None:
         if statement.query is not None:
             raise ClientError("a query gives its topic its columns: leave them out")
         configs |= {FORMAT: configs.get(FORMAT, "json"), SCHEMA: statement.columns}
+    _check_schema(configs)
     if statement.query is not None:
         configs[QUERY] = statement.query
     made = create_topic(cluster, statement.name, configs, partitions=statement.partitions)
@@ -127,6 +142,7 @@ def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) ->
         options = {FORMAT: "json", SCHEMA: schema}
     else:
         options = statement.options or {QUERY: statement.query or ""}
+        _check_schema(options)
     set_topic_config(cluster, statement.name, options)
     print(f"Altered topic {statement.name}.")
     if statement.infer or QUERY in options:

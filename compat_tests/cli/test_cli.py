@@ -114,6 +114,23 @@ def test_errors_are_one_line(server: Server, words: tuple[str, ...], said: str):
     assert shown.count("\n") == 1
 
 
+def test_a_schema_that_is_none_is_refused(server: Server):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: make setup-all")
+    at = ("--server", server.address)
+    run("sql", "CREATE TOPIC typed (a BIGINT)", *at)
+    key = "barnabas.value.schema"
+    for statement in (
+        "CREATE TOPIC wrong (a STRANGE)",
+        f"CREATE TOPIC wrong WITH ('{key}' = 'a STRANGE')",
+        f"ALTER TOPIC typed SET ('{key}' = 'a STRANGE')",
+    ):
+        shown = run("sql", statement, *at, status=1)
+        assert "STRANGE" in shown
+        assert shown.count("\n") == 1
+    assert "wrong" not in run("topics", "list", *at).split()
+    assert "json a BIGINT" in run("sql", "DESCRIBE TOPIC typed", *at)
+
+
 def test_no_broker_is_said_in_one_line():
     assert "is a broker running there?" in run("topics", "list", "-b", "127.0.0.1:1", status=1)
 

@@ -8,5 +8,6 @@ from __future__ import annotations
 
 from streams.schema.ddl import check_ddl, parse_ddl
 from streams.schema.infer import infer_json
+from streams.wal import WalError
 
-__all__ = ["check_ddl", "infer_json", "parse_ddl"]
+__all__ = ["WalError", "check_ddl", "infer_json", "parse_ddl"]
