@@ -46,6 +46,7 @@ from storage.segment import (
     Segment,
     iter_headers,
 )
+from storage.validation import Rules, Valid, check_size, validate
 from wire import batch
 from wire.batch import BatchHeader
 from wire.compression import Bytes
@@ -53,8 +54,6 @@ from wire.errors import ErrorCode, KafkaError
 
 ZERO_ID = bytes(16)
 _KEPT_HINTS = 8
-MIN_DECOMPRESSED = 16 << 20
-MAX_RATIO = 8
 _PREFIX_SIZE = batch.PREFIX_SIZE
 _pack_prefix = batch.PREFIX.pack
 _RECENT_BYTES = 8 * 1024 * 1024
@@ -131,8 +130,6 @@ class Vnode:
         "_active",
         "_bases",
         "_cache",
-        "_codec",
-        "_compacts",
         "_config",
         "_discard",
         "_epochs",
@@ -159,6 +156,7 @@ class Vnode:
         "on_high_watermark",
         "partition",
         "recovery_point",
+        "rules",
         "topic",
     )
 
@@ -179,6 +177,8 @@ class Vnode:
         self.topic = topic
         self.partition = partition
         self.on_high_watermark = Callbacks()
+        #: What a producer's batch must obey. Follows `config`.
+        self.rules: Rules
         #: Everything below is on disk, with its index entries.
         self.recovery_point = recovery_point
         self._io = io
@@ -202,9 +202,8 @@ class Vnode:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._codec = config.codec
-        self._compacts = config.compacts
-        self._stamps = config.message_timestamp_type == "LogAppendTime"
+        self.rules = Rules.of(config)
+        self._stamps = self.rules.stamps
         self._fsync_first = config.waits_for_fsync
         if self._ready and not self._fsync_first:
             self._advance(self._log_end_offset, self._active, self._active.size)
@@ -461,35 +460,21 @@ class Vnode:
             return self._append_replicated(data, now_ms)
         if origin is Origin.QUERY:
             return self._append_given(data, now_ms, leader_epoch)
-        config = self._config
+        if origin is Origin.COORDINATOR:  # our own: its records are as we made them
+            check_size(len(data), self.rules)
+            return self.append_valid(Valid(batch.validate(data), data), now_ms=now_ms, leader_epoch=leader_epoch)
+        return self.append_valid(validate(data, self.rules, now_ms), now_ms=now_ms, leader_epoch=leader_epoch)
+
+    def append_valid(self, valid: Valid, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+        """As `append`, for one batch that `storage.validation.validate` has let pass under this vnode's `rules`."""
+        if not self._ready:
+            self._load()
+        header, data = valid.header, valid.data
         size = len(data)
-        if size > config.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"{size} bytes in a topic with max.message.bytes={config.max_message_bytes}",
-            )
-        header = batch.validate(data)
-        if header.batch_length + 12 != size:
-            raise _invalid(f"{size - header.size_in_bytes} bytes after the batch: a partition takes exactly one")
-        if origin is Origin.CLIENT:
-            if header.base_offset or header.attributes & 0x20:
-                raise _invalid("a client's batch begins at offset 0 and holds no control records")
-            if not self._stamps:
-                self._check_timestamps(header, now_ms)
-            if self._compacts:
-                self._check_keys(data)
         if header.producer_id >= 0 and not header.attributes & 0x20:
             known = self._producers.check(header)
             if known is not None:
                 return self._repeated(known)
-        if self._codec is not None and self._codec != header.attributes & 0x07:
-            data = batch.recompress(
-                header, data, self._codec, config.compression_level, max_decompressed=self._decompressed_limit()
-            )
-            header = batch.parse_header(data)
-            size = len(data)
-            if size > config.max_message_bytes:
-                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes after recompression")
         base = self._log_end_offset
         append_time = -1
         if self._stamps:
@@ -625,26 +610,6 @@ class Vnode:
         else:
             waited = now_ms - segment.created_ms
         return waited > config.segment_ms or segment.indexes_full(config.segment_index_bytes)
-
-    def _check_timestamps(self, header: BatchHeader, now_ms: int) -> None:
-        config = self._config
-        newest = header.max_timestamp
-        oldest = header.base_timestamp  # the first record's; the others' are not decoded
-        if header.attributes & 0x08:
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime")
-        if newest >= 0 and newest - now_ms > config.message_timestamp_after_max_ms:
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {newest} is too far after {now_ms}")
-        if oldest >= 0 and now_ms - oldest > config.message_timestamp_before_max_ms:
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {oldest} is too far before {now_ms}")
-
-    def _check_keys(self, data: Bytes) -> None:
-        for outline in batch.iter_outlines(data, max_decompressed=self._decompressed_limit()):
-            if outline.key_size < 0:
-                raise _invalid("a record of a compacted topic needs a key")
-
-    def _decompressed_limit(self) -> int:
-        """What a producer's batch may decompress to: generous for text, and little work for a bomb."""
-        return max(MIN_DECOMPRESSED, MAX_RATIO * self._config.max_message_bytes)
 
     def _repeated(self, known: KnownBatch) -> AppendResult:
         append_time = known.timestamp if self._stamps else -1
@@ -1001,10 +966,14 @@ class Vnode:
         for position, header in iter_headers(io, file.fd, found[0], end):
             if header.max_timestamp < timestamp or header.last_offset < self._log_start_offset:
                 continue
-            data = io.pread(file.fd, header.size_in_bytes, position)
-            for outline in batch.iter_outlines(data):
-                if outline.timestamp >= timestamp and self._log_start_offset <= outline.offset < self._high_watermark:
-                    return outline.offset, outline.timestamp
+            at = batch.find_time(
+                io.pread(file.fd, header.size_in_bytes, position),
+                timestamp,
+                self._log_start_offset,
+                self._high_watermark,
+            )
+            if at is not None:
+                return at
         return None
 
     def max_timestamp_offset(self) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """Record batches, format version 2 (KIP-98): the unit that producers send, segments hold and consumers fetch.
 
 A batch is opaque on the hot path: `validate` reads its 61-byte header and checks the CRC, `patch` sets the two fields
-that stand outside the CRC. Records are decoded only by `iter_records` and, partly, by `iter_outlines`.
+that stand outside the CRC. A producer's records are walked once, by `wire.walk`; only `iter_records` decodes them.
 
 Layout (big-endian): base offset i64, length i32 (of what follows it), partition leader epoch i32, magic i8, CRC32C u32
 (of what follows it), attributes i16, last offset delta i32, base timestamp i64, max timestamp i64, producer id i64,
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 
+from wire import walk
 from wire.compression import Bytes, Codec, compress, decompress
 from wire.crc import crc32c
 from wire.errors import ErrorCode, KafkaError
@@ -37,8 +37,10 @@ PREFIX_SIZE = PREFIX.size
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _CRC = struct.Struct(">I")
 _CONTROL_KEY = struct.Struct(">hh")
+_TIMESTAMP = struct.Struct(">q")
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
 _MAX_CODEC = max(Codec)
 _CODEC_MASK = 0x07
 _TIMESTAMP_TYPE_BIT = 0x08
@@ -109,14 +111,6 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     timestamp: int = NO_TIMESTAMP
     headers: tuple[tuple[str, bytes | None], ...] = ()
     offset: int = -1
-
-
-class Outline(NamedTuple):
-    """What a look-up needs of a record; `key_size` is -1 for no key."""
-
-    offset: int
-    timestamp: int
-    key_size: int
 
 
 class ControlType:
@@ -305,34 +299,6 @@ def _decode_headers(data: bytes, pos: int, end: int) -> tuple[tuple[tuple[str, b
     return tuple(headers), pos
 
 
-def iter_outlines(buf: Bytes, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Outline]:
-    """Offset, timestamp and key size of each record: enough for time look-ups and key checks, and quicker."""
-    header, data = _records_of(buf, max_decompressed)
-    append_time = header.max_timestamp if header.attributes & _TIMESTAMP_TYPE_BIT else None
-    size = len(data)
-    pos = 0
-    try:
-        for _ in range(header.records_count):
-            length, pos = read_long_varint(data, pos, 32)
-            end = pos + length
-            if not pos < end <= size:
-                raise _invalid(f"record length {length} with {size - pos} bytes left")
-            timestamp_delta, pos = read_long_varint(data, pos + 1, 64)
-            offset_delta, pos = read_long_varint(data, pos, 32)
-            key_size, pos = read_long_varint(data, pos, 32)
-            if key_size < -1 or pos + max(key_size, 0) > end:
-                raise _invalid(f"key length {key_size}")
-            timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
-            yield Outline(header.base_offset + offset_delta, timestamp, key_size)
-            pos = end
-    except IndexError:
-        raise _invalid("a record is cut off") from None
-    except ValueError as error:
-        raise _invalid(str(error)) from None
-    if pos != size:
-        raise _invalid(f"{size - pos} bytes after the last record")
-
-
 def control_type(key: bytes | None) -> int:
     """The type of a control record from its key (version i16, type i16)."""
     if key is None or len(key) < _CONTROL_KEY.size:
@@ -477,22 +443,47 @@ def with_append_time(header: BatchHeader, buf: Bytes, base_offset: int, leader_e
     return bytes(out)
 
 
-def recompress(
-    header: BatchHeader, buf: Bytes, codec: int, level: int | None = None, *, max_decompressed: int = MAX_DECOMPRESSED
-) -> bytes:
-    """The same batch under another codec. The records are walked once, so that damage is refused, not repacked."""
-    for _ in iter_outlines(buf, max_decompressed=max_decompressed):
-        pass
-    _, data = _records_of(buf, max_decompressed)
-    payload = compress(codec, data, level)
-    out = bytearray(buf[:HEADER_SIZE])
-    values = list(HEADER.unpack_from(out))
-    values[1] = _MIN_LENGTH + len(payload)
-    values[5] = (header.attributes & ~_CODEC_MASK) | codec
-    HEADER.pack_into(out, 0, *values)
-    out += payload
+def with_max_timestamp(buf: Bytes, max_timestamp: int) -> bytes:
+    """A copy of the batch with another maximum timestamp."""
+    out = bytearray(buf)
+    _TIMESTAMP.pack_into(out, _MAX_TIMESTAMP_AT, max_timestamp)
     seal(out)
     return bytes(out)
+
+
+def repack(header: BatchHeader, records: Bytes, codec: int, level: int | None = None) -> bytes:
+    """The batch of this header and these decompressed records under another codec."""
+    return assemble_batch(
+        records,
+        records_count=header.records_count,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        attributes=(header.attributes & ~_CODEC_MASK) | codec,
+        level=level,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        leader_epoch=header.partition_leader_epoch,
+    )
+
+
+def find_time(
+    buf: Bytes, wanted: int, lo: int, hi: int, *, max_decompressed: int = MAX_DECOMPRESSED
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record at offset `lo` up to `hi` that is not older than `wanted`.
+
+    The batch is at the start of `buf`. Raises KafkaError INVALID_RECORD where it is damaged.
+    """
+    header, data = _records_of(buf, max_decompressed)
+    try:
+        return walk.find_time(
+            data, header.records_count, header.base_timestamp, header.base_offset, header.max_timestamp,
+            bool(header.attributes & _TIMESTAMP_TYPE_BIT), wanted, lo, hi,
+        )  # fmt: skip
+    except ValueError as error:
+        raise _invalid(str(error)) from None
 
 
 def _records_of(buf: Bytes, max_decompressed: int) -> tuple[BatchHeader, bytes]:

@@ -43,6 +43,13 @@ _FIRST_GUESS = 4096
 _OVERFLOW = "failed to write whole buffer"
 
 
+class TooLarge(KafkaError):
+    """The data decompresses to more than the caller allows."""
+
+    def __init__(self, max_size: int) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, f"the data decompresses to more than {max_size} bytes")
+
+
 def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
     """`data` as one compressed unit. `level` has the codec's own meaning; snappy has none."""
     if codec == Codec.NONE:
@@ -65,7 +72,7 @@ def decompress(codec: int, data: Bytes, max_size: int) -> bytes:
     """The uncompressed bytes; `KafkaError` when damaged, truncated, or larger than `max_size`."""
     if codec == Codec.NONE:
         if len(data) > max_size:
-            raise _too_large(max_size)
+            raise TooLarge(max_size)
         return bytes(data)
     if codec == Codec.SNAPPY:
         return _decompress_snappy(memoryview(data), max_size)
@@ -85,7 +92,7 @@ def decompress(codec: int, data: Bytes, max_size: int) -> bytes:
             with memoryview(out) as view:
                 return bytes(view[:size])
         if guess >= max_size:
-            raise _too_large(max_size)
+            raise TooLarge(max_size)
         guess = min(max_size, guess * 4)
 
 
@@ -125,7 +132,7 @@ def _decompress_block(block: memoryview, left: int, max_size: int) -> bytes:
         # A block states its size: believe it only below what is left, and below what its bytes could ever expand to.
         size = cramjam.snappy.decompress_raw_len(block)
         if size > left:
-            raise _too_large(max_size)
+            raise TooLarge(max_size)
         if not len(block) or size > 64 * len(block):
             raise _damaged(Codec.SNAPPY, f"{len(block)} bytes cannot hold {size}")
         return bytes(cramjam.snappy.decompress_raw(block))
@@ -139,7 +146,3 @@ def _unknown(codec: int) -> KafkaError:
 
 def _damaged(codec: int, why: object) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"damaged {Codec(codec).name.lower()} data: {why}")
-
-
-def _too_large(max_size: int) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_RECORD, f"the data decompresses to more than {max_size} bytes")

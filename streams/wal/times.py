@@ -48,9 +48,9 @@ def _search(log_dir: LogDir, segment: Segment, timestamp: int, lo: int, hi: int)
         return None
     for position, header in iter_headers(io, file.fd, found[0], segment.size):
         if header.max_timestamp >= timestamp and header.last_offset >= lo:
-            for outline in batch.iter_outlines(io.pread(file.fd, header.size_in_bytes, position)):
-                if outline.timestamp >= timestamp and lo <= outline.offset < hi:
-                    return outline.offset
+            at = batch.find_time(io.pread(file.fd, header.size_in_bytes, position), timestamp, lo, hi)
+            if at is not None:
+                return at[0]
         if header.last_offset >= hi - 1:  # what follows may be half written
             return None
     return None

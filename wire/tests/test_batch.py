@@ -86,9 +86,9 @@ def test_what_is_built_validates_and_reads_back(records: list[Record], codec: Co
     assert header.last_offset == base + len(records) - 1
     assert header.max_timestamp == max(r.timestamp for r in records)
     assert list(batch.iter_records(data)) == expected(records, base)
-    assert [(o.offset, o.timestamp, o.key_size) for o in batch.iter_outlines(data)] == [
-        (r.offset, r.timestamp, -1 if r.key is None else len(r.key)) for r in expected(records, base)
-    ]
+    for wanted in (0, records[-1].timestamp):
+        first = next((r.offset, r.timestamp) for r in expected(records, base) if r.timestamp >= wanted)
+        assert batch.find_time(data, wanted, 0, 2**62) == first
 
 
 @given(record_lists, codecs)
@@ -143,7 +143,7 @@ def test_no_mutation_passes_the_checks_or_escapes_as_another_error(
     batch.seal(bad)
     for act in (
         lambda: batch.validate(bad),
-        lambda: list(batch.iter_outlines(bad, max_decompressed=1 << 16)),
+        lambda: batch.find_time(bad, 2**62, 0, 2**62, max_decompressed=1 << 16),
         lambda: list(batch.iter_records(bad, max_decompressed=1 << 16)),
     ):
         assert refusal(act) in (None, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
@@ -157,7 +157,7 @@ def test_hostile_records_behind_a_right_crc(payload: bytes, count: int) -> None:
     struct.pack_into(">ii", data, 53, -1, count)
     batch.seal(data)
     assert refusal(lambda: list(batch.iter_records(data))) in (None, ErrorCode.INVALID_RECORD)
-    assert refusal(lambda: list(batch.iter_outlines(data))) in (None, ErrorCode.INVALID_RECORD)
+    assert refusal(lambda: batch.find_time(data, 2**62, 0, 2**62)) in (None, ErrorCode.INVALID_RECORD)
 
 
 @pytest.mark.parametrize("length", [-(2**31), -12, -1, 0, 48, 2**31 - 1])
@@ -205,12 +205,17 @@ def test_append_time_replaces_every_timestamp() -> None:
     assert [(r.offset, r.timestamp) for r in batch.iter_records(stamped)] == [(40, 999), (41, 999)]
 
 
-@given(record_lists, codecs, codecs)
-def test_recompressing_keeps_the_records(records: list[Record], source: Codec, target: Codec) -> None:
-    data = batch.build_batch(records, compression=source, producer_id=1, producer_epoch=0, base_sequence=0)
-    again = batch.recompress(batch.validate(data), data, target)
+@given(record_lists, codecs)
+def test_repacking_keeps_the_records(records: list[Record], target: Codec) -> None:
+    data = batch.build_batch(records, producer_id=1, producer_epoch=0, base_sequence=0)
+    again = batch.repack(batch.validate(data), data[batch.HEADER_SIZE :], target)
     assert batch.validate(again).compression == target
     assert list(batch.iter_records(again)) == expected(records)
+
+
+def test_another_maximum_timestamp_leaves_the_crc_valid() -> None:
+    data = batch.build_batch([Record(b"k", b"v", 5)])
+    assert batch.validate(batch.with_max_timestamp(data, 77)).max_timestamp == 77
 
 
 def test_batches_are_walked_up_to_the_cut_one() -> None:

@@ -1,0 +1,191 @@
+"""What a producer's batch is looked at for before it is written, as Kafka does (LogValidator there).
+
+bytes -> size -> header and CRC -> decompressed records, each walked -> rules of the topic -> bytes as they are written
+
+Nothing of a vnode is touched, so a batch that takes long may be validated in a thread. How long one takes is bounded:
+by `max.message.bytes`, by what it may decompress to, and by `MAX_RECORDS`.
+
+A header's maximum timestamp is set right from the records: older Go clients send -1, and look-ups by time, retention
+and the roll of segments go by it. All else that a header says must be true.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from storage.config import LogConfig
+from wire import batch, walk
+from wire.batch import BatchHeader
+from wire.compression import Bytes, TooLarge, decompress
+from wire.errors import ErrorCode, KafkaError
+
+# A batch of more records is refused. Kafka has no such bound; a batch of 1 MiB that is not compressed has at most
+# 150,000.
+MAX_RECORDS = 500_000
+# Of the records that break a rule, an answer names at most this many.
+MOST_RECORD_ERRORS = 1000
+MIN_DECOMPRESSED = 16 << 20
+MAX_RATIO = 8
+# What one validation may do on the event loop: about 2 ms. A batch that takes more goes to a thread.
+LIGHT_BYTES = 2 << 20
+LIGHT_COMPRESSED = 256 << 10
+LIGHT_DECOMPRESSED = 512 << 10
+LIGHT_COMPRESSING = 64 << 10
+LIGHT_RECORDS_IN_PYTHON = 1000
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_CODEC = 0x07
+_LOG_APPEND_TIME = 0x08
+_CONTROL = 0x20
+_DELETE_HORIZON = 0x40
+
+
+class TooHeavy(Exception):
+    """The validation would take too long here; nothing has been decided."""
+
+
+class RejectedRecords(KafkaError):
+    """Some records of a batch break a rule, and so none of it is written."""
+
+    def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        #: (index in the batch, why), for the first `MOST_RECORD_ERRORS`.
+        self.records = records
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """A topic's configuration as far as its batches must obey it."""
+
+    max_message_bytes: int
+    codec: int | None
+    compression_level: int | None
+    stamps: bool
+    keyed: bool
+    before_max_ms: int
+    after_max_ms: int
+
+    @classmethod
+    def of(cls, config: LogConfig) -> Rules:
+        return cls(
+            max_message_bytes=config.max_message_bytes,
+            codec=config.codec,
+            compression_level=config.compression_level,
+            stamps=config.message_timestamp_type == "LogAppendTime",
+            keyed=config.compacts,
+            before_max_ms=config.message_timestamp_before_max_ms,
+            after_max_ms=config.message_timestamp_after_max_ms,
+        )
+
+    @property
+    def max_decompressed(self) -> int:
+        """What a batch may decompress to: generous for text, and little work for a bomb."""
+        return min(max(MIN_DECOMPRESSED, MAX_RATIO * self.max_message_bytes), batch.MAX_DECOMPRESSED)
+
+
+class Valid(msgspec.Struct, frozen=True, gc=False):
+    """A batch that may be written, but for its base offset and leader epoch."""
+
+    header: BatchHeader
+    data: Bytes
+
+
+def check_size(size: int, rules: Rules, when: str = "") -> None:
+    """Raises KafkaError MESSAGE_TOO_LARGE."""
+    if size > rules.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{size} bytes{when} in a topic with max.message.bytes={rules.max_message_bytes}",
+        )
+
+
+def validate(data: Bytes, rules: Rules, now_ms: int, *, light: bool = False) -> Valid:
+    """The batch as it is to be written.
+
+    Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (length, CRC, compressed data), INVALID_RECORD,
+    INVALID_TIMESTAMP; of the last two `RejectedRecords` where records break a rule of the topic. With `light` raises
+    TooHeavy instead of doing more than is good for an event loop.
+    """
+    size = len(data)
+    check_size(size, rules)
+    if light and size > LIGHT_BYTES:
+        raise TooHeavy
+    header = batch.validate(data)
+    _check_header(header, size, rules)
+    codec = header.attributes & _CODEC
+    with memoryview(data) as view, view[batch.HEADER_SIZE :] as body:
+        records = _decompressed(codec, body, rules, light) if codec else body
+        packs = rules.codec is not None and rules.codec != codec
+        if light and (
+            (packs and len(records) > LIGHT_COMPRESSING)
+            or (not walk.NATIVE and header.records_count > LIGHT_RECORDS_IN_PYTHON)
+        ):
+            raise TooHeavy
+        newest = _check_records(header, records, rules, now_ms)
+        if packs:
+            assert rules.codec is not None
+            data = batch.repack(header, records, rules.codec, rules.compression_level)
+            check_size(len(data), rules, " after recompression")
+            header = batch.parse_header(data)
+    if newest != header.max_timestamp and not rules.stamps:
+        data = batch.with_max_timestamp(data, newest)
+        header = batch.parse_header(data)
+    return Valid(header, data)
+
+
+def _check_header(header: BatchHeader, size: int, rules: Rules) -> None:
+    attributes = header.attributes
+    if header.size_in_bytes != size:
+        raise _invalid(f"{size - header.size_in_bytes} bytes after the batch: a partition takes exactly one")
+    if header.base_offset:
+        raise _invalid(f"base offset {header.base_offset}: a producer's batch begins at 0")
+    if attributes & (_CONTROL | _DELETE_HORIZON):
+        raise _invalid("a producer's batch is no control batch and has no delete horizon")
+    if header.records_count > MAX_RECORDS:
+        raise _invalid(f"{header.records_count} records; a batch has at most {MAX_RECORDS}")
+    if attributes & _LOG_APPEND_TIME and not rules.stamps:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime")
+
+
+def _decompressed(codec: int, body: memoryview, rules: Rules, light: bool) -> Bytes:
+    if not light:
+        return decompress(codec, body, rules.max_decompressed)
+    if len(body) > LIGHT_COMPRESSED:
+        raise TooHeavy
+    try:
+        return decompress(codec, body, LIGHT_DECOMPRESSED)
+    except TooLarge:
+        raise TooHeavy from None
+
+
+def _check_records(header: BatchHeader, records: Bytes, rules: Rules, now_ms: int) -> int:
+    """The newest timestamp."""
+    oldest, newest = _LEAST, _MOST
+    if not rules.stamps:
+        oldest, newest = max(_LEAST, now_ms - rules.before_max_ms), min(_MOST, now_ms + rules.after_max_ms)
+    try:
+        newest_seen, listed, bad = walk.check(
+            records, header.records_count, header.base_timestamp, oldest, newest, rules.keyed, MOST_RECORD_ERRORS
+        )
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+    if bad:
+        raise _rejected(listed, bad, oldest, newest)
+    return newest_seen
+
+
+def _rejected(listed: tuple[tuple[int, int], ...], bad: int, oldest: int, newest: int) -> RejectedRecords:
+    reasons = {
+        walk.NO_KEY: "a record of a compacted topic needs a key",
+        walk.BAD_TIMESTAMP: f"the timestamp is not within {oldest} to {newest}",
+    }
+    only_times = all(reason == walk.BAD_TIMESTAMP for _, reason in listed)
+    index, reason = listed[0]
+    return RejectedRecords(
+        ErrorCode.INVALID_TIMESTAMP if only_times else ErrorCode.INVALID_RECORD,
+        f"{bad} records of the batch are refused; the first is record {index}: {reasons[reason]}",
+        [(at, reasons[why]) for at, why in listed],
+    )
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)
