@@ -18,14 +18,17 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from broker.buffers import FrameBuffers
-from broker.registry import Context, Endpoint, Later, find
+from broker.order import Order
+from broker.registry import Api, Context, Endpoint, Later, find
 from storage.segment import FileSlice
 from wire.header import read_request_header, skip_header_tags
 from wire.schema import ProtocolError
@@ -44,8 +47,8 @@ MAX_ELEMENTS = 200_000
 # How far a connection may run ahead of its answers: requests that wait, and bytes that the client has not read.
 MAX_WAITING = 100
 MAX_BACKLOG_BYTES = 1 << 20
-# How often a connection that always has more to read may go on before the others have their turn.
-TURNS = 8
+# How long a connection that always has more to read may go on before the others have their turn.
+SLICE_SECONDS = 0.001
 # How long a frame may take: so many seconds, and more as its bytes come in at so many a second. The second pair holds
 # while other connections wait for the budget that the frame has.
 PACE = (30.0, 32 << 10)
@@ -76,18 +79,33 @@ class Disconnected(Exception):
 class Waiting:
     """An answer that is not there yet."""
 
-    __slots__ = ("answer", "correlation_id", "endpoint")
+    __slots__ = ("answer", "correlation_id", "endpoint", "is_answered")
 
     def __init__(self, answer: Later | Awaitable[Message], endpoint: Endpoint, correlation_id: int) -> None:
         self.answer, self.endpoint, self.correlation_id = answer, endpoint, correlation_id
+        self.is_answered = False
 
-    def encoded(self, message: Message) -> list[SizedChunk]:
-        return encoded(self.endpoint, message, self.correlation_id)
+    @property
+    def effects(self) -> Api:
+        return self.endpoint.api
+
+    @property
+    def is_open(self) -> bool:
+        return not (self.answer.finished if isinstance(self.answer, Later) else self.is_answered)
+
+    @property
+    def is_done(self) -> bool:
+        """A coroutine begins when the answers before have left: until it ends, nothing is known of it."""
+        return isinstance(self.answer, Later) and self.answer.applied
+
+    def encoded(self, message: Message | None) -> list[SizedChunk]:
+        """Nothing for a request that gets no answer: it was waited for all the same."""
+        return [] if message is None else encoded(self.endpoint, message, self.correlation_id)
 
     def abandon(self) -> None:
         """The client is gone."""
         if isinstance(self.answer, Later):
-            self.answer.on_finish = self.answer.on_error = None
+            self.answer.on_finish = self.answer.on_error = None  # but for `on_applied`: it may hold a frame
             self.answer.abandon()
         elif hasattr(self.answer, "close"):
             self.answer.close()  # a coroutine that never got its turn
@@ -127,7 +145,10 @@ class Connection:
         self._frame_since: float | None = None  # when the unfinished frame began, None if there is none
         self._unsent = 0  # bytes of answers that are ready
         self._limit: int = node.config["socket.request.max.bytes"]
+        self._order = Order()
+        self._held: Endpoint | None = None  # what the next request is for, which waits for one before it
         self._more = False  # whole frames are left from the last turn
+        self._slice_ends = 0.0
         self._handled = 0  # frames that the last turn handled
 
     def open(self) -> None:
@@ -208,50 +229,64 @@ class Connection:
             self._failed(error)
 
     def _receive(self) -> None:
-        """Read and handle what there is, for some turns."""
-        for turn in range(TURNS):
-            if turn:
-                self._advance()  # who has more to say does not wait for the answers before
-            size = len(self._partial)
+        """Read and handle what there is, for a slice of time."""
+        self._slice_ends = time.perf_counter() + SLICE_SECONDS
+        while self._receive_some():
+            if time.perf_counter() > self._slice_ends:
+                if self._more:
+                    self.node.poller.again(self._readable)
+                return
+            self._advance()  # who has more to say does not wait for the answers before
+
+    def _receive_some(self) -> bool:
+        """Handle what one recv brings, or what is left from the last one; whether to go on."""
+        size = got = 0
+        room = RECEIVE_BYTES
+        if self._more:
+            self._more = False
+            if self._frame is None:
+                size = len(self._partial)
+                _shared[:size] = self._partial
+        else:
             if self._frame is not None:
                 target: Any = self._frame[self._filled :]
-            elif size:
+            else:
+                size = len(self._partial)
                 _shared[:size] = self._partial
                 target = _shared_view[size:]
-            else:
-                target = _shared_view
+            room = len(target)
             try:
-                got = 0 if self._more else self.sock.recv_into(target)
+                got = self.sock.recv_into(target)
             except (BlockingIOError, InterruptedError):
                 self._eager = False
-                return
+                return False
             except OSError as error:
                 raise Disconnected(error.strerror) from None
-            if got == 0 and not self._more:
+            if got == 0:
                 unfinished = self._frame is not None or self._partial
                 raise Disconnected("closed by the client inside a request" if unfinished else None)
             self.last_active = trio.current_time()
-            if self._frame is not None:
-                self._filled += got
-                if self._filled < len(self._frame):
-                    continue
-                self._handle_large()
-            elif large := self._handle_small(size + got):
-                self._begin_large(*large)
-            if self.waiting:
-                self.node.turn.soon(self._advance_for_others)
-            self._eager = self._eager or self._handled > 1 or got == len(target) or self._frame is not None
-            if self._paused or self._closed:
-                return
+        if self._frame is not None:
+            self._filled += got
+            if self._filled < len(self._frame):
+                return True
+            self._handle_large()
+        elif large := self._handle_small(size + got):
+            self._begin_large(*large)
+        if self.waiting:
+            self.node.turn.soon(self._advance_for_others)
+        self._eager = self._eager or self._handled > 1 or got == room or self._frame is not None
+        if self._paused or self._closed:
+            return False
+        if self._held is not None:
+            self._pause()
+            return False
+        if self._is_ahead():
+            self._advance()
             if self._is_ahead():
-                self._advance()
-                if self._is_ahead():
-                    self._pause()
-                    return
-            if not self._eager and not self._more:
-                return
-        if self._more:
-            self.node.poller.again(self._readable)
+                self._pause()
+                return False
+        return self._eager or self._more
 
     def _is_ahead(self) -> bool:
         """Whether there are more answers to wait for, or to send, than a connection may have."""
@@ -263,6 +298,16 @@ class Connection:
         self.node.poller.remove(self.sock)
         # It is we who keep the frame from coming in.
         self._pace_stopped, self._frame_since = self._frame_since is not None, None
+
+    def _resume_if_it_may(self) -> None:
+        """Read on, unless there is too much to send still, or the next request waits for an earlier one."""
+        if self._granting or len(self.waiting) > MAX_WAITING // 2 or self._unsent > MAX_BACKLOG_BYTES // 2:
+            return
+        if self._held is not None:
+            if self._order.holds(self._held.api):
+                return
+            self._held = None
+        self._resume()
 
     def _resume(self) -> None:
         self._paused = False
@@ -278,7 +323,6 @@ class Connection:
         The length of a frame that needs a buffer of its own and its first bytes, if the rest is of such a frame.
         """
         pos = length = handled = 0
-        self._more = False
         while size - pos >= 4:
             (length,) = _read_length(_shared, pos)
             if length < 0 or length > self._limit:
@@ -286,12 +330,14 @@ class Connection:
             end = pos + 4 + length
             if end > size:
                 break
-            if self._is_ahead():
-                self._more = True  # small requests can have large answers: those must go first
+            if self._is_ahead() or (handled and time.perf_counter() > self._slice_ends):
+                self._more = True  # small requests can have large answers, which must go first, or take long
                 break
             # Small frames are copied: what is decoded from them may outlive this turn.
             frame = _shared_view[pos + 4 : end]
-            self._dispatch(bytes(frame) if length < 65536 else frame)
+            if not self._dispatch(bytes(frame) if length < 65536 else frame):
+                self._more = True
+                break
             handled += 1
             pos = end
         self._handled = handled
@@ -320,6 +366,9 @@ class Connection:
 
     async def _wait_for_budget(self, length: int, beginning: bytes) -> None:
         await self.node.request_bytes.acquire(length)
+        if self._closed:  # in the pass in which the bytes were granted
+            self.node.request_bytes.release(length)
+            return
         self._granted = length  # from here on `close` gives it back
         self._granting = False
         self._take_buffer(length, beginning)
@@ -332,39 +381,60 @@ class Connection:
         self._filled = len(beginning)
 
     def _handle_large(self) -> None:
-        frame, self._frame = self._frame, None
+        frame = self._frame
         assert frame is not None
         self._frame_since = None
-        self._dispatch(frame)
+        if not self._dispatch(frame):
+            self._more = True
+            return
+        self._frame = None
+        granted, self._granted = self._granted, 0
+        last = self.waiting[-1] if self.waiting else None
+        if isinstance(last, Waiting) and isinstance(last.answer, Later) and not last.answer.applied:
+            last.answer.on_applied = partial(self._applied, frame, granted)  # the frame is still looked at
+        else:
+            self._give_back(frame, granted)
+
+    def _give_back(self, frame: memoryview, granted: int) -> None:
         frames.give_back(frame)
-        self.node.request_bytes.release(self._granted)
-        self._granted = 0
+        self.node.request_bytes.release(granted)
+
+    def _applied(self, frame: memoryview, granted: int) -> None:
+        """A request whose handler took its time has had its effects, and needs its frame no more."""
+        self._give_back(frame, granted)
+        self._finished()
 
     # --- handling -----------------------------------------------------------------------------------------------------
 
-    def _dispatch(self, frame: bytes | memoryview) -> None:
-        """Handle one request, and queue its answer."""
+    def _dispatch(self, frame: bytes | memoryview) -> bool:
+        """Handle one request, and queue its answer; False if it has to wait for an earlier one."""
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
         if key == 18 and not 0 <= version <= 4:  # KIP-511: answer in version 0, so that the client can step down
             from broker.apis.api_versions import unsupported
 
             self._queue(encoded(find(18, 0), unsupported(), correlation_id))
-            return
+            return True
         found = find(key, version)
+        if self._order.holds(found.api):
+            self._held = found
+            return False
         if len(frame) > MAX_PLAIN_REQUEST and key != 0:
             raise Disconnected(f"{found.api.name} request of {len(frame)} bytes; only Produce may be so large")
         pos = skip_header_tags(frame, header.end) if found.flexible else header.end
         request, _ = found.decode(frame, pos, MAX_ELEMENTS)
         answer = found.handle(Context(self.node, self, version, header.client_id), request)
-        if answer is None:
-            return
         if isinstance(answer, Message):
             self._queue(encoded(found, answer, correlation_id))
-            return
-        if isinstance(answer, Later):
-            answer.on_finish, answer.on_error = self._finished, self._failed
-        self.waiting.append(Waiting(answer, found, correlation_id))
+        elif answer is not None:
+            if isinstance(answer, Later):
+                answer.on_finish, answer.on_error = self._finished, self._failed
+                if not answer.applied:
+                    answer.on_applied = self._finished
+            waiting = Waiting(answer, found, correlation_id)
+            self.waiting.append(waiting)
+            self._order.add(waiting)
+        return True
 
     def _queue(self, chunks: list[SizedChunk]) -> None:
         """Have an answer that is ready sent, behind those before it."""
@@ -395,9 +465,13 @@ class Connection:
 
     def _advance(self) -> None:
         """Send what is ready, in order; where that means to wait, leave it to the writer."""
-        if not self._writer_runs and not self._closed and self._send_ready():
+        if self._closed:
+            return
+        if not self._writer_runs and self._send_ready():
             self._writer_runs = True
             self._start(self._write)
+        if self._paused:
+            self._resume_if_it_may()
 
     def _send_ready(self) -> bool:
         """Send the answers that are there, up to the first that is not. Whether a task has to wait for that one."""
@@ -407,7 +481,7 @@ class Connection:
             item = waiting[0]
             if isinstance(item, list):
                 chunks = item
-            elif isinstance(item.answer, Later) and item.answer.message is not None:
+            elif isinstance(item.answer, Later) and item.answer.finished:
                 chunks = item.encoded(item.answer.message)
             else:
                 break
@@ -420,13 +494,6 @@ class Connection:
         if left:
             waiting.appendleft(left)
         self._unsent = self._backlog() if waiting else 0
-        if (
-            self._paused
-            and not self._granting
-            and len(waiting) <= MAX_WAITING // 2
-            and self._unsent <= MAX_BACKLOG_BYTES // 2
-        ):
-            self._resume()
         return bool(left) or bool(waiting and not _is_later(waiting[0]))
 
     async def _write(self) -> None:
@@ -440,6 +507,7 @@ class Connection:
                 self._awaited = item
                 message = await item.answer
                 self._awaited = None
+                item.is_answered = True
                 if not self._closed:
                     waiting[0] = item.encoded(message)
             elif is_cold(item[0]):
@@ -450,6 +518,8 @@ class Connection:
                 return
             self.last_active = trio.current_time()
             more = self._send_ready()
+            if self._paused:
+                self._resume_if_it_may()
         self._writer_runs = False
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
 from broker.metadata import Topic as MetadataTopic
+from broker.registry import Later
 from broker.topics import OFFSETS_TOPIC
 from groupcoord.coordinator import GroupCoordinator
 from groupcoord.log_store import LogStore
 from groupcoord.shard import Topic
 from groupcoord.timers import load_partition, run_timers
 from wire.errors import KafkaError
+from wire.types import Message
 
 if TYPE_CHECKING:
     from broker.node import Node
 
-R = TypeVar("R")
+R = TypeVar("R", bound=Message)
 
 
 def wall_ms() -> int:
@@ -27,25 +28,17 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Reply(Generic[R]):
-    """A place for one answer that the coordinator gives at once or later."""
+class Reply(Later, Generic[R]):
+    """An answer that the coordinator gives at once or later. What was asked is in its hands before that."""
 
-    def __init__(self) -> None:
-        self._answer: R | None = None
-        self._given = trio.Event()
+    __slots__ = ()
 
     def __call__(self, answer: R) -> None:
-        self._answer = answer
-        self._given.set()
+        self.finish(answer)
 
-    def now_or_later(self) -> R | Awaitable[R]:
-        """The answer if it is there, else something to await for it: what a handler gives back."""
-        return self._wait() if self._answer is None else self._answer
-
-    async def _wait(self) -> R:
-        await self._given.wait()
-        assert self._answer is not None
-        return self._answer
+    def now_or_later(self) -> R | Later:
+        """The answer if it is there, else the place for it: what a handler gives back."""
+        return self.message if self.finished else self  # type: ignore[return-value]
 
 
 class Groups:

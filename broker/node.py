@@ -46,6 +46,8 @@ RESERVED_DESCRIPTORS = 128
 PACE_CHECK_SECONDS = 1.0
 # Reads from disk that fetches may have under way at one time.
 COLD_READS = 4
+# Produce requests whose batches threads look at, at one time.
+VALIDATIONS = 2
 FREE_PORT_TRIES = 20
 LOOPBACK = ("127.0.0.1", "::1")
 
@@ -61,6 +63,7 @@ class Node:
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.request_bytes = ByteBudget(config["queued.max.request.bytes"])
         self.cold_reads = trio.CapacityLimiter(COLD_READS)
+        self.validations = trio.CapacityLimiter(VALIDATIONS)
         self.turn = Turn()
         self.poller = Poller(self.turn, config["barnabas.idle.poll.us"] / 1e6)
         self.deadlines = Deadlines()

@@ -5,6 +5,9 @@ stay registered with an epoll of their own. Trio wakes when that has something t
 poller calls who has something to read. What is called must not wait. The calls of one pass are one turn: their answers
 leave together at its end, as a client that is woken for each answer alone costs more than the rest of the request.
 
+Who has something to read, or has more to do, stands in one queue and is called in turn, so that a connection that never
+ends waits behind all others before it goes on.
+
 To be woken costs more than a request, too. So where the next one came at once after the last answers, the poller looks
 for a while whether it does again before the process sleeps.
 """
@@ -41,8 +44,7 @@ class Poller(trio.abc.Instrument):
         self._waits_from = 0.0
         self._short_waits = 0
         self._calls: dict[int, Callable[[], None]] = {}
-        self._left: list[Callable[[], None]] = []  # readable, and not called yet
-        self._again: dict[Callable[[], None], None] = {}
+        self._ready: dict[Callable[[], None], None] = {}  # to be called, in this order
         self._wake = trio.Event()
         self._broken = trio.Event()
         self._error: Exception | None = None
@@ -61,18 +63,18 @@ class Poller(trio.abc.Instrument):
         del self._calls[fd]
 
     def again(self, call: Callable[[], None]) -> None:
-        """Call once in the next pass, whatever the socket says."""
-        self._again[call] = None
+        """Call once more behind all who are ready, whatever the socket says."""
+        self._ready.setdefault(call)
         self._wake.set()
 
     def forget(self, call: Callable[[], None]) -> None:
         """Take an `again` back."""
-        self._again.pop(call, None)
+        self._ready.pop(call, None)
 
     async def run(self) -> None:
         """Serve until cancelled, or until a call raises."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._serve_again)
+            nursery.start_soon(self._stay_awake)
             inside = wake_trio(self._epoll)
             if inside is None:
                 nursery.start_soon(self._wake_trio)
@@ -99,23 +101,28 @@ class Poller(trio.abc.Instrument):
         if timeout:
             waited = time.perf_counter() - self._waits_from
             self._short_waits = self._short_waits + 1 if waited < self._idle_poll else 0
-        calls = self._left
-        if not calls and not self._find(calls):
+        self._find()
+        if not self._ready:
             return
         until = time.perf_counter() + HOLD_SECONDS
         try:
-            self._serve(calls, until)
-            while not calls and not self._tasks and time.perf_counter() < until and self._look() and self._find(calls):
-                self._serve(calls, until)
+            self._serve(until)
+            while not self._ready and not self._tasks and time.perf_counter() < until and self._look():
+                self._find()
+                if not self._ready:
+                    break
+                self._serve(until)
         except Exception as error:  # trio would go on without us
             self._error = error
             self._broken.set()
+        if self._ready:
+            self._wake.set()
 
-    def _find(self, calls: list[Callable[[], None]]) -> bool:
-        """Put down who has something to read; whether there is anybody."""
+    def _find(self) -> None:
+        """Put down who has something to read, behind those who are ready already."""
+        calls, ready = self._calls, self._ready
         for fd, _ in self._epoll.poll(0, MOST_EVENTS):
-            calls.append(self._calls[fd])
-        return bool(calls)
+            ready.setdefault(calls[fd])
 
     def _look(self) -> bool:
         """Look instead of sleeping, where that has paid lately. Whether there is anything for trio or us."""
@@ -128,22 +135,24 @@ class Poller(trio.abc.Instrument):
                 return False
         return True
 
-    def _serve(self, calls: list[Callable[[], None]], until: float) -> None:
-        """Call until the event loop has been held up for long enough; `calls` keeps what is left."""
+    def _serve(self, until: float) -> None:
+        """Call until the event loop has been held up for long enough; the rest stays ready."""
+        ready = self._ready
         with self._around:
-            while calls:
-                calls.pop()()  # no name of ours keeps what has ended
+            while ready:
+                call = next(iter(ready))
+                del ready[call]
+                call()
+                del call  # no name of ours keeps what has ended
                 if time.perf_counter() > until:
                     return
 
-    async def _serve_again(self) -> None:
+    async def _stay_awake(self) -> None:
+        """Have trio pass by without a sleep while somebody is ready whose socket may have nothing to tell."""
         while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            calls, self._again = list(self._again), {}
-            with self._around:
-                while calls:
-                    calls.pop()()
+            if not self._ready:
+                self._wake = trio.Event()
+                await self._wake.wait()
             await trio.lowlevel.checkpoint()
 
     async def _wake_trio(self) -> None:

@@ -8,6 +8,8 @@ A handler is a plain function `handle(context, request)`. It gives back
 - a `Later`: the same, where a callback completes the answer rather than a coroutine. It costs no task switch, so the
   answers that are waited for most often (acks=all, long polls) are of this kind;
 - None: there is no answer (Produce with acks=0).
+
+Each handler states which parts of the broker's state it `uses` and `changes`: `broker.order` holds back requests by it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from broker.order import NOTHING
 from wire.codegen import codec
 from wire.schema import ProtocolError
 from wire.types import Message, SizedChunk, Versions
@@ -31,16 +34,26 @@ Q = TypeVar("Q", bound=Message)
 class Later:
     """An answer that somebody completes with `finish`, or that its connection gives up with `abandon`."""
 
-    __slots__ = ("message", "on_error", "on_finish")
+    __slots__ = ("applied", "finished", "message", "on_applied", "on_error", "on_finish")
 
-    def __init__(self) -> None:
+    def __init__(self, *, applied: bool = True) -> None:
+        """`applied` says that the request has had its effects already; only its answer is awaited."""
+        self.applied = applied
+        self.finished = False
         self.message: Message | None = None
+        self.on_applied: Callable[[], None] | None = None
         self.on_finish: Callable[[], None] | None = None
         self.on_error: Callable[[Exception], None] | None = None
 
-    def finish(self, message: Message) -> None:
-        """The answer is there; whoever waits for it is told."""
-        self.message = message
+    def apply(self) -> None:
+        """The request has had its effects, and needs its frame no more."""
+        self.applied = True
+        if self.on_applied is not None:
+            self.on_applied()
+
+    def finish(self, message: Message | None) -> None:
+        """The answer is there, or None where nothing is to be sent; whoever waits for it is told."""
+        self.message, self.finished = message, True
         if self.on_finish is not None:
             self.on_finish()
 
@@ -77,6 +90,8 @@ class Api:
     request: type[Message]
     response: type[Message]
     handle: Callable[[Context, Any], Answer]
+    uses: int
+    changes: int
 
 
 class Endpoint:
@@ -108,9 +123,19 @@ _endpoints: dict[tuple[int, int], Endpoint] = {}
 
 
 def api(
-    request: type[Q], response: type[Message], *, versions: Versions | None = None, advertised: Versions | None = None
+    request: type[Q],
+    response: type[Message],
+    *,
+    uses: int,
+    changes: int = NOTHING,
+    versions: Versions | None = None,
+    advertised: Versions | None = None,
 ) -> Callable[[Callable[[Context, Q], Answer]], Callable[[Context, Q], Answer]]:
-    """Register a handler for all of Kafka's versions of a message, or for those named."""
+    """Register a handler for all of Kafka's versions of a message, or for those named.
+
+    `uses` and `changes` are of `broker.order`. What a handler changes, it need not name as used to come after earlier
+    changes of the same kind: the handlers are called in order.
+    """
 
     def register(handle: Callable[[Context, Q], Answer]) -> Callable[[Context, Q], Answer]:
         spec = request.__wire__
@@ -119,7 +144,7 @@ def api(
             raise ValueError(f"API key {spec.key} is registered twice")
         name = request.__name__.removesuffix("Request")
         APIS[spec.key] = Api(
-            spec.key, name, served, advertised or served, spec.flexible.first, request, response, handle
+            spec.key, name, served, advertised or served, spec.flexible.first, request, response, handle, uses, changes
         )
         return handle
 

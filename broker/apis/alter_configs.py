@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from broker.configs import SET, alter
+from broker.order import METADATA
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
 
-@api(AlterConfigsRequest, AlterConfigsResponse)
+@api(AlterConfigsRequest, AlterConfigsResponse, uses=METADATA, changes=METADATA)
 async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     answers = []
     for resource in request.resources:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from broker.order import NOTHING
 from broker.registry import APIS, Context, api
 from wire.errors import ErrorCode
 from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -16,7 +17,7 @@ from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersio
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@api(ApiVersionsRequest, ApiVersionsResponse)
+@api(ApiVersionsRequest, ApiVersionsResponse, uses=NOTHING)
 def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if context.version >= 3:
         name, version = request.client_software_name, request.client_software_version

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.apis.create_topics import check_assignments
+from broker.order import METADATA
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.create_partitions import (
@@ -15,7 +16,7 @@ from wire.messages.create_partitions import (
 )
 
 
-@api(CreatePartitionsRequest, CreatePartitionsResponse)
+@api(CreatePartitionsRequest, CreatePartitionsResponse, uses=METADATA, changes=METADATA)
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in request.topics)
     results = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.configs import topic_entries
+from broker.order import METADATA
 from broker.queries import check_keys, is_query
 from broker.query_plan import DEAD_LETTER_OF
 from broker.registry import Context, api
@@ -19,7 +20,7 @@ from wire.messages.create_topics import (
 from wire.types import ZERO_UUID
 
 
-@api(CreateTopicsRequest, CreateTopicsResponse)
+@api(CreateTopicsRequest, CreateTopicsResponse, uses=METADATA, changes=METADATA)
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
     answers = []

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from broker.groups import Reply
-from broker.registry import Context, api
+from broker.order import GROUPS, MEMBERS, OFFSETS
+from broker.registry import Context, Later, api
 from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 
-@api(DeleteGroupsRequest, DeleteGroupsResponse)
-def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
+@api(DeleteGroupsRequest, DeleteGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS, changes=GROUPS | OFFSETS)
+def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Later:
     reply: Reply[DeleteGroupsResponse] = Reply()
     context.node.groups.coordinator.delete_groups(request, reply=reply)
     return reply.now_or_later()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import trio
 
+from broker.order import METADATA, RECORDS
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.delete_records import (
@@ -16,7 +17,7 @@ from wire.messages.delete_records import (
 HIGH_WATERMARK = -1
 
 
-@api(DeleteRecordsRequest, DeleteRecordsResponse)
+@api(DeleteRecordsRequest, DeleteRecordsResponse, uses=METADATA | RECORDS, changes=RECORDS)
 async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics = []
     for topic in request.topics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.order import METADATA
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.delete_topics import (
@@ -13,7 +14,7 @@ from wire.messages.delete_topics import (
 from wire.types import ZERO_UUID
 
 
-@api(DeleteTopicsRequest, DeleteTopicsResponse)
+@api(DeleteTopicsRequest, DeleteTopicsResponse, uses=METADATA, changes=METADATA)
 async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = request.topics if context.version >= 6 else [DeleteTopicState(name=name) for name in request.topic_names]
     answers = [await _delete(context, state) for state in dict.fromkeys((t.name, t.topic_id) for t in asked)]

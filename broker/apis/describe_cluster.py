@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.order import NOTHING
 from broker.registry import Context, api
 from wire.errors import ErrorCode
 from wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -9,7 +10,7 @@ from wire.messages.describe_cluster import DescribeClusterBroker, DescribeCluste
 BROKERS, CONTROLLERS = 1, 2
 
 
-@api(DescribeClusterRequest, DescribeClusterResponse)
+@api(DescribeClusterRequest, DescribeClusterResponse, uses=NOTHING)
 def handle(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
     node = context.node
     if request.endpoint_type != BROKERS:

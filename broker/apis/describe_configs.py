@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.config import SOURCE_DEFAULT, TYPES
 from broker.configs import Entry, describe
+from broker.order import METADATA
 from broker.registry import Context, api
 from wire.errors import KafkaError
 from wire.messages.describe_configs import (
@@ -15,7 +16,7 @@ from wire.messages.describe_configs import (
 )
 
 
-@api(DescribeConfigsRequest, DescribeConfigsResponse)
+@api(DescribeConfigsRequest, DescribeConfigsResponse, uses=METADATA)
 def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     results = []
     # Each resource once, whatever the request says: the answer is hundreds of times its size.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import trio
 
+from broker.order import METADATA, RECORDS
 from broker.registry import Context, api
 from storage.io import Io
 from storage.recovery import list_segments
@@ -20,7 +21,7 @@ from wire.messages.describe_log_dirs import (
 )
 
 
-@api(DescribeLogDirsRequest, DescribeLogDirsResponse)
+@api(DescribeLogDirsRequest, DescribeLogDirsResponse, uses=METADATA | RECORDS)
 async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     node = context.node
     wanted = None if request.topics is None else {(t.topic, index) for t in request.topics for index in t.partitions}

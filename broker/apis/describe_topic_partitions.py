@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.order import METADATA
 from broker.registry import Context, api
 from wire.errors import ErrorCode
 from wire.messages.describe_topic_partitions import (
@@ -16,7 +17,7 @@ from wire.messages.describe_topic_partitions import (
 MAX_PARTITIONS = 2000
 
 
-@api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse)
+@api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, uses=METADATA)
 def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     topics = context.node.topics
     known = topics.metadata.topics

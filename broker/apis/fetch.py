@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import trio
 
 from broker.fetch_sessions import Asked, Plan, asked_for
+from broker.order import METADATA, RECORDS
 from broker.registry import Context, Later, api
 from broker.replicas import check_leader_epoch
 from storage.vnode import Vnode
@@ -29,7 +30,7 @@ from wire.messages.fetch import (
 READ_COMMITTED = 1
 
 
-@api(FetchRequest, FetchResponse)
+@api(FetchRequest, FetchResponse, uses=METADATA | RECORDS)
 def handle(context: Context, request: FetchRequest) -> FetchResponse | Later:
     try:
         if context.version >= 7:

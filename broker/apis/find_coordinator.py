@@ -6,6 +6,7 @@ yet; who asks for one is told so.
 
 from __future__ import annotations
 
+from broker.order import GROUPS, METADATA
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -13,7 +14,7 @@ from wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, 
 GROUP = 0
 
 
-@api(FindCoordinatorRequest, FindCoordinatorResponse)
+@api(FindCoordinatorRequest, FindCoordinatorResponse, uses=METADATA, changes=METADATA | GROUPS)
 async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     code, message = ErrorCode.NONE, None
     host, port = context.node.advertised(context.connection.listener)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from broker.order import GROUPS
 from broker.registry import Context, api
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-@api(HeartbeatRequest, HeartbeatResponse)
+@api(HeartbeatRequest, HeartbeatResponse, uses=GROUPS)
 def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
     return context.node.groups.coordinator.heartbeat(request)

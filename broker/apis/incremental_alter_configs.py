@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.configs import alter
+from broker.order import METADATA
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.incremental_alter_configs import (
@@ -12,7 +13,7 @@ from wire.messages.incremental_alter_configs import (
 )
 
 
-@api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)
+@api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, uses=METADATA, changes=METADATA)
 async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     answers = []
     for resource in request.resources:

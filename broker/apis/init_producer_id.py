@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from broker.order import METADATA
 from broker.queries import WRITER_ID
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-@api(InitProducerIdRequest, InitProducerIdResponse)
+@api(InitProducerIdRequest, InitProducerIdResponse, uses=METADATA)
 def handle(
     context: Context, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:

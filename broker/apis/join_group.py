@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from broker.groups import Reply
-from broker.registry import Context, api
+from broker.order import GROUPS, MEMBERS
+from broker.registry import Context, Later, api
 from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
-@api(JoinGroupRequest, JoinGroupResponse)
-def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+@api(JoinGroupRequest, JoinGroupResponse, uses=GROUPS, changes=MEMBERS)
+def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Later:
     reply: Reply[JoinGroupResponse] = Reply()
     context.node.groups.coordinator.join(
         request,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from broker.order import GROUPS, MEMBERS
 from broker.registry import Context, api
 from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
-@api(LeaveGroupRequest, LeaveGroupResponse)
+@api(LeaveGroupRequest, LeaveGroupResponse, uses=GROUPS, changes=MEMBERS)
 def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
     return context.node.groups.coordinator.leave(request, context.version)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from broker.order import GROUPS, MEMBERS, OFFSETS
 from broker.registry import Context, api
 from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-@api(ListGroupsRequest, ListGroupsResponse)
+@api(ListGroupsRequest, ListGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS)
 def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     return context.node.groups.coordinator.list_groups(request)

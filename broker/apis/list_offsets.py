@@ -4,6 +4,7 @@ and KIP-1023. There is no remote tier here, so what asks about one finds nothing
 
 from __future__ import annotations
 
+from broker.order import METADATA, RECORDS
 from broker.registry import Context, api
 from broker.replicas import check_leader_epoch
 from storage.vnode import Vnode
@@ -21,7 +22,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-@api(ListOffsetsRequest, ListOffsetsResponse)
+@api(ListOffsetsRequest, ListOffsetsResponse, uses=METADATA | RECORDS)
 def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     topics = []
     seen: set[tuple[str, int]] = set()

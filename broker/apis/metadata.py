@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from broker.order import METADATA
 from broker.registry import Context, api
 from broker.topics import Topics
 from wire.errors import ErrorCode, KafkaError
@@ -21,7 +22,7 @@ from wire.messages.metadata import (
 from wire.types import ZERO_UUID
 
 
-@api(MetadataRequest, MetadataResponse)
+@api(MetadataRequest, MetadataResponse, uses=METADATA, changes=METADATA)
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     topics = context.node.topics
     everything = request.topics is None or (context.version == 0 and not request.topics)

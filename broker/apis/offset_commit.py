@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from broker.groups import Reply
-from broker.registry import Context, api
+from broker.order import GROUPS, METADATA, OFFSETS
+from broker.registry import Context, Later, api
 from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 
-@api(OffsetCommitRequest, OffsetCommitResponse)
-def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+@api(OffsetCommitRequest, OffsetCommitResponse, uses=METADATA | GROUPS, changes=OFFSETS)
+def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse | Later:
     reply: Reply[OffsetCommitResponse] = Reply()
     context.node.groups.coordinator.commit(request, version=context.version, reply=reply)
     return reply.now_or_later()

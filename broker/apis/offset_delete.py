@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from broker.groups import Reply
-from broker.registry import Context, api
+from broker.order import GROUPS, MEMBERS, METADATA, OFFSETS
+from broker.registry import Context, Later, api
 from wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
-@api(OffsetDeleteRequest, OffsetDeleteResponse)
-def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+@api(OffsetDeleteRequest, OffsetDeleteResponse, uses=METADATA | GROUPS | MEMBERS, changes=OFFSETS)
+def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Later:
     reply: Reply[OffsetDeleteResponse] = Reply()
     context.node.groups.coordinator.delete_offsets(request, reply=reply)
     return reply.now_or_later()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from broker.order import GROUPS, METADATA, OFFSETS
 from broker.registry import Context, api
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 
-@api(OffsetFetchRequest, OffsetFetchResponse)
+@api(OffsetFetchRequest, OffsetFetchResponse, uses=METADATA | GROUPS | OFFSETS)
 def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     return context.node.groups.coordinator.fetch_offsets(request, context.version)

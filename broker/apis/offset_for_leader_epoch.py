@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.order import METADATA, RECORDS
 from broker.registry import Context, api
 from broker.replicas import check_leader_epoch
 from wire.errors import ErrorCode, KafkaError
@@ -13,7 +14,7 @@ from wire.messages.offset_for_leader_epoch import (
 )
 
 
-@api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)
+@api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, uses=METADATA | RECORDS)
 def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     topics = []
     for topic in request.topics:

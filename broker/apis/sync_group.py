@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from broker.groups import Reply
-from broker.registry import Context, api
+from broker.order import GROUPS, MEMBERS
+from broker.registry import Context, Later, api
 from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-@api(SyncGroupRequest, SyncGroupResponse)
-def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+@api(SyncGroupRequest, SyncGroupResponse, uses=GROUPS, changes=MEMBERS)
+def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | Later:
     reply: Reply[SyncGroupResponse] = Reply()
     context.node.groups.coordinator.sync(request, version=context.version, reply=reply)
     return reply.now_or_later()

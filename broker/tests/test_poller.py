@@ -231,12 +231,13 @@ async def test_who_looks_in_vain_sleeps(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is woken for each answer costs more than the request, so requests come first, then all sends."""
     monkeypatch.setattr("broker.poller.HOLD_SECONDS", 60.0)
+    monkeypatch.setattr("broker.connection.SLICE_SECONDS", 60.0)
     seen: list[str] = []
     dispatch, send_some = Connection._dispatch, broker.connection.send_some
 
-    def noted_dispatch(self: Connection, frame: bytes | memoryview) -> None:
+    def noted_dispatch(self: Connection, frame: bytes | memoryview) -> bool:
         seen.append("handled")
-        dispatch(self, frame)
+        return dispatch(self, frame)
 
     def noted_send(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]:
         seen.extend(["sent"] if chunks else [])

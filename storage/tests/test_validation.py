@@ -15,7 +15,7 @@ from storage.config import LogConfig
 from storage.tests.support import NOW, created
 from storage.validation import RejectedRecords, Rules, TooHeavy, Valid, validate
 from storage.vnode import Origin
-from wire import batch
+from wire import batch, walk
 from wire.batch import Record
 from wire.compression import Codec, compress
 from wire.errors import ErrorCode, KafkaError
@@ -172,8 +172,8 @@ def test_what_takes_long_is_left_to_a_thread_undecided() -> None:
 
 
 def test_without_the_walk_in_c_many_records_are_left_to_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation.walk, "NATIVE", False)
-    monkeypatch.setattr(validation.walk, "check", validation.walk.check_in_python)
+    monkeypatch.setattr(walk, "NATIVE", False)
+    monkeypatch.setattr(walk, "check", walk.check_in_python)
     assert validate(batch_of(b"v"), RULES, NOW, light=True).header.records_count == 1
     with pytest.raises(TooHeavy):
         validate(batch_of(*[b"v"] * (validation.LIGHT_RECORDS_IN_PYTHON + 1)), RULES, NOW, light=True)

@@ -16,7 +16,7 @@ from wire.varint import write_varint
 LEAST, MOST = -(2**63), 2**63 - 1
 TWINS = [walk.check_in_python]
 if walk.NATIVE:
-    TWINS.append(walk.check)  # type: ignore[arg-type]
+    TWINS.append(walk.check)
 
 texts = st.text(max_size=6)
 records = st.lists(
