@@ -1,0 +1,1 @@
+"""Requests that are sent without waiting for the answers before them."""

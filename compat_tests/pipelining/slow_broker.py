@@ -1,0 +1,31 @@
+"""A broker on a disk whose every sync takes a while: `slow_broker MS DIR PORT KEY=VALUE...`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import trio
+
+from compat_tests.crash.dying_broker import serve
+from storage.io import Io
+
+
+class SlowIo(Io):
+    """The real calls, and a wait in each sync."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def fdatasync(self, fd: int) -> None:
+        time.sleep(self.seconds)
+        super().fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        time.sleep(self.seconds)
+        super().fsync(fd)
+
+
+if __name__ == "__main__":
+    milliseconds, data_dir, port, *overrides = sys.argv[1:]
+    trio.run(serve, data_dir, port, overrides, SlowIo(float(milliseconds) / 1000))
