@@ -38,6 +38,7 @@ _CODEC = 0x07
 _LOG_APPEND_TIME = 0x08
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
+_SPECIAL = _LOG_APPEND_TIME | _CONTROL | _DELETE_HORIZON
 
 
 class TooHeavy(Exception):
@@ -110,22 +111,27 @@ def validate(data: Bytes, rules: Rules, now_ms: int, *, light: bool = False) -> 
     if light and size > LIGHT_BYTES:
         raise TooHeavy
     header = batch.validate(data)
-    _check_header(header, size, rules)
-    codec = header.attributes & _CODEC
-    with memoryview(data) as view, view[batch.HEADER_SIZE :] as body:
-        records = _decompressed(codec, body, rules, light) if codec else body
-        packs = rules.codec is not None and rules.codec != codec
-        if light and (
-            (packs and len(records) > LIGHT_COMPRESSING)
-            or (not walk.NATIVE and header.records_count > LIGHT_RECORDS_IN_PYTHON)
-        ):
-            raise TooHeavy
-        newest = _check_records(header, records, rules, now_ms)
-        if packs:
-            assert rules.codec is not None
-            data = batch.repack(header, records, rules.codec, rules.compression_level)
-            check_size(len(data), rules, " after recompression")
-            header = batch.parse_header(data)
+    attributes = header.attributes
+    if attributes & _SPECIAL or header.base_offset or header.size_in_bytes != size:
+        _check_header(header, size, rules)
+    if header.records_count > MAX_RECORDS:
+        raise _invalid(f"{header.records_count} records; a batch has at most {MAX_RECORDS}")
+    codec = attributes & _CODEC
+    packs = rules.codec is not None and rules.codec != codec
+    records, start = data, batch.HEADER_SIZE
+    if codec:
+        records, start = _decompressed(codec, memoryview(data)[start:], rules, light), 0
+    if light and (
+        (packs and len(records) > LIGHT_COMPRESSING)
+        or (not walk.NATIVE and header.records_count > LIGHT_RECORDS_IN_PYTHON)
+    ):
+        raise TooHeavy
+    newest = _check_records(header, records, start, rules, now_ms)
+    if packs:
+        assert rules.codec is not None
+        data = batch.repack(header, memoryview(records)[start:], rules.codec, rules.compression_level)
+        check_size(len(data), rules, " after recompression")
+        header = batch.parse_header(data)
     if newest != header.max_timestamp and not rules.stamps:
         data = batch.with_max_timestamp(data, newest)
         header = batch.parse_header(data)
@@ -140,8 +146,6 @@ def _check_header(header: BatchHeader, size: int, rules: Rules) -> None:
         raise _invalid(f"base offset {header.base_offset}: a producer's batch begins at 0")
     if attributes & (_CONTROL | _DELETE_HORIZON):
         raise _invalid("a producer's batch is no control batch and has no delete horizon")
-    if header.records_count > MAX_RECORDS:
-        raise _invalid(f"{header.records_count} records; a batch has at most {MAX_RECORDS}")
     if attributes & _LOG_APPEND_TIME and not rules.stamps:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime")
 
@@ -157,14 +161,14 @@ def _decompressed(codec: int, body: memoryview, rules: Rules, light: bool) -> By
         raise TooHeavy from None
 
 
-def _check_records(header: BatchHeader, records: Bytes, rules: Rules, now_ms: int) -> int:
+def _check_records(header: BatchHeader, records: Bytes, start: int, rules: Rules, now_ms: int) -> int:
     """The newest timestamp."""
     oldest, newest = _LEAST, _MOST
     if not rules.stamps:
         oldest, newest = max(_LEAST, now_ms - rules.before_max_ms), min(_MOST, now_ms + rules.after_max_ms)
     try:
         newest_seen, listed, bad = walk.check(
-            records, header.records_count, header.base_timestamp, oldest, newest, rules.keyed, MOST_RECORD_ERRORS
+            records, start, header.records_count, header.base_timestamp, oldest, newest, rules.keyed, MOST_RECORD_ERRORS
         )
     except ValueError as error:
         raise _invalid(str(error)) from None

@@ -164,21 +164,22 @@ static PyObject *check(PyObject *self, PyObject *args) {
     Py_buffer view;
     long long count, base_timestamp, oldest, newest;
     int keyed;
-    Py_ssize_t most;
+    Py_ssize_t most, start;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*LLLLpn", &view, &count, &base_timestamp, &oldest, &newest, &keyed, &most))
+    if (!PyArg_ParseTuple(args, "y*nLLLLpn", &view, &start, &count, &base_timestamp, &oldest, &newest, &keyed, &most))
         return NULL;
     PyObject *result = NULL, *bad = NULL;
-    if (most < 0 || most > 1 << 20 || count < 0 || count > INT32_MAX) {
+    if (start < 0 || start > view.len || most < 0 || most > 1 << 20 || count < 0 || count > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "a bound out of range");
         goto done;
     }
+    if (most > count) most = count;
     Verdict verdict = {-1, 0, PyMem_Malloc((size_t)most * 4 + 1), PyMem_Malloc((size_t)most + 1)};
     if (verdict.indexes == NULL || verdict.reasons == NULL) {
         PyErr_NoMemory();
         goto free;
     }
-    Walk walk = {view.buf, (const uint8_t *)view.buf + view.len, 0, NULL};
+    Walk walk = {(const uint8_t *)view.buf + start, (const uint8_t *)view.buf + view.len, 0, NULL};
     int whole;
     if (view.len > LONG_DATA) {
         Py_BEGIN_ALLOW_THREADS

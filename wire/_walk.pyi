@@ -1,7 +1,7 @@
 from wire.compression import Bytes
 
 def check(
-    records: Bytes, count: int, base_timestamp: int, oldest: int, newest: int, keyed: bool, most: int, /
+    records: Bytes, start: int, count: int, base_timestamp: int, oldest: int, newest: int, keyed: bool, most: int, /
 ) -> tuple[int, tuple[tuple[int, int], ...], int]: ...
 def find_time(
     records: Bytes, count: int, base_timestamp: int, base_offset: int, append_time: int, stamped: bool, wanted: int,

@@ -19,9 +19,9 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def check_in_python(
-    records: Bytes, count: int, base_timestamp: int, oldest: int, newest: int, keyed: bool, most: int, /
+    records: Bytes, start: int, count: int, base_timestamp: int, oldest: int, newest: int, keyed: bool, most: int, /
 ) -> tuple[int, tuple[tuple[int, int], ...], int]:
-    """Walk `count` records, whose offset deltas must be 0, 1, 2 and so on.
+    """Walk the `count` records from `start` on to the end; their offset deltas must be 0, 1, 2 and so on.
 
     Gives the newest timestamp (-1 if no record has one); the first `most` records that break a rule as (index, reason);
     and how many records break one. A record breaks a rule with NO_KEY if it has no key and `keyed` is set, else with
@@ -29,7 +29,7 @@ def check_in_python(
     the bytes are not `count` whole records.
     """
     data = bytes(records)
-    pos = bad = 0
+    pos, bad = start, 0
     found: list[tuple[int, int]] = []
     newest_seen = -1
     for index in range(count):
@@ -123,7 +123,7 @@ def _headers(record: bytes, pos: int) -> int:
     return pos
 
 
-Check = Callable[[Bytes, int, int, int, int, bool, int], tuple[int, tuple[tuple[int, int], ...], int]]
+Check = Callable[[Bytes, int, int, int, int, int, bool, int], tuple[int, tuple[tuple[int, int], ...], int]]
 FindTime = Callable[[Bytes, int, int, int, int, bool, int, int, int], tuple[int, int] | None]
 
 check: Check = check_in_python

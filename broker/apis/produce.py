@@ -11,8 +11,7 @@ write. With acks=0 there is no answer, and an error closes the connection, as th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -22,15 +21,15 @@ from broker.order import METADATA, RECORDS
 from broker.queries import QUERIES_TOPIC, WRITER_ID
 from broker.registry import Context, Later, api
 from storage.validation import RejectedRecords, TooHeavy, Valid, validate
-from storage.vnode import Vnode
+from storage.vnode import AppendResult, Vnode
 from wire.compression import Bytes, Codec
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
     TopicProduceResponse,
 )
 from wire.types import v
@@ -46,79 +45,140 @@ ATTRIBUTES_AT = 22
 RECORD_ERRORS_SINCE = 8
 # Errors that are about the records, so that the log is known to be there.
 ABOUT_RECORDS = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
+#: Stands for an answer that is not there yet.
+PENDING = PartitionProduceResponse()
 
 
 @api(ProduceRequest, ProduceResponse, uses=METADATA, changes=RECORDS, advertised=v[0:13])
 def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Later | None:
+    refusal: KafkaError | None = None
     if request.acks not in (ALL, 0, 1):
-        return _refuse_all(context, request, ErrorCode.INVALID_REQUIRED_ACKS)
-    if request.transactional_id is not None and request.transactional_id != WRITER_ID:
+        refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    elif request.transactional_id is not None and request.transactional_id != WRITER_ID:
         # No coordinator gives out transactional ids yet.
-        return _refuse_all(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    parts = [
-        Part(context, request, topic, index)
-        for topic in request.topic_data
-        for index in range(len(topic.partition_data))
-    ]
-    now_ms = time.time_ns() // 1_000_000
-    until = time.perf_counter() + HOLD_SECONDS
-    for number, part in enumerate(parts):
-        if part.look(now_ms, light=True) or (number and time.perf_counter() > until):
-            return Slow(context, request, parts, now_ms)
-    for part in parts:
-        part.append(now_ms)
-    return answer(context, request, parts)
+        refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return Producing(context, request, refusal).begin()
 
 
-class Part:
-    """One partition of a request: the batch for it, what was found out about that, and what became of it."""
+class Place(NamedTuple):
+    """A partition of a request, and where its answer goes."""
+
+    vnode: Vnode
+    data: Bytes
+    part: PartitionProduceData
+    answers: list[PartitionProduceResponse]
+    at: int
+
+
+class Producing:
+    """One request: what was appended, what is still to be looked at, and the answers so far."""
 
     __slots__ = (
-        "_by_driver",
-        "_node",
-        "_version",
-        "answer",
-        "data",
-        "end",
-        "error",
-        "index",
-        "topic",
-        "valid",
-        "vnode",
-    )
+        "_by_driver", "_node", "_now_ms", "_refusal", "_request", "_version", "failed", "todo", "topics", "waits",
+    )  # fmt: skip
 
-    def __init__(self, context: Context, request: ProduceRequest, topic: TopicProduceData, index: int) -> None:
-        self._node, self._version = context.node, context.version
+    def __init__(self, context: Context, request: ProduceRequest, refusal: KafkaError | None) -> None:
+        self._node, self._version, self._request = context.node, context.version, request
+        self._refusal = refusal
         self._by_driver = request.transactional_id is not None
-        self.topic = topic
-        self.index = topic.partition_data[index].index
-        self.data: Bytes | None = topic.partition_data[index].records  # type: ignore[assignment]
-        self.vnode: Vnode | None = None
-        self.valid: Valid | None = None
-        self.error: KafkaError | None = None
-        self.answer = -1, -1, -1  # base offset, append time, log start offset
-        self.end = 0
+        self._now_ms = time.time_ns() // 1_000_000
+        self.topics: list[TopicProduceResponse] = []
+        #: Batches that would take too long to look at here.
+        self.todo: list[Place] = []
+        #: Batches that consumers do not see yet, with their ends.
+        self.waits: list[tuple[Place, int]] = []
+        self.failed: KafkaError | None = None
+
+    def begin(self) -> ProduceResponse | Later | None:
+        """Append what can be appended at once."""
+        node, version, now_ms = self._node, self._version, self._now_ms
+        until = 0.0
+        for topic in self._request.topic_data:
+            name = node.topic_name(topic.topic_id) if version >= 13 else topic.name
+            answers: list[PartitionProduceResponse] = []
+            self.topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
+            for index, part in enumerate(topic.partition_data):
+                try:
+                    vnode, data = self._writable(name, part)
+                    if until and not self._by_driver and time.perf_counter() > until:
+                        raise TooHeavy
+                    until = until or time.perf_counter() + HOLD_SECONDS
+                    if self._by_driver:
+                        result = node.queries.append(vnode, data, now_ms)
+                    else:
+                        valid = validate(data, vnode.rules, now_ms, light=True)
+                        result = vnode.append_valid(valid, now_ms=now_ms)
+                except TooHeavy:
+                    self.todo.append(Place(vnode, data, part, answers, index))
+                    answers.append(PENDING)
+                except KafkaError as error:
+                    answers.append(self._failure(part, error, name))
+                else:
+                    answers.append(self._success(part, result))
+                    if vnode.high_watermark <= result.last_offset:
+                        self.waits.append((Place(vnode, data, part, answers, index), result.last_offset + 1))
+                    else:
+                        node.flusher.request(vnode)
+        return Slow(self, node) if self.todo else self.end()
+
+    def look(self) -> list[Valid | KafkaError]:
+        """Validate what is to be done, each batch in turn. May be called in a thread."""
+        found: list[Valid | KafkaError] = []
+        for place in self.todo:
+            try:
+                found.append(validate(place.data, place.vnode.rules, self._now_ms))
+            except KafkaError as error:
+                found.append(error)
+        return found
+
+    def append(self, place: Place, found: Valid | KafkaError) -> None:
+        """Append a batch that was looked at in a thread."""
+        vnode, _, part, answers, at = place
         try:
-            self.vnode = self._writable(request.acks)
+            if isinstance(found, KafkaError):
+                raise found
+            result = vnode.append_valid(found, now_ms=self._now_ms)
         except KafkaError as error:
-            self.error = error
+            answers[at] = self._failure(part, self._gone(vnode) or error, vnode.topic)
+            return
+        answers[at] = self._success(part, result)
+        if vnode.high_watermark <= result.last_offset:
+            self.waits.append((place, result.last_offset + 1))
+        else:
+            self._node.flusher.request(vnode)
 
-    @property
-    def name(self) -> str | None:
-        return self._node.topic_name(self.topic.topic_id) if self._version >= 13 else self.topic.name
+    def end(self) -> ProduceResponse | Later | None:
+        """All is appended, or refused: the answer, now or when consumers see every batch.
 
-    def _writable(self, acks: int) -> Vnode:
-        """The partition, if this request may write to it."""
-        node, name = self._node, self.name
-        vnode = node.partition(name, self.index)
+        Raises Disconnected where that is the only way to tell of an error.
+        """
+        if self._request.acks == 0 and self.failed is not None:
+            raise Disconnected(f"produce with acks=0 failed: {self.failed.code.name}")
+        return Durable(self, self._node) if self.waits else self.response()
+
+    def response(self) -> ProduceResponse | None:
+        return None if self._request.acks == 0 else ProduceResponse(responses=self.topics)
+
+    def settle(self) -> None:
+        """Consumers see every batch, but for those of a partition that has failed: these get its error."""
+        for (vnode, _, part, answers, at), _ in self.waits:
+            if vnode.error is not None:
+                answers[at] = self._failure(part, self._gone(vnode) or vnode.error, vnode.topic)
+
+    def _writable(self, name: str | None, part: PartitionProduceData) -> tuple[Vnode, Bytes]:
+        """The partition, if this request may write to it, and the batch for it."""
+        node = self._node
+        if self._refusal is not None:
+            raise self._refusal
+        vnode = node.partition(name, part.index)
         if vnode is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise KafkaError(code, "no such partition")
-        if acks == ALL and vnode.topic in node.topics_without_enough_replicas:
+        if self._request.acks == ALL and vnode.topic in node.topics_without_enough_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is"
             )
-        data = self.data
+        data: Bytes | None = part.records  # type: ignore[assignment]
         if data is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
         if (vnode.topic in node.queries.closed) != self._by_driver:
@@ -130,107 +190,36 @@ class Part:
             )
         if self._version < 7 and attributes & 0x07 == Codec.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-        return vnode
+        return vnode, data
 
-    def look(self, now_ms: int, *, light: bool) -> bool:
-        """Validate the batch; whether that would take too long here. May be called in a thread without `light`."""
-        if self.vnode is None or self.error is not None or self.valid is not None or self._by_driver:
-            return False
-        assert self.data is not None
-        try:
-            self.valid = validate(self.data, self.vnode.rules, now_ms, light=light)
-        except TooHeavy:
-            return True
-        except KafkaError as error:
-            self.error = error
-        return False
+    def _gone(self, vnode: Vnode) -> KafkaError | None:
+        """The error of a partition that was deleted meanwhile."""
+        if self._node.vnodes.get((vnode.topic, vnode.partition)) is vnode:
+            return None
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
 
-    def keep_data(self) -> None:
-        """Have the batch outlive this turn. A large frame is kept by its connection, a small one is not."""
-        if self.data is not None and len(self.data) <= RECEIVE_BYTES:
-            self.data = bytes(self.data)
-            self.valid = None  # it may be of the old bytes
-
-    def append(self, now_ms: int) -> None:
-        if self.vnode is None or self.error is not None:
-            return
-        try:
-            if self._by_driver:
-                assert self.data is not None
-                result = self._node.queries.append(self.vnode, self.data, now_ms)
-            else:
-                assert self.valid is not None
-                result = self.vnode.append_valid(self.valid, now_ms=now_ms)
-        except KafkaError as error:
-            self.error = error
-        else:
-            self.answer = result.base_offset, result.append_time_ms, result.log_start_offset
-            self.end = result.last_offset + 1
-        self.valid = self.data = None
-
-    def response(self) -> PartitionProduceResponse:
-        error = self.error
-        base_offset, append_time_ms, log_start_offset = self.answer
-        if error is None:
-            return PartitionProduceResponse(
-                index=self.index, base_offset=base_offset, log_append_time_ms=append_time_ms,
-                log_start_offset=log_start_offset,
-            )  # fmt: skip
-        told = self._version >= RECORD_ERRORS_SINCE
-        if self.vnode is not None and error.code in ABOUT_RECORDS and self.vnode.error is None:
-            log_start_offset = self.vnode.log_start_offset
-        records = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in (error.records if told and isinstance(error, RejectedRecords) else ())
-        ]
+    @staticmethod
+    def _success(part: PartitionProduceData, result: AppendResult) -> PartitionProduceResponse:
         return PartitionProduceResponse(
-            index=self.index, error_code=error.code, base_offset=-1, log_start_offset=log_start_offset,
-            record_errors=records, error_message=error.message if told else None,
+            index=part.index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
+            log_start_offset=result.log_start_offset,
         )  # fmt: skip
 
-
-def answer(context: Context, request: ProduceRequest, parts: list[Part]) -> ProduceResponse | Later | None:
-    """What the client is told once all is appended: now, or when it is durable."""
-    node, acks = context.node, request.acks
-    failed = next((part.error for part in reversed(parts) if part.error is not None), None)
-    if acks == 0 and failed is not None:
-        raise Disconnected(f"produce with acks=0 failed: {failed.code.name}")
-    waits = []
-    for part in parts:
-        vnode = part.vnode
-        if vnode is None or not part.end:
-            continue
-        if vnode.high_watermark < part.end:
-            waits.append(part)
-        else:
-            node.flusher.request(vnode)
-    if waits:
-        return Durable(node, waits, lambda: response_of(request, parts))
-    return response_of(request, parts)
-
-
-def response_of(request: ProduceRequest, parts: list[Part]) -> ProduceResponse | None:
-    """The response, by topic as in the request; None with acks=0."""
-    if request.acks == 0:
-        return None
-    left: Iterator[Part] = iter(parts)
-    return ProduceResponse(responses=[
-        TopicProduceResponse(
-            name=topic.name, topic_id=topic.topic_id,
-            partition_responses=[next(left).response() for _ in topic.partition_data],
-        )
-        for topic in request.topic_data
-    ])  # fmt: skip
-
-
-def _refuse_all(context: Context, request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
-    return ProduceResponse(responses=[
-        TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[
-            PartitionProduceResponse(index=part.index, error_code=code, base_offset=-1)
-            for part in topic.partition_data
-        ])
-        for topic in request.topic_data
-    ])  # fmt: skip
+    def _failure(self, part: PartitionProduceData, error: KafkaError, name: str | None) -> PartitionProduceResponse:
+        self.failed = error
+        told = self._version >= RECORD_ERRORS_SINCE
+        start = -1
+        if error.code in ABOUT_RECORDS:
+            vnode = self._node.partition(name, part.index)
+            start = vnode.log_start_offset if vnode is not None and vnode.error is None else -1
+        return PartitionProduceResponse(
+            index=part.index, error_code=error.code, base_offset=-1, log_start_offset=start,
+            record_errors=[
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in (error.records if told and isinstance(error, RejectedRecords) else ())
+            ],
+            error_message=error.message if told and error.message != error.code.name else None,
+        )  # fmt: skip
 
 
 def _refused(node: Node, topic: str) -> KafkaError:
@@ -248,71 +237,56 @@ def _refused(node: Node, topic: str) -> KafkaError:
 
 
 class Durable(Later):
-    """The response once consumers see every batch; a partition whose fsync failed gets the error instead."""
+    """The response once consumers see every batch."""
 
-    __slots__ = ("_left", "_node", "_response", "_waits")
+    __slots__ = ("_left", "_producing")
 
-    def __init__(self, node: Node, waits: list[Part], response: Callable[[], ProduceResponse | None]) -> None:
+    def __init__(self, producing: Producing, node: Node) -> None:
         super().__init__()
-        self._node, self._waits, self._response = node, waits, response
-        self._left = len(waits)
-        for part in waits:
-            assert part.vnode is not None
-            node.flusher.when_flushed(part.vnode, part.end, self._flushed)
+        self._producing = producing
+        self._left = len(producing.waits)
+        for place, end in producing.waits:
+            node.flusher.when_flushed(place.vnode, end, self._flushed)
 
     def _flushed(self) -> None:
         self._left -= 1
-        if self._left:
-            return
-        for part in self._waits:
-            vnode = part.vnode
-            assert vnode is not None
-            if vnode.error is not None:
-                deleted = self._node.vnodes.get((vnode.topic, vnode.partition)) is not vnode
-                part.error = (
-                    KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
-                    if deleted
-                    else vnode.error
-                )
-        self.finish(self._response())
+        if not self._left:
+            self._producing.settle()
+            self.finish(self._producing.response())
 
 
 class Slow(Later):
     """A request whose batches take long to look at. It goes on when its client has left: the batches were sent."""
 
-    __slots__ = ("_context", "_now_ms", "_parts", "_request", "_then")
+    __slots__ = ("_node", "_producing")
 
-    def __init__(self, context: Context, request: ProduceRequest, parts: list[Part], now_ms: int) -> None:
+    def __init__(self, producing: Producing, node: Node) -> None:
         super().__init__(applied=False)
-        self._context, self._request, self._parts, self._now_ms = context, request, parts, now_ms
-        self._then: Durable | None = None
-        for part in parts:
-            part.keep_data()
-        context.node.nursery.start_soon(self._run)
+        self._producing, self._node = producing, node
+        # A large frame is kept by its connection; a small one is gone after this turn.
+        producing.todo = [
+            place._replace(data=bytes(place.data)) if len(place.data) <= RECEIVE_BYTES else place
+            for place in producing.todo
+        ]
+        node.nursery.start_soon(self._run)
 
     async def _run(self) -> None:
-        node, parts = self._context.node, self._parts
+        producing = self._producing
         try:
-            await trio.to_thread.run_sync(self._look, limiter=node.validations)
+            found = await trio.to_thread.run_sync(producing.look, limiter=self._node.validations)
             until = time.perf_counter() + HOLD_SECONDS
-            for part in parts:
-                part.append(self._now_ms)
+            for place, each in zip(producing.todo, found, strict=True):
+                producing.append(place, each)
                 if time.perf_counter() > until:
                     await trio.lowlevel.checkpoint()
                     until = time.perf_counter() + HOLD_SECONDS
-            then = answer(self._context, self._request, parts)
+            then = producing.end()
         except Exception as error:
             self.apply()
             self.fail(error)
             return
         self.apply()
-        if isinstance(then, Durable):
-            self._then = then
+        if isinstance(then, Later) and not then.finished:
             then.on_finish = lambda: self.finish(then.message)
         else:
-            assert not isinstance(then, Later)
-            self.finish(then)
-
-    def _look(self) -> None:
-        for part in self._parts:
-            part.look(self._now_ms, light=False)
+            self.finish(then.message if isinstance(then, Later) else then)

@@ -47,7 +47,7 @@ def produced(pipe: Pipe, topic: str, data: bytes) -> Any:
         parts = [PartitionProduceData(index=0, records=data)]
         asked = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(topic, partition_data=parts)])
         answer = pipe.ask(asked, 12).responses[0].partition_responses[0]
-        if answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if answer.error_code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
             return answer
 
 
