@@ -233,8 +233,7 @@ class Connection:
         self._slice_ends = time.perf_counter() + SLICE_SECONDS
         while self._receive_some():
             if time.perf_counter() > self._slice_ends:
-                if self._more:
-                    self.node.poller.again(self._readable)
+                self.node.poller.again(self._readable)
                 return
             self._advance()  # who has more to say does not wait for the answers before
 

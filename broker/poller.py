@@ -5,8 +5,8 @@ stay registered with an epoll of their own. Trio wakes when that has something t
 poller calls who has something to read. What is called must not wait. The calls of one pass are one turn: their answers
 leave together at its end, as a client that is woken for each answer alone costs more than the rest of the request.
 
-Who has something to read, or has more to do, stands in one queue and is called in turn, so that a connection that never
-ends waits behind all others before it goes on.
+Who has used up its time has more to do (`again`) and goes on behind all who have just become readable, one of them in
+each pass at least. So a client that says little is served at once, however much others push.
 
 To be woken costs more than a request, too. So where the next one came at once after the last answers, the poller looks
 for a while whether it does again before the process sleeps.
@@ -44,7 +44,9 @@ class Poller(trio.abc.Instrument):
         self._waits_from = 0.0
         self._short_waits = 0
         self._calls: dict[int, Callable[[], None]] = {}
-        self._ready: dict[Callable[[], None], None] = {}  # to be called, in this order
+        # Who is to be called, in this order: those who have just become readable, then those who have more to do.
+        self._readable: dict[Callable[[], None], None] = {}
+        self._again: dict[Callable[[], None], None] = {}
         self._wake = trio.Event()
         self._broken = trio.Event()
         self._error: Exception | None = None
@@ -63,13 +65,13 @@ class Poller(trio.abc.Instrument):
         del self._calls[fd]
 
     def again(self, call: Callable[[], None]) -> None:
-        """Call once more behind all who are ready, whatever the socket says."""
-        self._ready.setdefault(call)
+        """Call once more, whatever the socket says, behind all who were ready before."""
+        self._again.setdefault(call)
         self._wake.set()
 
     def forget(self, call: Callable[[], None]) -> None:
         """Take an `again` back."""
-        self._ready.pop(call, None)
+        self._again.pop(call, None)
 
     async def run(self) -> None:
         """Serve until cancelled, or until a call raises."""
@@ -102,27 +104,33 @@ class Poller(trio.abc.Instrument):
             waited = time.perf_counter() - self._waits_from
             self._short_waits = self._short_waits + 1 if waited < self._idle_poll else 0
         self._find()
-        if not self._ready:
+        if not self._is_ready:
             return
         until = time.perf_counter() + HOLD_SECONDS
         try:
             self._serve(until)
-            while not self._ready and not self._tasks and time.perf_counter() < until and self._look():
+            while not self._is_ready and not self._tasks and time.perf_counter() < until and self._look():
                 self._find()
-                if not self._ready:
+                if not self._is_ready:
                     break
                 self._serve(until)
         except Exception as error:  # trio would go on without us
             self._error = error
             self._broken.set()
-        if self._ready:
+        if self._is_ready:
             self._wake.set()
+
+    @property
+    def _is_ready(self) -> bool:
+        return bool(self._readable or self._again)
 
     def _find(self) -> None:
         """Put down who has something to read, behind those who are ready already."""
-        calls, ready = self._calls, self._ready
+        calls, readable, again = self._calls, self._readable, self._again
         for fd, _ in self._epoll.poll(0, MOST_EVENTS):
-            ready.setdefault(calls[fd])
+            call = calls[fd]
+            if call not in again:
+                readable.setdefault(call)
 
     def _look(self) -> bool:
         """Look instead of sleeping, where that has paid lately. Whether there is anything for trio or us."""
@@ -137,20 +145,20 @@ class Poller(trio.abc.Instrument):
 
     def _serve(self, until: float) -> None:
         """Call until the event loop has been held up for long enough; the rest stays ready."""
-        ready = self._ready
         with self._around:
-            while ready:
-                call = next(iter(ready))
-                del ready[call]
-                call()
-                del call  # no name of ours keeps what has ended
+            while self._readable:
+                _call_first(self._readable)
                 if time.perf_counter() > until:
-                    return
+                    break
+            if self._again:
+                _call_first(self._again)
+            while self._again and time.perf_counter() < until:
+                _call_first(self._again)
 
     async def _stay_awake(self) -> None:
         """Have trio pass by without a sleep while somebody is ready whose socket may have nothing to tell."""
         while True:
-            if not self._ready:
+            if not self._is_ready:
                 self._wake = trio.Event()
                 await self._wake.wait()
             await trio.lowlevel.checkpoint()
@@ -161,6 +169,12 @@ class Poller(trio.abc.Instrument):
 
     def close(self) -> None:
         self._epoll.close()
+
+
+def _call_first(calls: dict[Callable[[], None], None]) -> None:
+    call = next(iter(calls))
+    del calls[call]
+    call()
 
 
 class Inside(NamedTuple):

@@ -15,7 +15,7 @@ import trio.testing
 import broker.connection
 import broker.node
 from broker.buffers import ByteBudget
-from broker.connection import RECEIVE_BYTES
+from broker.connection import MAX_BACKLOG_BYTES, RECEIVE_BYTES
 from broker.registry import APIS
 from broker.tests.client import Client, batch_of, connect, fetch_request, frame_of, produce_request
 from broker.tests.conftest import Running, Start
@@ -306,9 +306,13 @@ async def test_a_client_that_reads_no_answers_has_a_bounded_backlog(start: Start
                 await client.create_topic(f"t{number}", 100)
         deaf = await serving.client()
         request = frame_of(MetadataRequest(topics=None), 9)
-        with trio.move_on_after(0.5):
-            await deaf.send_bytes(request * 20_000)
-        (connection,) = [c for c in serving.node.connections if c.waiting]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(deaf.send_bytes, request * 20_000)
+            with trio.fail_after(20):
+                while not (full := [c for c in serving.node.connections if c._unsent > MAX_BACKLOG_BYTES]):
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        (connection,) = full
         assert connection._backlog() < 3 << 20
         assert len(connection._partial) <= RECEIVE_BYTES
         await still_serves(serving)
