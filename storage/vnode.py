@@ -19,7 +19,7 @@ import contextlib
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 
 import msgspec
@@ -44,8 +44,8 @@ from storage.segment import (
     FileSlice,
     OpenFile,
     Segment,
-    iter_headers,
 )
+from storage.time_scan import TimeScan
 from storage.validation import Rules, Valid, check_size, validate
 from wire import batch
 from wire.batch import BatchHeader
@@ -934,26 +934,34 @@ class Vnode:
         )
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Offset and timestamp of the first readable record at or after `timestamp`; None when there is none."""
-        if not self._ready:
-            self._load()
-        try:
-            for segment in self._segments:
-                if not segment.size or segment.base_offset >= self._high_watermark:
-                    continue
-                newest, at = segment.newest(self._io)
-                if at >= 0 and newest < timestamp:
-                    continue
-                found = self._search_time(segment, timestamp)
+        """Offset and timestamp of the first readable record at or after `timestamp`; None when there is none.
+
+        On the spot: an event loop runs the `time_scans` in a thread.
+        """
+        with self._reading():
+            for scan in self.time_scans(timestamp):
+                found = scan.run()
                 if found is not None:
                     return found
-        except OSError as error:
-            raise self._read_failed(error) from error
-        except CorruptLogError as error:
-            raise self._fail("read", error) from error
         return None
 
-    def _search_time(self, segment: Segment, timestamp: int) -> tuple[int, int] | None:
+    def time_scans(self, timestamp: int) -> Iterator[TimeScan]:
+        """Where to look for the first readable record at or after `timestamp`; the first that finds one ends it.
+
+        Between two of them the vnode may change.
+        """
+        if not self._ready:
+            self._load()
+        for segment in list(self._segments):
+            if not segment.size or segment.base_offset >= self._high_watermark or segment not in self._segments:
+                continue
+            with self._reading():
+                newest, at = segment.newest(self._io)
+                scan = None if at >= 0 and newest < timestamp else self._time_scan(segment, timestamp)
+            if scan is not None:
+                yield scan
+
+    def _time_scan(self, segment: Segment, timestamp: int) -> TimeScan | None:
         io = self._io
         file = self._cache.get(segment)
         self._load_indexes(segment)
@@ -963,31 +971,35 @@ class Vnode:
         found = segment.find(io, file, offset, end)
         if found is None:
             return None
-        for position, header in iter_headers(io, file.fd, found[0], end):
-            if header.max_timestamp < timestamp or header.last_offset < self._log_start_offset:
-                continue
-            at = batch.find_time(
-                io.pread(file.fd, header.size_in_bytes, position),
-                timestamp,
-                self._log_start_offset,
-                self._high_watermark,
-            )
-            if at is not None:
-                return at
-        return None
+        return TimeScan(io, file, found[0], end, timestamp, self._log_start_offset, self._high_watermark)
 
-    def max_timestamp_offset(self) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record with the newest timestamp; None in a log without timestamps."""
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Errors of a read become StorageError."""
+        try:
+            yield
+        except (OSError, CorruptLogError) as error:
+            raise self.read_failed(error) from error
+
+    def read_failed(self, error: OSError | CorruptLogError) -> StorageError:
+        """What to raise for an error of a read, such as that of a `TimeScan`."""
+        return self._fail("read", error) if isinstance(error, CorruptLogError) else self._read_failed(error)
+
+    def newest_timestamp(self) -> int:
+        """The newest timestamp of all records; -1 in a log without timestamps."""
         if not self._ready:
             self._load()
         newest = -1
-        try:
+        with self._reading():
             for segment in self._segments:
                 timestamp, at = segment.newest(self._io)
                 if at >= self._log_start_offset:
                     newest = max(newest, timestamp)
-        except OSError as error:
-            raise self._read_failed(error) from error
+        return newest
+
+    def max_timestamp_offset(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record with the newest timestamp; None in a log without timestamps."""
+        newest = self.newest_timestamp()
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:

@@ -4,9 +4,15 @@ and KIP-1023. There is no remote tier here, so what asks about one finds nothing
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
 from broker.order import METADATA, RECORDS
 from broker.registry import Context, api
 from broker.replicas import check_leader_epoch
+from storage.segment import CorruptLogError
 from storage.vnode import Vnode
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.list_offsets import (
@@ -17,13 +23,59 @@ from wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+if TYPE_CHECKING:
+    from broker.node import Node
+
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 # The version that brought each special value.
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
 @api(ListOffsetsRequest, ListOffsetsResponse, uses=METADATA | RECORDS)
-def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    by_time = [part for topic in request.topics for part in topic.partitions if _is_by_time(part)]
+    return _look_up_times(context, request) if by_time else _answer(context, request, {})
+
+
+def _is_by_time(part: ListOffsetsPartition) -> bool:
+    return part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP
+
+
+async def _look_up_times(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Records are looked at in a thread, one partition after the other."""
+    found: dict[tuple[str, int], tuple[int, int] | KafkaError | None] = {}
+    for topic in request.topics:
+        for part in topic.partitions:
+            key = topic.name, part.partition_index
+            if _is_by_time(part) and key not in found:
+                try:
+                    found[key] = await find_time(context.node, _vnode(context, *key), part.timestamp)
+                except KafkaError as error:
+                    found[key] = error
+    return _answer(context, request, found)
+
+
+async def find_time(node: Node, vnode: Vnode, asked: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record at or after a time, or of the newest. Raises KafkaError."""
+    wanted = vnode.newest_timestamp() if asked == MAX_TIMESTAMP else asked
+    if wanted < 0:
+        return None
+    for scan in vnode.time_scans(wanted):
+        try:
+            found = await trio.to_thread.run_sync(scan.run, limiter=node.cold_reads)
+        except (OSError, CorruptLogError) as error:
+            raise vnode.read_failed(error) from error
+        if found is not None:
+            return found
+    return None
+
+
+def _answer(
+    context: Context,
+    request: ListOffsetsRequest,
+    times: Mapping[tuple[str, int], tuple[int, int] | KafkaError | None],
+) -> ListOffsetsResponse:
+    """`times` has what was found for the partitions that were asked for by time."""
     topics = []
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -33,7 +85,7 @@ def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse
                 if (topic.name, part.partition_index) in seen:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
                 seen.add((topic.name, part.partition_index))
-                answers.append(_find(context, request, topic.name, part))
+                answers.append(_find(context, request, topic.name, part, times))
             except KafkaError as error:
                 answers.append(
                     ListOffsetsPartitionResponse(partition_index=part.partition_index, error_code=error.code)
@@ -42,33 +94,37 @@ def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse
     return ListOffsetsResponse(topics=topics)
 
 
-def _find(
-    context: Context, request: ListOffsetsRequest, topic: str, part: ListOffsetsPartition
-) -> ListOffsetsPartitionResponse:
-    vnode = context.node.partition(topic, part.partition_index)
+def _vnode(context: Context, topic: str, partition: int) -> Vnode:
+    vnode = context.node.partition(topic, partition)
     if vnode is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+    return vnode
+
+
+def _find(
+    context: Context,
+    request: ListOffsetsRequest,
+    topic: str,
+    part: ListOffsetsPartition,
+    times: Mapping[tuple[str, int], tuple[int, int] | KafkaError | None],
+) -> ListOffsetsPartitionResponse:
+    vnode = _vnode(context, topic, part.partition_index)
     check_leader_epoch(context.node, vnode, part.current_leader_epoch)
     asked = part.timestamp
     if asked < 0 and (asked < EARLIEST_PENDING_UPLOAD or context.version < SINCE.get(asked, 0)):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked} in version {context.version}")
-    offset, timestamp = _look_up(vnode, asked, request.isolation_level)
+    found: tuple[int, int] | KafkaError | None = -1, -1
+    if asked == LATEST:
+        found = (vnode.last_stable_offset if request.isolation_level == 1 else vnode.high_watermark), -1
+    elif asked in (EARLIEST, EARLIEST_LOCAL):
+        found = vnode.log_start_offset, -1
+    elif _is_by_time(part):
+        found = times[topic, part.partition_index]
+    if isinstance(found, KafkaError):
+        raise found
+    offset, timestamp = found or (-1, -1)
     epoch = vnode.epoch_of(offset) if offset >= 0 else -1
     return ListOffsetsPartitionResponse(
         partition_index=part.partition_index, timestamp=timestamp, offset=offset,
         leader_epoch=epoch if context.version >= 4 else -1,
     )  # fmt: skip
-
-
-def _look_up(vnode: Vnode, asked: int, isolation: int) -> tuple[int, int]:
-    """(offset, timestamp); -1 for what is not found or does not apply."""
-    if asked == LATEST:
-        return (vnode.last_stable_offset if isolation == 1 else vnode.high_watermark), -1
-    if asked in (EARLIEST, EARLIEST_LOCAL):
-        return vnode.log_start_offset, -1
-    if asked in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return -1, -1
-    found = vnode.max_timestamp_offset() if asked == MAX_TIMESTAMP else vnode.offset_for_timestamp(asked)
-    if found is None or found[0] >= vnode.high_watermark:
-        return -1, -1
-    return found
