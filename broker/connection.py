@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from broker import large
 from broker.buffers import FrameBuffers
+from broker.large import Large
 from broker.order import Order
-from broker.registry import Api, Context, Endpoint, Later, find
+from broker.registry import Answer, Api, Context, Endpoint, Later, find
 from storage.segment import FileSlice
 from wire.header import read_request_header, skip_header_tags
 from wire.schema import ProtocolError
@@ -43,7 +45,6 @@ RECEIVE_BYTES = 256 << 10
 PARTIAL_BYTES = 64 << 10
 # Only Produce carries data. Of anything else this is far more than a client has to say.
 MAX_PLAIN_REQUEST = 16 << 20
-MAX_ELEMENTS = 200_000
 # How far a connection may run ahead of its answers: requests that wait, and bytes that the client has not read.
 MAX_WAITING = 100
 MAX_BACKLOG_BYTES = 1 << 20
@@ -81,7 +82,7 @@ class Waiting:
 
     __slots__ = ("answer", "correlation_id", "endpoint", "is_answered")
 
-    def __init__(self, answer: Later | Awaitable[Message], endpoint: Endpoint, correlation_id: int) -> None:
+    def __init__(self, answer: Later | Awaitable[Message | Large], endpoint: Endpoint, correlation_id: int) -> None:
         self.answer, self.endpoint, self.correlation_id = answer, endpoint, correlation_id
         self.is_answered = False
 
@@ -421,8 +422,17 @@ class Connection:
         if len(frame) > MAX_PLAIN_REQUEST and key != 0:
             raise Disconnected(f"{found.api.name} request of {len(frame)} bytes; only Produce may be so large")
         pos = skip_header_tags(frame, header.end) if found.flexible else header.end
-        request, _ = found.decode(frame, pos, MAX_ELEMENTS)
-        answer = found.handle(Context(self.node, self, version, header.client_id), request)
+        context = Context(self.node, self, version, header.client_id)
+        answer: Answer
+        if (
+            len(frame) > large.LARGE_FRAME
+            and key != large.PRODUCE
+            and (key != large.FETCH or len(frame) > large.LARGE_FETCH)
+        ):
+            answer = large.handle(found, bytes(frame), pos, context)
+        else:
+            request, _ = found.decode(frame, pos, large.MAX_OF.get(key, large.MAX_ELEMENTS))
+            answer = found.handle(context, request)
         if isinstance(answer, Message):
             self._queue(encoded(found, answer, correlation_id))
         elif answer is not None:
@@ -507,8 +517,12 @@ class Connection:
                 message = await item.answer
                 self._awaited = None
                 item.is_answered = True
+                if isinstance(message, large.Large):
+                    chunks = await large.encoded(self.node, item.endpoint, message, item.correlation_id)
+                else:
+                    chunks = item.encoded(message)
                 if not self._closed:
-                    waiting[0] = item.encoded(message)
+                    waiting[0] = chunks
             elif is_cold(item[0]):
                 await trio.to_thread.run_sync(item[0].warm, limiter=self.node.cold_reads)  # type: ignore[attr-defined]
             else:

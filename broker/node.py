@@ -48,6 +48,8 @@ PACE_CHECK_SECONDS = 1.0
 COLD_READS = 4
 # Produce requests whose batches threads look at, at one time.
 VALIDATIONS = 2
+# Large requests and answers that threads decode and encode at one time.
+LARGE_REQUESTS = 1
 FREE_PORT_TRIES = 20
 LOOPBACK = ("127.0.0.1", "::1")
 
@@ -64,6 +66,7 @@ class Node:
         self.request_bytes = ByteBudget(config["queued.max.request.bytes"])
         self.cold_reads = trio.CapacityLimiter(COLD_READS)
         self.validations = trio.CapacityLimiter(VALIDATIONS)
+        self.large_requests = trio.CapacityLimiter(LARGE_REQUESTS)
         self.turn = Turn()
         self.poller = Poller(self.turn, config["barnabas.idle.poll.us"] / 1e6)
         self.deadlines = Deadlines()

@@ -26,6 +26,7 @@ from wire.types import Message, SizedChunk, Versions
 
 if TYPE_CHECKING:
     from broker.connection import Connection
+    from broker.large import Large
     from broker.node import Node
 
 Q = TypeVar("Q", bound=Message)
@@ -66,7 +67,7 @@ class Later:
         """Nobody waits any more: let go of what would have completed it."""
 
 
-Answer = Message | Later | Awaitable[Message] | None
+Answer = Message | Later | Awaitable["Message | Large"] | None
 
 
 class Context:

@@ -75,11 +75,19 @@ class Pipe:
             data += frame(request, version, self._sent)
         self._socket.sendall(data)
 
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._socket.sendall(data)
+
+    def receive_bytes(self) -> bytes:
+        """The next answer, without its length. Raises Closed."""
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
     def receive(self) -> Any:
         """The answer to the oldest request that has none yet. Raises Closed."""
         request, version, correlation_id = self._expected.popleft()
-        (size,) = struct.unpack(">i", self._exactly(4))
-        data = self._exactly(size)
+        data = self.receive_bytes()
         assert int.from_bytes(data[:4], "big") == correlation_id, "an answer out of turn"
         spec = request.__wire__
         start = 5 if version >= spec.flexible.first and spec.key != API_VERSIONS else 4

@@ -8,11 +8,12 @@ given whole even if it is larger.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 import trio
 
 from broker.fetch_sessions import Asked, Plan, asked_for
+from broker.large import Breath, Large, given
 from broker.order import METADATA, RECORDS
 from broker.registry import Context, Later, api
 from broker.replicas import check_leader_epoch
@@ -28,10 +29,12 @@ from wire.messages.fetch import (
 )
 
 READ_COMMITTED = 1
+# A fetch of more partitions gives way to others while it looks at them.
+PARTITIONS_AT_ONCE = 500
 
 
 @api(FetchRequest, FetchResponse, uses=METADATA | RECORDS)
-def handle(context: Context, request: FetchRequest) -> FetchResponse | Later:
+def handle(context: Context, request: FetchRequest) -> FetchResponse | Later | Awaitable[Large]:
     try:
         if context.version >= 7:
             plan = context.node.fetch_sessions.plan(request, trio.current_time())
@@ -40,11 +43,26 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Later:
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     reading = Reading(context, request, plan)
+    if len(plan.partitions) > PARTITIONS_AT_ONCE:
+        return _handle_slowly(reading)
     reading.read_all()
+    return _answer(reading)
+
+
+async def _handle_slowly(reading: Reading) -> Large:
+    breath = Breath()
+    for asked, wanted in reading.plan.partitions:
+        reading.read(asked, wanted)
+        await breath()
+    return Large(await given(_answer(reading)))
+
+
+def _answer(reading: Reading) -> FetchResponse | LongPoll:
+    plan, max_wait_ms = reading.plan, reading.request.max_wait_ms
     waits_for = plan.partitions if plan.session is None else plan.session.partitions
-    if reading.enough() or request.max_wait_ms <= 0 or not waits_for:
+    if reading.enough() or max_wait_ms <= 0 or not waits_for:
         return reading.response()
-    return LongPoll(reading, trio.current_time() + request.max_wait_ms / 1000)
+    return LongPoll(reading, trio.current_time() + max_wait_ms / 1000)
 
 
 class Reading:
@@ -70,12 +88,12 @@ class Reading:
         self.size = 0
         self.failed = False
         for asked, wanted in self.plan.partitions:
-            self._read(asked, wanted)
+            self.read(asked, wanted)
 
     def read_again(self, vnode: Vnode) -> None:
         """Look at one partition that has news."""
         for asked in self.vnodes[vnode]:
-            self._read(asked, self.wanted[asked])
+            self.read(asked, self.wanted[asked])
 
     def add(self, asked: Asked, vnode: Vnode) -> None:
         """A partition of the session has woken up."""
@@ -86,7 +104,8 @@ class Reading:
             self.vnodes.setdefault(vnode, []).append(asked)
         self.wanted[asked] = wanted
 
-    def _read(self, asked: Asked, wanted: FetchPartition) -> None:
+    def read(self, asked: Asked, wanted: FetchPartition) -> None:
+        """Look at one partition."""
         before = self.results.get(asked)
         if before is not None and before.records is not None:
             self.size -= len(before.records)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from broker.large import Breath, Large
+from broker.metadata import Topic
 from broker.order import METADATA
 from broker.registry import Context, api
 from broker.topics import Topics
@@ -21,18 +23,42 @@ from wire.messages.metadata import (
 )
 from wire.types import ZERO_UUID
 
+# An answer about more partitions gives way to others while it is made.
+PARTITIONS_AT_ONCE = 1000
+
 
 @api(MetadataRequest, MetadataResponse, uses=METADATA, changes=METADATA)
-def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse | Large]:
     topics = context.node.topics
     everything = request.topics is None or (context.version == 0 and not request.topics)
     if everything:
-        return _answer(context, [_known(topics, name) for name in sorted(topics.metadata.topics)])
+        names = sorted(topics.metadata.topics)
+        if sum(len(topic.partitions) for topic in topics.metadata.topics.values()) > PARTITIONS_AT_ONCE:
+            return _answer_slowly(context, names)
+        return _answer(context, [_known(topics, name) for name in names])
     create = request.allow_auto_topic_creation and context.node.config["auto.create.topics.enable"]
     wanted = list(dict.fromkeys((asked.name, asked.topic_id) for asked in request.topics or ()))
     if create and any(i == ZERO_UUID and name and name not in topics.metadata.topics for name, i in wanted):
         return _create_and_answer(context, wanted)
     return _answer(context, [_find(topics, name, topic_id) for name, topic_id in wanted])
+
+
+async def _answer_slowly(context: Context, names: list[str]) -> Large:
+    """The answer about many partitions: others have their turn meanwhile."""
+    known = context.node.topics.metadata
+    breath = Breath()
+    answers = []
+    for name in names:
+        topic = known.topics.get(name)
+        if topic is None:
+            continue  # deleted meanwhile
+        partitions: list[MetadataResponsePartition] = []
+        items = sorted(topic.partitions.items())
+        for start in range(0, len(items), PARTITIONS_AT_ONCE):
+            partitions += _partitions(known.node_id, items[start : start + PARTITIONS_AT_ONCE])
+            await breath()
+        answers.append(_topic(topic, partitions))
+    return Large(_answer(context, answers))
 
 
 async def _create_and_answer(context: Context, wanted: list[tuple[str | None, bytes]]) -> MetadataResponse:
@@ -64,14 +90,23 @@ def _find(topics: Topics, name: str | None, topic_id: bytes) -> MetadataResponse
 
 def _known(topics: Topics, name: str) -> MetadataResponseTopic:
     topic = topics.metadata.topics[name]
-    node = topics.metadata.node_id
-    partitions = [
+    return _topic(topic, _partitions(topics.metadata.node_id, sorted(topic.partitions.items())))
+
+
+def _topic(topic: Topic, partitions: list[MetadataResponsePartition]) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions
+    )
+
+
+def _partitions(node: int, items: list[tuple[int, int]]) -> list[MetadataResponsePartition]:
+    """Of (index, leader epoch)."""
+    return [
         MetadataResponsePartition(
             partition_index=index, leader_id=node, leader_epoch=epoch, replica_nodes=[node], isr_nodes=[node]
         )
-        for index, epoch in sorted(topic.partitions.items())
+        for index, epoch in items
     ]
-    return MetadataResponseTopic(name=name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions)
 
 
 def _answer(context: Context, answers: list[MetadataResponseTopic]) -> MetadataResponse:
