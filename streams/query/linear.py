@@ -2,8 +2,8 @@
 
 Spark's RLIKE, LIKE, regexp_extract and regexp_replace are Java's regular expressions: `(a+)+b` over 40 letters takes
 longer than anybody waits, and nothing interrupts it. RE2/J comes with Spark (Hadoop uses it) and takes time in
-proportion to text times pattern, so an expression that matches becomes a call of its `Matcher`. Patterns are literals, so each is
-compiled once, and looked at here before: what RE2 cannot do is refused when the query is made.
+proportion to text times pattern, so an expression that matches becomes a call of its `Matcher`. Patterns are literals:
+each is compiled once, and looked at here before, so what RE2 cannot do is refused when the query is made.
 
 LIKE stays Spark's where it is only a beginning, an end or a part that is looked for: those are no regular expressions.
 """
