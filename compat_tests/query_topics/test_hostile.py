@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerId
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 from compat_tests.query_topics.test_query_topics import SENSORS, records, status_of, wait_for
+from streams.query.control import Control
 
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
@@ -130,3 +132,32 @@ def test_a_driver_that_was_thrown_out_is_started_again(broker: Barnabas, admin: 
         assert answer.error_code == 0
     goes_on(broker, admin)
     assert not driver_of(broker) & was
+
+
+def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path: Path) -> None:
+    """As a version that matched otherwise may have stored it."""
+    settings = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
+    broker = Barnabas(tmp_path / "broker", {"barnabas.streams.driver": "none"})
+    broker.start()
+    admin = KafkaPythonDriver(broker.address)
+    admin.create_topic("source", 1, SENSORS)
+    with Cluster(broker.address) as cluster, ThreadPoolExecutor() as pool:
+        control = Control(cluster, str(broker.data_dir))
+        made = pool.submit(admin.create_topic, "old", 1, {"barnabas.query": "SELECT device FROM topics('(?!x).*')"})
+        (question,) = [m for m in control.hear(20_000) if m["type"] == "check"]
+        control.say({"type": "checked", "id": question["id"], "pattern": "(?!x).*", "format": "json",
+                     "schema": "device STRING", "output_format": "json", "output_schema": "device STRING"})  # fmt: skip
+        made.result()
+    assert broker.stop() == 0
+    broker = Barnabas(tmp_path / "broker", settings)
+    broker.expected_errors.append("topic=old")
+    broker.start()
+    admin = KafkaPythonDriver(broker.address)
+    try:
+        admin.create_topic("good", -1, {"barnabas.query": "SELECT upper(device) d FROM source"})
+        admin.create_topic("another", 1)
+        goes_on(broker, admin)
+        until(lambda: status_of(broker, "old").get("state") == "FAILED", "the query has failed", 60)
+        assert "is no regular expression" in status_of(broker, "old")["last_error"]
+    finally:
+        assert broker.stop() == 0

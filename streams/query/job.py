@@ -72,7 +72,7 @@ class Job:
         """Run one tick. Raises what Spark raises when a task fails, and TooSlowError after so many seconds; what was
         written until then stays."""
         begin(self._spark, tick)
-        _set_arrow_batches(self._spark, tick, self._bounds)
+        set_arrow_batches(self._spark, tick, self._bounds)
         late = threading.Event()
         timer = threading.Timer(timeout, _stop_jobs, (self._spark, late))
         timer.daemon = True
@@ -128,7 +128,7 @@ def _stop_jobs(spark: SparkSession, late: threading.Event) -> None:
     spark.sparkContext.cancelAllJobs()
 
 
-def _set_arrow_batches(spark: SparkSession, tick: Tick, bounds: Sequence[Bound]) -> None:
+def set_arrow_batches(spark: SparkSession, tick: Tick, bounds: Sequence[Bound]) -> None:
     """Have Spark make Arrow batches of so many rows that they are of some MiB, however large the results may be."""
     size = max(tick.bytes, 1) / max(tick.records, 1)
     rows = max(_MIN_ARROW_ROWS, min(int(_ARROW_BATCH_BYTES / size), _MAX_ARROW_ROWS))

@@ -17,9 +17,9 @@ from streams.query.analysis import over_pattern, source_of
 from streams.query.definitions import Values
 from streams.query.errors import QueryError
 from streams.query.functions import EXPRESSIONS, FUNCTIONS
-from streams.query.job import Job, begin
+from streams.query.job import Job, begin, set_arrow_batches
 from streams.query.sink import ROW
-from streams.query.tick import Tick
+from streams.query.tick import Part, Tick
 from streams.tests.query_support import group_of, parts_of
 
 if TYPE_CHECKING:
@@ -216,3 +216,29 @@ def test_a_catastrophic_pattern_takes_no_time(session: SparkSession, tmp_path: P
     ]
     assert rows_of(session, logs, "SELECT regexp_replace(device, '(a+)+b', '') = device AS x FROM s") == [True]
     assert rows_of(session, logs, "SELECT regexp_extract(device, '(a+)+b', 0) AS x FROM s") == [""]
+
+
+@pytest.mark.parametrize(
+    "schema", ["a " + "ARRAY<" * 3000 + "INT" + ">" * 3000, ", ".join(f"column{n} STRING" for n in range(5000))]
+)
+def test_a_schema_that_is_too_much_is_refused(session: SparkSession, schema: str) -> None:
+    assert "the schema is too large" in refused(session, "SELECT _key AS k FROM s", schema)
+
+
+@pytest.mark.parametrize(
+    "ddl", ["a INT DEFAULT reflect('java.lang.System', 'exit', 1)", "a INT GENERATED ALWAYS AS (1)", "a INT) x"]
+)
+def test_a_schema_is_types_and_nothing_else(session: SparkSession, ddl: str) -> None:
+    assert "does not parse" in refused(session, "SELECT _key AS k FROM s", ddl)
+
+
+def test_what_a_query_may_give_decides_how_many_rows_make_a_batch(session: SparkSession) -> None:
+    large = check(session, "SELECT repeat(_value, 16) x FROM s").bound
+    small = check(session, "SELECT upper(_value) x, _key AS k FROM s").bound
+    assert (large.grows, small.grows) == (16, 1)
+    tick = Tick(1, [Part("s", 0, 0, 100, [("", 0, 100 << 20, 0, 100, "")], [0])])
+    rows = {}
+    for name, bounds in {"small": [small], "large": [large], "two": [large, large]}.items():
+        set_arrow_batches(session, tick, bounds)
+        rows[name] = int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
+    assert rows == {"small": 16, "large": 2, "two": 1}
