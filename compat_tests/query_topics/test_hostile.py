@@ -161,3 +161,24 @@ def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path
         assert "is no regular expression" in status_of(broker, "old")["last_error"]
     finally:
         assert broker.stop() == 0
+
+
+def test_results_as_large_as_may_be_do_not_take_the_drivers_memory(broker: Barnabas, admin: Driver) -> None:
+    """Records of 900 KB, and the most that is allowed to be made of them."""
+    was = driver_of(broker)
+    admin.create_topic("wide", 1, SENSORS)
+    for name, query in {
+        "longest": "SELECT length(repeat(device, 16)) n FROM wide",
+        "constants": "SELECT " + ", ".join(f"lpad('', 60000, '{n}') x{n}" for n in range(4)) + " FROM wide",
+        "several": "SELECT "
+        + ", ".join(f"length(upper(repeat(device, {n}))) x{n}" for n in range(9, 13))
+        + " FROM wide",
+    }.items():
+        admin.create_topic(name, -1, {"barnabas.query": query})
+    for _ in range(4):
+        admin.produce("wide", [Record(b'{"device": "%s"}' % (b"x" * 900_000))])
+    for name in ("longest", "constants", "several"):
+        wait_for(broker, name, "wide")
+    assert [value for _, _, value in records(broker, "longest")] == [b'{"n":14400000}'] * 4
+    goes_on(broker, admin)
+    assert driver_of(broker) == was

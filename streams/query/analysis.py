@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
-from streams.query.catalyst import kind_of, nodes, seq
+from streams.query.catalyst import nodes, seq
 from streams.query.errors import QueryError
 from streams.query.growth import Bound
 from streams.query.linear import Linear
@@ -30,7 +30,7 @@ ALL_TOPICS = "topics(...)"
 _TOPICS = re.compile(r"\btopics\s*\(\s*'((?:[^']|'')*)'\s*\)", re.IGNORECASE)
 _LEAVES = ("MapInArrow", "LocalRelation", "LogicalRDD", "ExternalRDD", "Range")
 #: Where Spark has its expressions, and those of them that no name may stand for.
-_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 _NEVER = frozenset(
     """
     CallMethodViaReflection TryReflect AggregateExpression WindowExpression ScalarSubquery InSubquery ListQuery Exists
@@ -255,5 +255,6 @@ def _check_expression(expression: Any) -> None:
     if not expression.deterministic():
         raise QueryError("a result must be the same each time it is made: random and changing values are not possible")
     for one in nodes(expression):
-        if not str(one.getClass().getName()).startswith(_EXPRESSIONS) or kind_of(one) in _NEVER:
-            raise QueryError(REMEDIES.get(kind_of(one), f"{kind_of(one)} is not possible in a query topic"))
+        package, _, kind = str(one.getClass().getName()).rpartition(".")
+        if not package.startswith(_EXPRESSIONS) or kind in _NEVER:
+            raise QueryError(REMEDIES.get(kind, f"{kind} is not possible in a query topic"))

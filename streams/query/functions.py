@@ -22,43 +22,53 @@ EXPRESSIONS = frozenset(
     """.split()  # noqa: SIM905
 )
 
+#: Those of them whose results have a few bytes.
+FIXED_EXPRESSIONS = EXPRESSIONS - frozenset(
+    """
+    UnresolvedAttribute UnresolvedStar UnresolvedFunction UnresolvedAlias UnresolvedExtractValue Alias Literal Cast
+    CaseWhen Concat Substring Overlay StringTrim StringTrimLeft StringTrimRight CreateNamedStruct LambdaFunction
+    UnresolvedNamedLambdaVariable
+    """.split()  # noqa: SIM905
+)
+
 #: Functions that take a lambda; its body sees its own variables only.
 WITH_LAMBDA = frozenset({"transform", "filter", "exists", "forall"})
 
-#: Functions, as they are called.
-FUNCTIONS = WITH_LAMBDA | frozenset(
+#: Functions whose results have a few bytes: numbers, times, truth.
+FIXED = frozenset(
     """
-    abs acos acosh asin asinh atan atan2 atanh bin bround cbrt ceil ceiling conv cos cosh cot csc degrees div e exp
-    expm1
-    factorial floor greatest hex hypot least ln log log10 log1p log2 mod negative pi pmod positive pow power radians
-    rint
-    round sec sign signum sin sinh sqrt tan tanh try_add try_divide try_mod try_multiply try_subtract unhex
-    width_bucket
-    % * + - / & << >> >>> ^ | ~ bit_count bit_get getbit shiftleft shiftright shiftrightunsigned
-    ! < <= <=> = == > >= and or not between equal_null in isnan isnotnull isnull like ilike rlike regexp regexp_like
-    coalesce if ifnull nanvl nullif nullifzero nvl nvl2 when zeroifnull
-    bigint binary boolean cast date decimal double float int smallint string timestamp tinyint
-    add_months convert_timezone date_add date_diff date_format date_from_unix_date date_part date_sub date_trunc
-    dateadd
-    datediff datepart day dayname dayofmonth dayofweek dayofyear extract from_unixtime from_utc_timestamp hour
-    last_day
-    make_date make_timestamp minute month monthname months_between next_day quarter second timestamp_micros
-    timestamp_millis timestamp_seconds to_date to_timestamp to_unix_timestamp to_utc_timestamp trunc try_to_date
-    try_to_timestamp unix_date unix_micros unix_millis unix_seconds weekday weekofyear year
-    crc32 hash md5 sha sha1 sha2 xxhash64
-    get_json_object json_array_length json_object_keys to_json
-    map map_contains_key map_entries map_keys map_values named_struct struct
-    array array_append array_compact array_contains array_join array_max array_min array_position array_prepend
-    array_repeat array_size cardinality concat element_at flatten get reverse size slice sort_array try_element_at
-    ascii base64 bit_length btrim char char_length character_length chr concat_ws contains decode elt encode
-    endswith
-    find_in_set format_number initcap instr is_valid_utf8 lcase left len length locate lower lpad ltrim luhn_check
-    make_valid_utf8 mask octet_length overlay position quote regexp_extract regexp_replace repeat replace right rpad
-    rtrim
-    soundex space split split_part startswith substr substring substring_index to_binary translate trim
-    try_to_binary
+    abs acos acosh asin asinh atan atan2 atanh bround cbrt ceil ceiling cos cosh cot csc degrees div e exp expm1
+    factorial floor hypot ln log log10 log1p log2 mod negative pi pmod positive pow power radians rint round sec
+    sign signum sin sinh sqrt tan tanh try_add try_divide try_mod try_multiply try_subtract width_bucket % << >> >>>
+    bit_count bit_get getbit shiftleft shiftright shiftrightunsigned ! < <= <=> = == > >= and or not between
+    equal_null in isnan isnotnull isnull like ilike rlike regexp regexp_like bigint boolean date decimal double
+    float int smallint timestamp tinyint add_months convert_timezone date_add date_diff date_from_unix_date
+    date_part date_sub date_trunc dateadd datediff datepart day dayofmonth dayofweek dayofyear extract
+    from_utc_timestamp hour last_day make_date make_timestamp minute month months_between next_day quarter second
+    timestamp_micros timestamp_millis timestamp_seconds to_date to_timestamp to_unix_timestamp to_utc_timestamp
+    trunc try_to_date try_to_timestamp unix_date unix_micros unix_millis unix_seconds weekday weekofyear year crc32
+    hash xxhash64 char_length character_length length len bit_length octet_length ascii contains endswith startswith
+    find_in_set instr locate position is_valid_utf8 luhn_check json_array_length map_contains_key array_contains
+    array_position array_size cardinality size
+    """.split()  # noqa: SIM905
+)
+
+#: Functions, as they are called.
+FUNCTIONS = (
+    FIXED
+    | WITH_LAMBDA
+    | frozenset(
+        """
+    bin conv greatest hex least unhex * + - / & ^ | ~ coalesce if ifnull nanvl nullif nullifzero nvl nvl2 when
+    zeroifnull binary cast string date_format dayname from_unixtime monthname md5 sha sha1 sha2 get_json_object
+    json_object_keys to_json map map_entries map_keys map_values named_struct struct array array_append
+    array_compact array_join array_max array_min array_prepend array_repeat concat element_at flatten get reverse
+    slice sort_array try_element_at base64 btrim char chr concat_ws decode elt encode format_number initcap lcase
+    left lower lpad ltrim make_valid_utf8 mask overlay quote regexp_extract regexp_replace repeat replace right rpad
+    rtrim soundex space split split_part substr substring substring_index to_binary translate trim try_to_binary
     ucase unbase64 upper url_encode try_url_decode
     """.split()  # noqa: SIM905
+    )
 )
 
 #: What is left out on purpose and often asked for, and what to do instead.

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from streams.query.errors import QueryError
+from streams.query.functions import FIXED, FIXED_EXPRESSIONS
 
 #: Of one expression, by record: this many times its bytes, and this many bytes besides. All results together may have
 #: four times as much.
 MAX_GROWS, MAX_ADDS = 16, 256 << 10
-_MAX_DIGITS = 100
+_MAX_DIGITS, _FEW = 100, 8
 
 
 class Node(msgspec.Struct):
@@ -56,6 +57,13 @@ def together(bounds: Sequence[Bound]) -> Bound:
     return Bound(columns, sum(bound.adds for bound in bounds))
 
 
+def either(bounds: Sequence[Bound]) -> Bound:
+    """The bound of one of these values."""
+    names = {name for bound in bounds for name in bound.columns}
+    columns = {name: max(bound.columns.get(name, 0) for bound in bounds) for name in names}
+    return Bound(columns, max((bound.adds for bound in bounds), default=0))
+
+
 def bound_of(node: Node) -> Bound:
     """The bound of an expression. Raises QueryError where it is too large, or cannot be told."""
     of_children = [bound_of(child) for child in node.children]
@@ -65,9 +73,13 @@ def bound_of(node: Node) -> Bound:
         return Bound({node.name: 1}, 0)
     if node.kind == "UnresolvedNamedLambdaVariable":
         return Bound({_ELEMENT: 1}, 0)
+    if node.kind == "LambdaFunction":  # what stands behind its body are its variables
+        return of_children[0]
     called = node.name.lower() if node.kind == "UnresolvedFunction" else _FUNCTION_OF.get(node.kind, "")
     rule = _RULES.get(called)
     found = rule(called, node, of_children) if rule is not None else together(of_children)
+    if called in FIXED or node.kind in FIXED_EXPRESSIONS:
+        found = Bound({}, _FEW)
     if found.grows > MAX_GROWS or found.adds > MAX_ADDS:
         raise QueryError(
             f"{called or node.kind}: its result may have {found.adds:,.0f} bytes and {found.grows:,.0f} times its "
@@ -77,7 +89,7 @@ def bound_of(node: Node) -> Bound:
 
 
 _ELEMENT = "(element)"
-_FUNCTION_OF = {"StringLocate": "position"}
+_FUNCTION_OF = {"StringLocate": "position", "CaseWhen": "when"}
 _Rule = Callable[[str, Node, list[Bound]], Bound]
 
 
@@ -147,6 +159,10 @@ def _first(called: str, node: Node, bounds: list[Bound]) -> Bound:
     return bounds[0]
 
 
+def _one_of(called: str, node: Node, bounds: list[Bound]) -> Bound:
+    return either(bounds)
+
+
 def _rounded(called: str, node: Node, bounds: list[Bound]) -> Bound:
     if abs(_number(called, node, 1, 0)) > _MAX_DIGITS:
         raise QueryError(f"{called}: at most {_MAX_DIGITS} digits are possible")
@@ -169,6 +185,11 @@ _RULES: dict[str, _Rule] = {
     "transform": _by_element, "filter": _first, "exists": _first, "forall": _first,
     "hex": _factor(2), "bin": _factor(1), "base64": _factor(1.5), "url_encode": _factor(3), "to_json": _factor(6),
     "quote": _factor(2), "translate": _factor(4), "encode": _factor(4), "split": _factor(4),
+    **dict.fromkeys(
+        ("when", "if", "coalesce", "nvl", "nvl2", "ifnull", "nullif", "nanvl", "greatest", "least", "elt", "nullifzero",
+         "zeroifnull", "element_at", "try_element_at", "get"),
+        _one_of,
+    ),
     **dict.fromkeys(("round", "bround", "ceil", "ceiling", "floor", "format_number"), _rounded),
     **dict.fromkeys(("contains", "instr", "split_part", "substring_index"), _sought(1)),
     **dict.fromkeys(("locate", "position"), _sought(0)),

@@ -37,11 +37,13 @@ class Linear:
 
     def of(self, expression: Any) -> Any:
         """The analysed expression, with other ones where it matches regular expressions. Raises QueryError."""
+        kind = kind_of(expression)
+        if kind in ("Literal", "AttributeReference"):
+            return expression
         children = list(seq(expression.children()))
         fresh = [self.of(child) for child in children]
         if any(new is not old for new, old in zip(fresh, children, strict=True)):
             expression = expression.withNewChildren(self._seq(fresh))
-        kind = kind_of(expression)
         if kind in ("RLike", "Like", "ILike", "RegExpReplace", "RegExpExtract", "StringSplit"):
             return getattr(self, f"_{kind.lower()}")(expression, *fresh)
         return expression

@@ -21,6 +21,7 @@ from streams.query.growth import MAX_ADDS, MAX_GROWS, Bound, Node, bound_of, tog
 #: Of a query's text: characters, brackets in brackets, and types in types. Of its tree: levels, and nodes.
 MAX_CHARS, MAX_NESTING, MAX_TYPES = 16 << 10, 40, 100
 MAX_DEPTH, MAX_NODES = 100, 1000
+_LEAVES = ("Literal", "UnresolvedAttribute", "UnresolvedNamedLambdaVariable")
 SHAPE = "a query topic is SELECT columns FROM topic [WHERE condition]"
 SUBQUERIES = f"subqueries are not possible here: {SHAPE}"
 _STREAM = "need a stream, which keeps state: each record of a query topic comes from one record"
@@ -196,7 +197,8 @@ class _Reader:
             if variables is not None:
                 raise QueryError("a lambda in a lambda is not possible here")
             variables = frozenset(str(next(seq(argument.nameParts()))) for argument in seq(expression.arguments()))
-        found.children = [self.node(child, depth + 1, variables) for child in seq(expression.children())]
+        if kind not in _LEAVES:  # each question to the JVM takes its time
+            found.children = [self.node(child, depth + 1, variables) for child in seq(expression.children())]
         return found
 
     def _function(self, expression: Any) -> str:

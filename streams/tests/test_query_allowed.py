@@ -242,3 +242,19 @@ def test_what_a_query_may_give_decides_how_many_rows_make_a_batch(session: Spark
         set_arrow_batches(session, tick, bounds)
         rows[name] = int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
     assert rows == {"small": 16, "large": 2, "two": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " OR ".join(f"device = 'd{n}'" for n in range(100)),
+        " + ".join(["length(device)"] * 50),
+        "CASE " + " ".join(f"WHEN device = 'd{n}' THEN upper(device)" for n in range(50)) + " ELSE device END",
+        "concat_ws(',', " + ", ".join(["device", "CAST(temp AS STRING)"] * 8) + ")",
+        "transform(tags, x -> length(x))",
+        "coalesce(" + ", ".join(["device"] * 40) + ")",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_long_query_that_makes_little_is_none_that_makes_much(session: SparkSession, text: str) -> None:
+    assert check(session, f"SELECT {text} AS x FROM s", SCHEMA).bound.grows <= 16
