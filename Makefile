@@ -1,5 +1,5 @@
 # Two commands do everything: `make run` and `make test`. Each sets up what is missing first.
-.PHONY: help lock run test test-slow lint types fuzz bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
+.PHONY: help lock run test test-slow lint types fuzz sanitize bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY ?= python3
@@ -12,6 +12,7 @@ help:
 	@echo "make test        run the tests; make test-slow the long variants too"
 	@echo "make lint types  ruff, and mypy --strict"
 	@echo "make fuzz        ten minutes of hostile bytes (SECONDS=30 for less)"
+	@echo "make sanitize    the tests of the C modules under ASan and UBSan"
 	@echo "make bench       barnabas beside Apache Kafka (ROUNDS=1 for a quick look, ROWS=all for the giant rows)"
 	@echo "make bench-plot bench-report  plots and table of its JSON"
 	@echo "make setup-all   install all extras: spark, zookeeper, s3, test"
@@ -80,6 +81,10 @@ types: $(VENV)/.test
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m compat_tests.fuzz.run --seconds $(or $(SECONDS),600)
+
+# The C modules, built for AddressSanitizer and UndefinedBehaviorSanitizer, under their tests.
+sanitize: $(VENV)/.test
+	$(BIN)/python -m compat_tests.sanitize
 
 # The clients of the benchmark, and the floor under end to end; without a C compiler the clients' twins in Python serve.
 build/%: bench/%.c bench/client.h

@@ -193,6 +193,8 @@ BROKER = _keys([
     Key("barnabas.streams.master", "string", "local[*]", "Spark master of the driver that the broker starts."),
     Key("barnabas.streams.driver.memory", "string", "1g", "Memory of that driver's JVM."),
     Key("barnabas.streams.trigger.ms", "int", 250, "Shortest time between two looks at the sources.", minimum=1),
+    Key("barnabas.streams.tick.timeout.ms", "int", 30_000, "A query that is at a batch of records for longer is "
+        "stopped, tried again with fewer, and failed the third time within an hour.", minimum=100),
     Key("barnabas.streams.init.file", "string", None, "A Python file with a function init(spark), which may register "
         "functions for queries; run when the driver starts."),
 ])  # fmt: skip

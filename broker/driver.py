@@ -1,4 +1,5 @@
-"""The streams driver as a child process: started with the first query topic, and again with back-off when it ends.
+"""The streams driver as a child process: started with the first query topic, and again with back-off when it ends,
+also when another driver has taken over: whoever runs one by hand sets `barnabas.streams.driver=none`.
 
 The child is `python -m streams.query`: a Kafka client of this broker that runs Spark. Its life hangs on its standard
 input, which the system closes when this process ends, however it does. It says on its standard output, in JSON lines,
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from broker.node import Node
 
 LOG_FILE = "streams-driver.log"
-#: The exit status of a driver that another one has taken over from.
-TAKEN_OVER = 4
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _STOP_SECONDS = 3.0
 _LAST_BYTES = 2048
@@ -51,17 +50,17 @@ class Driver:
         while True:
             self._again = trio.Event()
             began = trio.current_time()
-            reason, taken_over = await self._run_once()
+            reason = await self._run_once()
             self._node.log.error("streams.driver.ended", reason=reason)
             self._failed(reason)
             if trio.current_time() - began > _MAX_BACKOFF_SECONDS:
                 backoff = _FIRST_BACKOFF_SECONDS
-            with trio.move_on_after(float("inf") if taken_over else backoff):
+            with trio.move_on_after(backoff):
                 await self._again.wait()
             backoff = min(2 * backoff, _MAX_BACKOFF_SECONDS)
 
-    async def _run_once(self) -> tuple[str, bool]:
-        """Run a driver to its end: why it ended, and whether another one has taken over."""
+    async def _run_once(self) -> str:
+        """Run a driver to its end: why it ended."""
         try:
             with open(os.path.join(self._node.config.data_dir, LOG_FILE), "wb") as errors:
                 process = await trio.lowlevel.open_process(
@@ -69,7 +68,7 @@ class Driver:
                     start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
-            return f"The streams driver cannot be started: {error}", False
+            return f"The streams driver cannot be started: {error}"
         self._node.log.info("streams.driver.started", pid=process.pid)
         reason = ""
         try:
@@ -80,7 +79,7 @@ class Driver:
         finally:
             with trio.CancelScope(shield=True):
                 await _end(process)
-        return reason or self._last_words(status), status == TAKEN_OVER
+        return reason or self._last_words(status)
 
     def _last_words(self, status: int) -> str:
         """Why a driver ended that has not said so: the last line of its log, where Python tells an exception."""
@@ -102,6 +101,7 @@ class Driver:
             "--master", config["barnabas.streams.master"],
             "--driver-memory", config["barnabas.streams.driver.memory"],
             "--trigger-ms", str(config["barnabas.streams.trigger.ms"]),
+            "--tick-timeout-ms", str(config["barnabas.streams.tick.timeout.ms"]),
         ]  # fmt: skip
         init = config["barnabas.streams.init.file"]
         return [*command, "--init", init] if init else command

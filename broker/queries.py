@@ -10,22 +10,24 @@ the topic's plan:
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
 
 from broker.driver import Driver
+from broker.driver_secret import DriverSecret
 from broker.metadata import INTERNAL_TOPICS, Topic
 from broker.query_plan import (
     DEAD_LETTER_OF,
     DEAD_LETTER_SUFFIX,
     EVENTS,
     FORMAT,
+    MAX_QUERY_CHARS,
     ON_ERROR,
     PLAN,
     QUERY,
@@ -40,6 +42,8 @@ from storage.vnode import AppendResult, Origin, Vnode
 from wire.batch import Record, build_batch, check, iter_records, parse_header
 from wire.compression import Bytes
 from wire.errors import ErrorCode, KafkaError
+from wire.patterns import PatternError
+from wire.patterns import pattern as compiled
 from wire.types import Message
 
 if TYPE_CHECKING:
@@ -47,8 +51,6 @@ if TYPE_CHECKING:
     from broker.topics import Topics
 
 QUERIES_TOPIC = "__barnabas_queries"
-#: The transactional id of the streams driver: who asked for it last may write query topics.
-WRITER_ID = "barnabas.streams"
 # The log is talk: who was not there does not need it.
 _LOG_CONFIGS = {"retention.ms": "3600000", "segment.bytes": str(4 << 20), "cleanup.policy": "delete"}
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
@@ -88,6 +90,8 @@ class Queries:
         self.closed: set[str] = set(INTERNAL_TOPICS)
         #: The producer id of the driver, None until one has asked.
         self.writer: int | None = None
+        #: Who proves with it to be the driver, and asked for a producer id last, may write query topics.
+        self.secret = DriverSecret(Path(node.config.data_dir))
         self.driver = Driver(node, self._driver_failed)
 
         for topic in node.metadata.topics.values():
@@ -312,6 +316,11 @@ class Queries:
     async def _plan(self, name: str, configs: Mapping[str, str | None], timeout_ms: int) -> Planned:
         """Ask the driver."""
         query = configs.get(QUERY) or ""
+        if len(query) > MAX_QUERY_CHARS:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"The query has {len(query)} characters: at most {MAX_QUERY_CHARS} are possible.",
+            )
         answer = await self._check({"type": "check", "topic": name, "query": query}, timeout_ms)
         if answer.error is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
@@ -324,7 +333,12 @@ class Queries:
         return [topic for topic in self._node.metadata.topics.values() if self._matches(pattern, topic)]
 
     def _matches(self, pattern: str, topic: Topic) -> bool:
-        return not topic.internal and topic.name not in self.plans and re.fullmatch(pattern, topic.name) is not None
+        if topic.internal or topic.name in self.plans:
+            return False
+        try:
+            return compiled(pattern).matches(topic.name)
+        except PatternError:  # of an older version: the driver says that the query has failed
+            return False
 
     def _is_matched(self, topic: Topic) -> bool:
         """Whether a query reads a topic because of its name."""
@@ -456,6 +470,10 @@ def check_changes(name: str, current: Mapping[str, str], target: Mapping[str, st
 
     An ordinary topic may get a query, with all that goes with it, if it has never held a record: that is not seen here.
     """
+    if name == QUERIES_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{name} is the broker's to write: its configuration cannot be changed."
+        )
     if current.get(PLAN) != target.get(PLAN):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is set by the broker: leave it out.")
     for key in (DEAD_LETTER_OF, *((START, EVENTS) if is_query(current) else ())):

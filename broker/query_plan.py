@@ -31,6 +31,8 @@ VALUES = (
     "barnabas.value.csv.null",
 )
 DEAD_LETTER_SUFFIX = ".dead-letter"
+#: The driver refuses longer ones too; here they cost no question.
+MAX_QUERY_CHARS = 16 << 10
 
 
 class Reads(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from collections import Counter
 
 from broker.apis.create_topics import check_assignments
 from broker.order import METADATA
+from broker.queries import QUERIES_TOPIC
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.create_partitions import (
@@ -35,6 +36,8 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePa
 
 async def _grow(context: Context, topic: CreatePartitionsTopic, validate_only: bool) -> None:
     topics = context.node.topics
+    if topic.name == QUERIES_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")
     if topic.name in context.node.queries.plans:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"{topic.name} is a query topic: it grows when its source grows."

@@ -6,7 +6,7 @@ from collections import Counter
 
 from broker.configs import topic_entries
 from broker.order import METADATA
-from broker.queries import check_keys, is_query
+from broker.queries import QUERIES_TOPIC, check_keys, is_query
 from broker.query_plan import DEAD_LETTER_OF
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
@@ -44,6 +44,8 @@ async def _create(
     topics, queries = context.node.topics, context.node.queries
     count = _partition_count(context, asked)
     configs = {entry.name: entry.value for entry in asked.configs}
+    if asked.name == QUERIES_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is made by the broker when it is needed.")
     topics.check_new(asked.name, count, configs)
     check_keys(configs)
     if is_query(configs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.order import METADATA
+from broker.queries import QUERIES_TOPIC
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.delete_topics import (
@@ -29,6 +30,8 @@ async def _delete(context: Context, asked: tuple[str | None, bytes]) -> Deletabl
         if not context.node.config["delete.topic.enable"]:
             code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
             raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
+        if context.node.topics.find(name, topic_id).name == QUERIES_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")
         topic = await context.node.topics.delete(name, topic_id)
         await context.node.queries.delete_dead_letters(topic)
         return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from broker.order import METADATA
-from broker.queries import WRITER_ID
 from broker.registry import Context, api
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -20,7 +19,7 @@ from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerId
 def handle(
     context: Context, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    if request.transactional_id == WRITER_ID:
+    if context.node.queries.secret.proves(request.transactional_id):
         return _give_driver(context)
     if request.transactional_id is not None:
         empty = request.transactional_id == ""

@@ -18,7 +18,7 @@ import trio
 from broker.connection import RECEIVE_BYTES, Disconnected
 from broker.metadata import INTERNAL_TOPICS
 from broker.order import METADATA, RECORDS
-from broker.queries import QUERIES_TOPIC, WRITER_ID
+from broker.queries import QUERIES_TOPIC
 from broker.registry import Context, Later, api
 from storage.validation import RejectedRecords, TooHeavy, Valid, validate
 from storage.vnode import AppendResult, Vnode
@@ -54,7 +54,7 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Later
     refusal: KafkaError | None = None
     if request.acks not in (ALL, 0, 1):
         refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    elif request.transactional_id is not None and request.transactional_id != WRITER_ID:
+    elif request.transactional_id is not None and not context.node.queries.secret.proves(request.transactional_id):
         # No coordinator gives out transactional ids yet.
         refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return Producing(context, request, refusal).begin()

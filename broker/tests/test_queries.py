@@ -6,6 +6,7 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +14,8 @@ import pytest
 import trio
 
 from broker import queries
-from broker.queries import QUERIES_TOPIC, WRITER_ID
+from broker.driver_secret import SECRET_FILE, WRITER_ID
+from broker.queries import QUERIES_TOPIC
 from broker.tests.client import NOW, Client, batch_of
 from broker.tests.conftest import Running, Start
 from wire.batch import Record, build_batch, iter_batches, iter_records
@@ -44,6 +46,7 @@ class FakeDriver:
     def __init__(self, running: Running) -> None:
         self.node = running.node
         self.running = running
+        self.writer_id = (Path(running.node.config.data_dir) / SECRET_FILE).read_text()
         self.producer_id = -1
         self.messages: list[dict[str, Any]] = []
         self.error: str | None = None
@@ -52,7 +55,7 @@ class FakeDriver:
 
     async def begin(self) -> None:
         self.client = await self.running.client()
-        answer = await self.client.ask(InitProducerIdRequest(transactional_id=WRITER_ID))
+        answer = await self.client.ask(InitProducerIdRequest(transactional_id=self.writer_id))
         assert answer.error_code == 0
         self.producer_id = answer.producer_id
 
@@ -92,7 +95,7 @@ class FakeDriver:
 
     async def write(self, topic: str, data: bytes, partition: int = 0) -> Any:
         request = ProduceRequest(
-            transactional_id=WRITER_ID, acks=-1,
+            transactional_id=self.writer_id, acks=-1,
             topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(partition, data)])],
         )  # fmt: skip
         async with self.asking:
@@ -376,3 +379,63 @@ async def test_a_driver_that_cannot_run_is_an_answer_and_the_broker_goes_on(star
             assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, "no Java here")
         assert (await client.produce("src", batch_of(b"a"))).error_code == 0
         assert "no Java here" in running.log
+
+
+async def test_nobody_but_who_reads_the_secret_is_the_driver(start: Start) -> None:
+    """By the name that it had, by a guess, by the secret of the process before; nor as the driver's own producer id."""
+    async with start(**BY_HAND) as running, driver_of(running) as driver:
+        old = driver.writer_id
+        assert old.startswith(WRITER_ID + ":")
+        path = Path(running.node.config.data_dir) / SECRET_FILE
+        assert path.stat().st_mode & 0o777 == 0o600
+        client = await running.client()
+        assert (await create(client, "source", 1)).error_code == 0
+        assert (await create(client, "results", barnabas_query="SELECT a FROM source")).error_code == 0
+        for name in (WRITER_ID, f"{WRITER_ID}:", f"{WRITER_ID}:{'0' * 64}", old[:-1], old + "0", "other"):
+            answer = await client.ask(InitProducerIdRequest(transactional_id=name))
+            assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            driver.client, driver.writer_id, real = client, name, driver.client
+            for topic in ("results", QUERIES_TOPIC):
+                told = await driver.write(topic, driver.covering(0, 1))
+                assert told.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            driver.client, driver.writer_id = real, old
+        for topic in ("results", QUERIES_TOPIC):
+            assert (await client.produce(topic, driver.covering(0, 1))).error_code != 0
+        assert (await driver.write("results", driver.covering(0, 1))).error_code == 0
+    async with start(**BY_HAND) as running:
+        assert path.read_text() != old
+        client = await running.client()
+        answer = await client.ask(InitProducerIdRequest(transactional_id=old))
+        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+async def test_the_log_of_the_driver_is_the_brokers(start: Start) -> None:
+    """A client cannot make it beforehand in a way that does not do, nor change or delete it."""
+    async with start(**BY_HAND) as running:
+        client = await running.client()
+        assert (await create(client, QUERIES_TOPIC, 3)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        async with driver_of(running) as driver:
+            assert (await create(client, "source", 1)).error_code == 0
+            assert (await alter(client, QUERIES_TOPIC, max_message_bytes="1")).error_code != 0
+            deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name=QUERIES_TOPIC)], timeout_ms=1000)
+            assert (await client.ask(deleted)).responses[0].error_code != 0
+            more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(QUERIES_TOPIC, 4, None)], timeout_ms=1000)
+            assert (await client.ask(more)).results[0].error_code != 0
+            assert driver.producer_id >= 0
+            assert (await create(client, "results", barnabas_query="SELECT a FROM source")).error_code == 0
+
+
+async def test_a_pattern_that_backtracks_is_no_load_and_one_that_is_none_stops_nothing(start: Start) -> None:
+    """Also when it is stored, and the broker starts again."""
+    async with start(**BY_HAND) as running, driver_of(running):
+        client = await running.client()
+        assert (await create(client, "a" * 200, 1)).error_code == 0
+        assert (await create(client, "bad", barnabas_query="SELECT x FROM topics('(a+)+b')")).error_code == 0
+        assert (await create(client, "worse", barnabas_query="SELECT x FROM topics('(?=a)')")).error_code == 0
+        assert (await create(client, "a" * 201, 1)).error_code == 0
+        told = await create(client, "long", barnabas_query="SELECT a FROM source -- " + "x" * 20_000)
+        assert told.error_code == ErrorCode.INVALID_CONFIG
+        assert "at most 16384" in told.error_message
+    async with start(**BY_HAND) as running:
+        client = await running.client()
+        assert (await create(client, "a" * 202, 1)).error_code == 0

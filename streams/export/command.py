@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from streams.quiet import spark_is_quiet
 from streams.schema import infer_json, parse_ddl
 from streams.schema.ddl import ddl_text
 from streams.wal import LogDir, WalError
+from wire.patterns import PatternError, pattern
 
 FORMATS = ("raw", "json")
 
@@ -97,9 +97,9 @@ def _topics(log_dir: LogDir, request: Request) -> list[str]:
     topics = dict.fromkeys(request.topics)
     if request.pattern:
         try:
-            matching = [name for name in log_dir.topics() if re.fullmatch(request.pattern, name)]
-        except re.error as error:
-            raise WalError(f"{request.pattern} is no regular expression: {error}") from None
+            matching = [name for name in log_dir.topics() if pattern(request.pattern).matches(name)]
+        except PatternError as error:
+            raise WalError(str(error)) from None
         if not matching:
             raise WalError(f"no topic matches {request.pattern}: there are {', '.join(log_dir.topics()) or 'none'}")
         topics |= dict.fromkeys(matching)

@@ -32,6 +32,8 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
     to.add_argument("--driver-memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
     to.add_argument("--trigger-ms", type=int, default=250, help="shortest time between two looks at the sources "
                     "(default: %(default)s)")  # fmt: skip
+    to.add_argument("--tick-timeout-ms", type=int, default=30_000, help="a query that takes longer for one tick is "
+                    "stopped (default: %(default)s)")  # fmt: skip
     to.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
     to.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
 
@@ -64,7 +66,14 @@ def run(args: argparse.Namespace) -> int:
         connected = False
         while True:
             try:
-                driver = Driver(spark, args.server, args.data_dir, trigger_ms=args.trigger_ms, say=say)
+                driver = Driver(
+                    spark,
+                    args.server,
+                    args.data_dir,
+                    trigger_ms=args.trigger_ms,
+                    timeout_ms=args.tick_timeout_ms,
+                    say=say,
+                )
                 connected = True
                 say("info", "streams.ready", server=args.server, master=spark.sparkContext.master)
                 driver.run()

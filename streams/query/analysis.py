@@ -17,7 +17,10 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType, T
 
 from streams.query.catalyst import nodes, seq
 from streams.query.errors import QueryError
+from streams.query.growth import Bound
+from streams.query.linear import Linear
 from streams.query.pushdown import Least, least_of
+from streams.query.question import REMEDIES, SHAPE, Question, first_line, plain, question
 from streams.query.simple import Simple
 from streams.query.source_rows import END, PARTS, UNREADABLE
 from streams.source.where import Condition
@@ -25,24 +28,16 @@ from streams.source.where import Condition
 #: The view that stands for all topics of a pattern.
 ALL_TOPICS = "topics(...)"
 _TOPICS = re.compile(r"\btopics\s*\(\s*'((?:[^']|'')*)'\s*\)", re.IGNORECASE)
-_SHAPE = "a query topic is SELECT columns FROM topic [WHERE condition]"
-_SUBQUERIES = f"subqueries are not possible here: {_SHAPE}"
-_REMEDIES = {
-    "Aggregate": "aggregates need a stream, which keeps state: each record of a query topic comes from one record",
-    "Distinct": "DISTINCT needs a stream, which keeps state: each record of a query topic comes from one record",
-    "Window": "window functions need a stream, which keeps state: each record of a query topic comes from one record",
-    "Join": "a query topic reads one topic; join in a stream",
-    "Sort": "a query topic keeps its source's order: leave ORDER BY out",
-    "GlobalLimit": "a query topic has no end: leave LIMIT out",
-    "LocalLimit": "a query topic has no end: leave LIMIT out",
-    "Union": "a query topic reads one topic: make one for each source",
-    "Generate": "functions like explode make several records of one: a query topic gives at most one",
-    "WithCTE": f"WITH is not possible here: {_SHAPE}",
-    "UnresolvedWith": f"WITH is not possible here: {_SHAPE}",
-    "Project": f"write it as one SELECT, without subqueries and columns made of other columns' aliases: {_SHAPE}",
-}
-_AGGREGATES = ("AggregateExpression", "WindowExpression")
 _LEAVES = ("MapInArrow", "LocalRelation", "LogicalRDD", "ExternalRDD", "Range")
+#: Where Spark has its expressions, and those of them that no name may stand for.
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
+_NEVER = frozenset(
+    """
+    CallMethodViaReflection TryReflect AggregateExpression WindowExpression ScalarSubquery InSubquery ListQuery Exists
+    CurrentUser CurrentDate CurrentTimestamp Now LocalTimestamp CurrentTime CurrentDatabase CurrentCatalog
+    VariableReference
+    """.split()  # noqa: SIM905
+)
 _THROUGH = ("SubqueryAlias", "View")
 
 
@@ -58,69 +53,72 @@ class Selected(NamedTuple):
     value_schema: str  # DDL, empty for raw values
     least: tuple[Condition, ...]  # what a row must meet at least, as far as Spark can say it simply
     simple: Simple | None  # all of the query, if it is only columns and such conditions
+    bound: Bound  # how large a result may be
 
 
 def over_pattern(query: str) -> tuple[str, str | None]:
     """A query `FROM topics('PATTERN')` as one from a view of all those topics, and the pattern; else as it is, None."""
-    found = _TOPICS.search(query)
+    found = next((found for at in plain(query) if query[at] in "tT" and (found := _TOPICS.match(query, at))), None)
     if found is None:
         return query, None
     return f"{query[: found.start()]}`{ALL_TOPICS}`{query[found.end() :]}", found[1].replace("''", "'")
 
 
 def source_of(spark: SparkSession, query: str) -> str:
-    """The topic that a query reads. Raises QueryError."""
-    parsed = list(nodes(_parsed(spark, query)))
-    if parsed[0].nodeName() == "UnresolvedWith":
-        raise QueryError(_REMEDIES["UnresolvedWith"])
-    relations = [node for node in parsed if node.getClass().getSimpleName() == "UnresolvedRelation"]
-    if len(relations) != 1:
-        raise QueryError(_REMEDIES["Join"] if relations else f"the query reads no topic: {_SHAPE}")
-    if not relations[0].options().isEmpty():  # Spark takes what stands behind a table for options of its reader
-        raise QueryError("settings of a query topic stand before its query: CREATE TOPIC name WITH (...) AS SELECT ...")
-    parts = list(seq(relations[0].multipartIdentifier()))
-    if len(parts) > 1:
-        raise QueryError(f"write the topic's name in backquotes: `{'.'.join(parts)}`")
-    return str(parts[0])
+    """The topic that a query reads. Raises QueryError for what is no question about one topic."""
+    return question(spark, query).source
 
 
 def select(spark: SparkSession, query: str, source: str, frame: DataFrame, values: StructType) -> Selected:
     """The query over `frame`, whose columns are those of `source_rows.row_schema`. Raises QueryError."""
+    asked = question(spark, query)
+    if asked.source != source:
+        raise QueryError(f"the query reads {asked.source}, not {source}")
+    names = {name.lower(): name for name in frame.columns}  # a query may write them in another case
+    for name in sorted(asked.columns):
+        if name.lower() not in names:  # Spark would take current_user and the like for functions
+            raise QueryError(_no_column(f"`{name}`", values))
     frame.createOrReplaceTempView(f"`{source}`")
-    parsed = _parsed(spark, query)
-    try:
-        execution = spark.sql(query)._jdf.queryExecution()
-        analysed = execution.analyzed()
-    except PySparkException as error:
-        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":  # its source is known; another one stands deeper inside
-            raise QueryError(_SUBQUERIES) from None
-        if str(error.getCondition()).startswith("UNRESOLVED_COLUMN."):
-            name = (error.getMessageParameters() or {}).get("objectName", "")
-            raise QueryError(_no_column(name, values)) from None
-        raise QueryError(_first_line(error)) from None
-    project, conditions = _shape(analysed)
-    expressions = list(seq(project.projectList()))
-    for expression in (*expressions, *conditions):
+    project, conditions = _shape(_analysed(spark, asked, values))
+    for expression in (*seq(project.projectList()), *conditions):
         _check_expression(expression)
+    linear = Linear(spark)
+    expressions = [linear.of(expression) for expression in seq(project.projectList())]
+    conditions = [linear.of(one) for one in conditions]
     jvm: Any = spark._jvm
     column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
-    chosen = [(str(e.name()), Column(column(e)), e) for e in _without_hidden(parsed, expressions, frame, values)]
+    chosen = [(str(e.name()), Column(column(e)), e) for e in _without_hidden(asked, expressions, frame, values)]
     outputs = _outputs(chosen)
     condition = F.lit(True)
     for one in conditions:
         condition = condition & Column(column(one))
-    names = {name.lower(): name for name in frame.columns}  # a query may write them in another case
     referred = [a for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())]
     needed = {_own(str(attribute.name()), names) for attribute in referred}
     if hidden := needed & {END, UNREADABLE}:
         raise QueryError(_no_column(f"`{min(hidden)}`", values))
-    least = least_of(jvm, execution.optimizedPlan(), names)
-    return _selected(outputs, condition, needed, frame, least, names)
+    optimised = frame.where(condition).select(*(found for _, found, _ in chosen))._jdf.queryExecution().optimizedPlan()
+    least = least_of(jvm, optimised, names)
+    return _selected(outputs, condition, needed, frame, least, names, asked.bound)
+
+
+def _analysed(spark: SparkSession, asked: Question, values: StructType) -> Any:
+    """The plan, its names resolved. Nothing runs. Raises QueryError."""
+    jvm, session = spark._jvm, spark._jsparkSession  # type: Any, Any
+    skip = getattr(getattr(jvm.org.apache.spark.sql.execution, "CommandExecutionMode$"), "MODULE$").SKIP()
+    try:
+        execution = session.sessionState().executePlan(asked.plan, skip)
+        execution.assertAnalyzed()
+        return execution.analyzed()
+    except PySparkException as error:
+        if str(error.getCondition()).startswith("UNRESOLVED_COLUMN."):
+            name = (error.getMessageParameters() or {}).get("objectName", "")
+            raise QueryError(_no_column(name, values)) from None
+        raise QueryError(first_line(error)) from None
 
 
 def _selected(
     outputs: dict[str, tuple[Column, Any]], condition: Column, needed: set[str], frame: DataFrame, least: Least,
-    names: Mapping[str, str],
+    names: Mapping[str, str], bound: Bound,
 ) -> Selected:  # fmt: skip
     """Keys, values and timestamps out of the chosen columns; what is not chosen is the source's."""
     plain = {name: found for name, found in outputs.items() if name not in PARTS or name in _NEVER_SET}
@@ -144,7 +142,7 @@ def _selected(
     simple = _simple(outputs, tuple(plain), least, names)
     return Selected(
         condition, key.cast("binary"), value.cast("binary"), timestamp, frozenset(needed), kind, schema,
-        least.conditions, simple,
+        least.conditions, simple, bound,
     )  # fmt: skip
 
 
@@ -214,14 +212,12 @@ def _quoted(name: str) -> str:
     return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
 
 
-def _without_hidden(parsed: Any, expressions: list[Any], frame: DataFrame, values: StructType) -> list[Any]:
+def _without_hidden(asked: Question, expressions: list[Any], frame: DataFrame, values: StructType) -> list[Any]:
     """The select list with `*` as users mean it: the typed columns, or the whole value of a topic without any."""
-    lists = [node for node in nodes(parsed) if node.nodeName() == "Project"]
-    written = list(seq(lists[0].projectList())) if lists else []
     shown = set(values.names) or {"_value"}
     found: list[Any] = []
     rest = iter(expressions)
-    for item in written:
+    for item in asked.select:
         if item.getClass().getSimpleName() == "UnresolvedStar":
             found += [e for e in (next(rest) for _ in frame.columns) if str(e.name()) in shown]
         else:
@@ -231,9 +227,6 @@ def _without_hidden(parsed: Any, expressions: list[Any], frame: DataFrame, value
 
 def _shape(analysed: Any) -> tuple[Any, list[Any]]:
     """The one projection of a plan and its conditions. Raises QueryError for plans of another shape."""
-    for name in (str(node.nodeName()) for node in nodes(analysed)):
-        if name in _REMEDIES and name != "Project":
-            raise QueryError(_REMEDIES[name])
     project: Any = None
     conditions: list[Any] = []
     node = analysed
@@ -246,34 +239,22 @@ def _shape(analysed: Any) -> tuple[Any, list[Any]]:
         elif name in _LEAVES:
             break
         elif name not in _THROUGH:
-            raise QueryError(_REMEDIES.get(name, f"{name} is not possible here: {_SHAPE}"))
+            raise QueryError(
+                REMEDIES.get("SubqueryProject" if name == "Project" else name, f"{name} is not possible: {SHAPE}")
+            )
         (node,) = seq(node.children()) if node.children().length() == 1 else (None,)
         if node is None:
-            raise QueryError(_REMEDIES.get(name, _SHAPE))
+            raise QueryError(REMEDIES.get(name, SHAPE))
     if project is None:
-        raise QueryError(_SHAPE)
+        raise QueryError(SHAPE)
     return project, conditions
 
 
 def _check_expression(expression: Any) -> None:
+    """Raises QueryError for what may not be in an analysed expression, whatever name it went by."""
+    if not expression.deterministic():
+        raise QueryError("a result must be the same each time it is made: random and changing values are not possible")
     for one in nodes(expression):
-        kind = str(one.getClass().getSimpleName())
-        if kind in _AGGREGATES:
-            raise QueryError(_REMEDIES["Aggregate" if kind == _AGGREGATES[0] else "Window"])
-        if kind.endswith("Subquery") or kind in ("Exists", "InSubquery", "ListQuery"):
-            raise QueryError(_SUBQUERIES)
-
-
-def _parsed(spark: SparkSession, query: str) -> Any:
-    session: Any = spark._jsparkSession
-    try:
-        return session.sessionState().sqlParser().parsePlan(query)
-    except PySparkException as error:
-        raise QueryError(_first_line(error)) from None
-
-
-def _first_line(error: PySparkException) -> str:
-    """What Spark says, without the picture of the place that follows it."""
-    text = (error.getMessage() or str(error)).strip()
-    lines = [line.strip() for line in text.split("\n== SQL")[0].splitlines() if line.strip()]
-    return " ".join(lines).split(" SQLSTATE:")[0]
+        package, _, kind = str(one.getClass().getName()).rpartition(".")
+        if not package.startswith(_EXPRESSIONS) or kind in _NEVER:
+            raise QueryError(REMEDIES.get(kind, f"{kind} is not possible in a query topic"))

@@ -18,3 +18,8 @@ def seq(scala: Any) -> Iterator[Any]:
     found = scala.iterator()
     while found.hasNext():
         yield found.next()
+
+
+def kind_of(node: Any) -> str:
+    """The class of a plan or an expression, without its package."""
+    return str(node.getClass().getName()).rpartition(".")[2]

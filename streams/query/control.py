@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +11,8 @@ import msgspec
 
 from client.admin import LATEST, list_offsets
 from client.cluster import ClientError, Cluster, check
-from streams.query.errors import TakenOverError
+from streams.query.errors import FatalError, TakenOverError
 from streams.query.events import Event
-from streams.query.sink import WRITER_ID
 from wire.batch import Record, build_batch, iter_batches, iter_records
 from wire.errors import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -22,25 +22,36 @@ from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceR
 TOPIC = "__barnabas_queries"
 _BY_NAME = 12  # the last version of Fetch and Produce that names topics
 _MAX_BYTES = 1 << 20
+#: The broker's file with the transactional id that proves who the driver is.
+SECRET_FILE = "streams-driver.secret"
 
 
 class Control:
     """The driver's end. Raises ClientError when the broker does not answer."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, data_dir: str) -> None:
+        self._cluster, self._data_dir = cluster, data_dir
         try:
             self._next = list_offsets(cluster, [(TOPIC, 0)], LATEST)[TOPIC, 0]
         except ClientError:  # the first driver: the broker makes the log when it is asked for a producer id
             self._next = 0
-        self.producer_id = -1
+        self.producer_id, self.writer_id = -1, ""
         self.take_over()
 
     def take_over(self) -> None:
         """Become the one that writes query topics. The broker asks again what nobody has answered."""
+        path = os.path.join(self._data_dir, SECRET_FILE)
+        try:
+            with open(path) as file:
+                self.writer_id = file.read()
+        except OSError as error:
+            raise FatalError(f"{path}: {error.strerror}: run the driver as the broker's user") from None
         answer = self._cluster.any(
-            InitProducerIdRequest(transactional_id=WRITER_ID, transaction_timeout_ms=60_000), InitProducerIdResponse
+            InitProducerIdRequest(transactional_id=self.writer_id, transaction_timeout_ms=60_000),
+            InitProducerIdResponse,
         )
+        if answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            raise ClientError(f"the secret in {path} is not that of the broker that runs")
         check(answer.error_code, "a producer id for query topics")
         self.producer_id = answer.producer_id
 
@@ -77,7 +88,7 @@ class Control:
     def _append(self, topic: str, record: Record, *, acks: int) -> None:
         batch = build_batch([record], producer_id=self.producer_id, producer_epoch=0, base_sequence=0)
         request = ProduceRequest(
-            transactional_id=WRITER_ID, acks=acks, timeout_ms=30_000,
+            transactional_id=self.writer_id, acks=acks, timeout_ms=30_000,
             topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, batch)])],
         )  # fmt: skip
         part = self._cluster.any(request, ProduceResponse, version=_BY_NAME).responses[0].partition_responses[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 
 import msgspec
@@ -11,6 +10,7 @@ from client.admin import Key, topic_configs
 from client.cluster import Cluster
 from streams.query.errors import QueryError
 from streams.source.options import Options
+from wire.patterns import PatternError, pattern
 
 _MAX_BATCH_BYTES = 1 << 20
 _SCHEMA_KEYS = [
@@ -104,12 +104,13 @@ class Catalog(msgspec.Struct, frozen=True):
     results: frozenset[str] = frozenset()  # of queries, dead letters among them
 
     def inputs(self, definition: Definition) -> list[Key]:
-        """The partitions that a query reads, where results can be written for them."""
+        """The partitions that a query reads, where results can be written for them. Raises PatternError."""
         plan = definition.plan
         if not plan.pattern:
             source = self.sources[plan.source]
             return [(source.name, p) for p in range(min(definition.partitions, source.partitions))]
-        names = sorted(n for n in self.sources if n not in self.results and re.fullmatch(plan.pattern, n))
+        matches = pattern(plan.pattern).matches
+        names = sorted(n for n in self.sources if n not in self.results and matches(n))
         return [(name, p) for name in names for p in range(self.sources[name].partitions)]
 
 
@@ -162,20 +163,20 @@ def _source(name: str, topic_id: bytes, partitions: int, configs: dict[str, str]
     )  # fmt: skip
 
 
-def read_pattern(cluster: Cluster, pattern: str, results: str) -> Values:
+def read_pattern(cluster: Cluster, text: str, results: str) -> Values:
     """What the values of all topics of a new query over a pattern are; `results` is its own topic, if that is there.
 
     Raises QueryError.
     """
     try:
-        re.compile(pattern)
-    except re.error as error:
-        raise QueryError(f"{pattern} is no regular expression: {error}") from None
+        matches = pattern(text).matches
+    except PatternError as error:
+        raise QueryError(str(error)) from None
     catalog = read_catalog(cluster)
     others = catalog.sources.keys() - catalog.results - {results}
-    names = sorted(name for name in others if re.fullmatch(pattern, name))
+    names = sorted(name for name in others if matches(name))
     if not names:
-        raise QueryError(f"there is no topic whose whole name matches {pattern}: create the first one before the query")
+        raise QueryError(f"there is no topic whose whole name matches {text}: create the first one before the query")
     found = {name: catalog.sources[name].values for name in names}
     for name in names[1:]:
         if found[name] != found[names[0]]:

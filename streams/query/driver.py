@@ -13,7 +13,7 @@ from client.cluster import ClientError, Cluster
 from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
 from streams.query.control import Control, now_ms
 from streams.query.definitions import Catalog, Definition, Values, read_catalog, read_pattern, read_source
-from streams.query.errors import FatalError, MalformedRecordError, QueryError, TakenOverError
+from streams.query.errors import FatalError, MalformedRecordError, QueryError, TakenOverError, TooSlowError
 from streams.query.events import Told, event_of
 from streams.query.health import FAILED, Health, now
 from streams.query.job import Job
@@ -22,6 +22,7 @@ from streams.query.pace import MAX_BYTES, Pace
 from streams.query.tick import Part, Piece, Tick, piece_of
 from streams.wal import Key, Planner, WalError
 from streams.wal.beside import log_dir_of
+from wire.patterns import PatternError, pattern
 
 Say = Callable[..., None]
 _KEPT_JOBS = 32
@@ -32,12 +33,15 @@ _COMMIT_SECONDS = 1.0
 class Driver:
     """All queries of one broker. `say(level, event, **fields)` is for the operator."""
 
-    def __init__(self, spark: SparkSession, server: str, data_dir: str | None, *, trigger_ms: int, say: Say) -> None:
+    def __init__(
+        self, spark: SparkSession, server: str, data_dir: str | None, *, trigger_ms: int, timeout_ms: int, say: Say
+    ) -> None:
         self._spark, self._server, self._trigger, self._say = spark, server, trigger_ms / 1000, say
+        self._timeout = timeout_ms / 1000
         self._cluster = Cluster(server)
         self._log_dir = log_dir_of(self._cluster, server, data_dir)
         self._planner = Planner(self._log_dir, split_bytes=MAX_BYTES, fail_on_data_loss=False)
-        self._control = Control(self._cluster)
+        self._control = Control(self._cluster, self._log_dir.path)
         self._catalog = Catalog({}, {})
         self._health: dict[str, Health] = {}
         self._jobs: dict[tuple[Any, ...], Job] = {}
@@ -105,13 +109,15 @@ class Driver:
         """Whether a query can be, and what it reads and gives."""
         answer = {"type": "checked", "id": message["id"]}
         try:
-            query, pattern = over_pattern(message["query"])
+            query, over = over_pattern(message["query"])
             name = source_of(self._spark, query)
             if name == message["topic"]:
                 raise QueryError(f"{name} cannot be made of itself")
-            if pattern is not None:
-                values = read_pattern(self._cluster, pattern, message["topic"])
-                reads = {"pattern": pattern}
+            if (over is not None) != (name == ALL_TOPICS):
+                raise QueryError("topics('PATTERN') stands behind FROM")
+            if over is not None:
+                values = read_pattern(self._cluster, over, message["topic"])
+                reads = {"pattern": over}
             else:
                 source = read_source(self._cluster, name)
                 values, reads = source.values, {"source": name, "source_id": source.topic_id}
@@ -166,7 +172,13 @@ class Driver:
         """Analyse a query, once for as long as it is there. Raises QueryError."""
         key = (query, source, values)
         if key not in self._analysed:
-            self._analysed[key] = Job.check(self._spark, query, source, values)
+            try:
+                self._analysed[key] = Job.check(self._spark, query, source, values)
+            except QueryError:
+                raise
+            except Exception as error:  # no query ends the driver, as long as its JVM lives
+                self._check_jvm()
+                raise QueryError(f"Spark cannot take this query: {_reason(error)}") from None
         return self._analysed[key]
 
     def _check_jvm(self) -> None:
@@ -183,6 +195,11 @@ class Driver:
         if not health.may_run(at):
             return False
         if definition.plan.pattern:
+            try:
+                pattern(definition.plan.pattern)
+            except PatternError as error:  # it was made by an older version
+                self._stop(definition, f"{error}: drop this topic, and make it with another pattern")
+                return False
             return True
         source = self._catalog.sources.get(definition.plan.source)
         if source is None or source.topic_id != definition.plan.source_id:
@@ -266,7 +283,7 @@ class Driver:
             tick = self._plan_tick(group, ranges, first)
             job = self._job(group, len(ranges))
             cold = not job.has_run
-            reports = job.run(tick)
+            reports = job.run(tick, self._timeout)
             self._warm.add(kind)
         except Exception as error:
             self._failed(group, error, first, last)
@@ -298,7 +315,7 @@ class Driver:
             ends = [self._places[definition.topic, key] for definition in group]
             dead = [self._dead.get((definition.topic, key), 0) for definition in group]
             parts.append(Part(*key, lo, cut[key][1], splits.get(key, []), ends, dead))
-        return Tick(self._control.producer_id, parts)
+        return Tick(self._control.producer_id, parts, self._control.writer_id)
 
     def _job(self, group: list[Definition], tasks: int) -> Job:
         """The planned job of a group; the few used last are kept."""
@@ -320,18 +337,25 @@ class Driver:
             for key in self._catalog.inputs(definition):
                 self._places.pop((definition.topic, key), None)
         self._check_jvm()
-        restarted = "UNKNOWN_PRODUCER_ID" in reason  # the broker was, and knows no driver yet
+        # The broker was: it knows no driver yet, and has another secret.
+        restarted = "UNKNOWN_PRODUCER_ID" in reason or "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in reason
         if restarted or group[0].plan.pattern:  # a task that still runs must not write what is looked for next
             self._control.take_over()
         if restarted:
             return
         self._cluster.metadata([])  # raises ClientError if the broker is gone, which is no query's fault
+        slow = isinstance(error, TooSlowError)
+        if slow:
+            self._pace.shrink(definition.topic for definition in group)
         if len(group) > 1:
             for definition in group:
                 if self._knows_places(definition):
                     self._run_group([definition], first, last)
             return
         (definition,) = group
+        if slow and self._health[definition.topic].slow(now()):
+            self._stop(definition, f"{reason}, several times: make it again with a cheaper query")
+            return
         if isinstance(error, QueryError) or MalformedRecordError.__name__ in reason:
             self._stop(definition, reason.split(f"{MalformedRecordError.__name__}: ")[-1])
             return

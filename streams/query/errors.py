@@ -15,5 +15,9 @@ class TakenOverError(Exception):
     """Another driver has taken over; this one must write no more."""
 
 
+class TooSlowError(Exception):
+    """A query was at its records for too long, and was stopped."""
+
+
 class MalformedRecordError(QueryError):
     """A record does not fit the schema, and the query is to stop at such a one."""

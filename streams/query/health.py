@@ -7,6 +7,8 @@ from typing import Any
 
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _RATE_SECONDS = 10.0
+#: So many ticks of so many seconds may take too long; then the query holds the others up no more.
+_MOST_SLOW, _SLOW_SECONDS = 3, 3600.0
 RUNNING, RETRYING, FAILED = "RUNNING", "RETRYING", "FAILED"
 
 
@@ -22,6 +24,7 @@ class Health:
         self._failures = 0
         self._next_try = 0.0
         self._recent: list[tuple[float, int]] = []
+        self._slow: list[float] = []
 
     def may_run(self, now: float) -> bool:
         """Whether it is to be run in this tick."""
@@ -42,6 +45,11 @@ class Health:
         self.state, self.error = RETRYING, error
         self._failures += 1
         self._next_try = now + wait
+
+    def slow(self, now: float) -> bool:
+        """A tick took too long; whether there were too many of these."""
+        self._slow = [*(at for at in self._slow if at > now - _SLOW_SECONDS), now]
+        return len(self._slow) >= _MOST_SLOW
 
     def stopped(self, error: str) -> None:
         """It cannot go on until somebody changes something."""

@@ -6,6 +6,7 @@ The scan is shared; every row goes through the SELECTs of all queries.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from pyspark.sql.types import StructType
 
 from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
 from streams.query.definitions import Definition, Values
+from streams.query.errors import TooSlowError
+from streams.query.growth import Bound
 from streams.query.scan import Scan
 from streams.query.simple import Direct
 from streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
@@ -23,7 +26,7 @@ from streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_
 from streams.query.tick import PROPERTY, Tick
 from streams.source.where import decidable
 
-_ARROW_BATCH_BYTES = 4 << 20
+_ARROW_BATCH_BYTES, _MAX_RESULT_BYTES = 4 << 20, 32 << 20
 _MIN_ARROW_ROWS, _MAX_ARROW_ROWS = 16, 4096
 
 
@@ -47,6 +50,7 @@ class Job:
         sink = Sink(server, group.outputs)
         simple = [one.simple for one in found if one.simple is not None]
         self._spark = spark
+        self._bounds = [one.bound for one in found]
         self.has_run = False
         if len(simple) == len(definitions):
             self._reports = _numbers(spark, tasks).mapInArrow(Direct(group.scan(), simple, sink).__call__, REPORT)
@@ -64,11 +68,23 @@ class Job:
             return found._replace(simple=None)
         return found
 
-    def run(self, tick: Tick) -> list[Report]:
-        """Run one tick. Raises what Spark raises when a task fails; what was written until then stays."""
+    def run(self, tick: Tick, timeout: float) -> list[Report]:
+        """Run one tick. Raises what Spark raises when a task fails, and TooSlowError after so many seconds; what was
+        written until then stays."""
         begin(self._spark, tick)
-        _set_arrow_batches(self._spark, tick)
-        reports = [Report(*row) for row in self._reports.collect()]
+        set_arrow_batches(self._spark, tick, self._bounds)
+        late = threading.Event()
+        timer = threading.Timer(timeout, _stop_jobs, (self._spark, late))
+        timer.daemon = True
+        timer.start()
+        try:
+            reports = [Report(*row) for row in self._reports.collect()]
+        except Exception as error:
+            if late.is_set():
+                raise TooSlowError(f"a tick took longer than {timeout:g} s") from error
+            raise
+        finally:
+            timer.cancel()
         self.has_run = True
         return reports
 
@@ -107,10 +123,18 @@ class Group:
         return _rows(frame, chosen, self._parses)
 
 
-def _set_arrow_batches(spark: SparkSession, tick: Tick) -> None:
-    """Have Spark make Arrow batches of so many rows that they are of some MiB."""
-    rows = _ARROW_BATCH_BYTES * tick.records // max(tick.bytes, 1)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", max(_MIN_ARROW_ROWS, min(rows, _MAX_ARROW_ROWS)))
+def _stop_jobs(spark: SparkSession, late: threading.Event) -> None:
+    late.set()
+    spark.sparkContext.cancelAllJobs()
+
+
+def set_arrow_batches(spark: SparkSession, tick: Tick, bounds: Sequence[Bound]) -> None:
+    """Have Spark make Arrow batches of so many rows that they are of some MiB, however large the results may be."""
+    size = max(tick.bytes, 1) / max(tick.records, 1)
+    rows = max(_MIN_ARROW_ROWS, min(int(_ARROW_BATCH_BYTES / size), _MAX_ARROW_ROWS))
+    largest = sum(bound.grows * size + bound.adds for bound in bounds)
+    rows = max(1, min(rows, int(_MAX_RESULT_BYTES / max(largest, 1))))
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
 
 
 def begin(spark: SparkSession, tick: Tick) -> None:

@@ -9,7 +9,7 @@ TICK_SECONDS = 2.0
 FIRST_BYTES, MIN_BYTES, MAX_BYTES = 32 << 20, 4 << 20, 512 << 20
 # What the first run of a job may take besides: workers start, and code is compiled.
 _COLD_SECONDS = 2.0
-_MOST_GROWTH = 4
+_MOST_GROWTH, _SHRINK = 4, 64
 
 
 class Pace:
@@ -21,6 +21,11 @@ class Pace:
     def most(self, topics: Iterable[str]) -> int:
         """The bytes of log for the next tick of queries that share one."""
         return min(self._bytes.get(topic, FIRST_BYTES) for topic in topics)
+
+    def shrink(self, topics: Iterable[str]) -> None:
+        """A tick took too long to be waited for."""
+        for topic in topics:
+            self._bytes[topic] = self._bytes.get(topic, FIRST_BYTES) // _SHRINK
 
     def learn(self, topics: Iterable[str], size: int, seconds: float, *, cold: bool = False) -> None:
         """So many bytes took so long; `cold` where it was the first tick of a job."""

@@ -42,6 +42,7 @@ def start_session(
         # With a limit of bytes Spark measures a batch anew for each row that it adds, which takes more than all else.
         .config("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
         .config("spark.sql.ansi.enabled", "false")  # a value that cannot be computed is null, and stops nothing
+        .config("spark.sql.runSQLOnFiles", "false")  # a relation is a topic, and never a path
     )
     if master is None and _SUBMITTED not in os.environ:
         master = "local[*]"

@@ -28,7 +28,6 @@ from wire.messages.produce import (
     TopicProduceData,
 )
 
-WRITER_ID = "barnabas.streams"
 DEAD_LETTER_SUFFIX = ".dead-letter"
 REASON_HEADER = "barnabas.error"
 ROW, MALFORMED, MARK = 0, 1, 2
@@ -173,7 +172,7 @@ class Writer:
         What was sent counts as written. If it is not, its answer raises before anything else is sent.
         """
         request = ProduceRequest(
-            transactional_id=WRITER_ID, acks=-1, timeout_ms=_TIMEOUT_MS,
+            transactional_id=self._tick.writer_id, acks=-1, timeout_ms=_TIMEOUT_MS,
             topic_data=[
                 TopicProduceData(name=log.topic, partition_data=[PartitionProduceData(log.partition, b.data)])
                 for log, b in batches

@@ -28,6 +28,8 @@ PARTS = {
 #: A record whose value could not be parsed, as it was, and why; and whether the row is no record, but says that a task
 #: has read all.
 UNREADABLE, END = "_unreadable", "_end"
+#: Of a schema's text, which a client has set: characters, and types that have types.
+_MAX_SCHEMA, _MAX_TYPES = 64 << 10, 500
 _MARKS = {
     UNREADABLE: "struct<key: binary, value: binary, timestamp: timestamp, "
     f"headers: {PARTS['_headers']}, reason: string>",
@@ -40,6 +42,8 @@ def value_columns(values: Values) -> StructType:
     ddl = values.schema
     if values.format == "raw" or not ddl:
         return StructType([])
+    if len(ddl) > _MAX_SCHEMA or ddl.count("<") > _MAX_TYPES:
+        raise QueryError(f"the schema is too large: at most {_MAX_SCHEMA} characters and {_MAX_TYPES} types in others")
     try:
         schema = _columns(ddl)
     except QueryError:

@@ -40,6 +40,7 @@ class Tick(msgspec.Struct, frozen=True):
 
     producer_id: int
     parts: list[Part]  # by task number; a partition with nothing new has lo == hi
+    writer_id: str = ""  # what proves to the broker that the driver writes
 
     def encode(self) -> str:
         """As the property's value."""

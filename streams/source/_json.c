@@ -17,6 +17,7 @@ enum { BOOL = 0, INT8 = 1, INT16 = 2, INT32 = 4, INT64 = 8, TEXT = 16, FLOAT32 =
 #define MAX_DEPTH 64
 #define MAX_DIGITS 18 /* so many fit an int64 */
 #define MAX_NUMBER 64 /* bytes of a number that is worth a try */
+#define MAX_POWER 1000000000000 /* no value has so many digits */
 
 typedef struct {
     const char *name;
@@ -127,7 +128,9 @@ typedef struct {
     const uint8_t *start;
     Py_ssize_t size;
     uint64_t digits; /* all of them, as one number, if they are few enough */
-    int count, exponent, negative, whole;
+    int64_t exponent; /* never clipped where digits before it or after the point could make up for it */
+    int64_t count;
+    int negative, whole;
 } Number;
 
 static inline int digits(Text *in, Number *n) {
@@ -150,17 +153,17 @@ static int number(Text *in, Number *n) {
         const uint8_t *start = in->at;
         n->whole = 0;
         if (!digits(in, n)) return 0;
-        n->exponent = (int)(start - in->at < -MAX_NUMBER ? -MAX_NUMBER : start - in->at);
+        n->exponent = start - in->at;
     }
     if (in->at < in->end && (*in->at == 'e' || *in->at == 'E')) {
-        int32_t power = 0;
+        int64_t power = 0;
         n->whole = 0;
         in->at++;
         int minus = is(in, '-');
         if (!minus) is(in, '+');
         const uint8_t *start = in->at;
         while (in->at < in->end && *in->at >= '0' && *in->at <= '9') {
-            if (power < 100000) power = power * 10 + (*in->at - '0');
+            if (power < MAX_POWER) power = power * 10 + (*in->at - '0');
             in->at++;
         }
         if (in->at == start) return 0;

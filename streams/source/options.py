@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
 
 from streams.source.offsets import EARLIEST, LATEST, Position, parse_position
 from streams.wal import Key, LogDir, WalError, schema_of
+from wire.patterns import PatternError, pattern
 
 #: The formats that make columns out of the value.
 TYPED = ("json", "csv", "avro")
@@ -49,7 +49,7 @@ class Options(msgspec.Struct, frozen=True):
 
     def reads(self, topic: str) -> bool:
         """Whether the options name this topic."""
-        return bool(re.fullmatch(self.pattern, topic)) if self.pattern else topic in self.topics
+        return pattern(self.pattern).matches(topic) if self.pattern else topic in self.topics
 
     def keys(self, log_dir: LogDir) -> list[Key]:
         """The partitions that the options name, in order. Raises WalError for an unknown topic."""
@@ -76,9 +76,9 @@ def parse(given: Mapping[str, str]) -> Options:
     if named[0] == "topicPattern":
         topics = ()
         try:
-            re.compile(found["topicPattern"])
-        except re.error as error:
-            raise WalError(f"topicPattern {found['topicPattern']} is no regular expression: {error}") from None
+            pattern(found["topicPattern"])
+        except PatternError as error:
+            raise WalError(f"topicPattern: {error}") from None
     elif not topics:
         raise WalError(f"the option {named[0]} names no topic")
     kind = _one_of(found, "format", FORMATS, "kafka")

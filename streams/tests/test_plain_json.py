@@ -142,3 +142,52 @@ def test_other_types_and_a_reader_that_is_not_built(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(plain_json, "_parser", lambda: None)
     assert parse_plain(values, SCHEMA) is None
     assert parse_json(values, SCHEMA)[0]["t"].to_pylist() == ["a"]
+
+
+DIGITS = st.text("0123456789", min_size=1, max_size=120)
+ZEROS = st.integers(0, 400).map(lambda count: "0" * count)
+
+
+@st.composite
+def decimals(draw: st.DrawFn) -> str:
+    """Numbers as JSON may write them, with zeros and exponents that make up for each other."""
+    whole = draw(st.sampled_from(["0", "1", "9"]) | DIGITS.map(lambda digits: str(int(digits))))
+    if draw(st.booleans()):
+        whole += draw(ZEROS)
+        whole = whole.lstrip("0") or "0"
+    fraction = "." + draw(ZEROS) + draw(DIGITS) if draw(st.booleans()) else ""
+    power = draw(st.integers(-450, 450) | st.integers(-(10**14), 10**14) | st.none())
+    spelled = (
+        "" if power is None else draw(st.sampled_from("eE")) + (f"{power:+d}" if draw(st.booleans()) else f"{power}")
+    )
+    return draw(st.sampled_from(["", "-"])) + whole + fraction + spelled
+
+
+@settings(max_examples=1500, deadline=None)
+@given(decimals())
+@example("0." + "0" * 70 + "1e50")
+@example("0." + "0" * 63 + "1e64")
+@example("-0." + "0" * 64 + "123e+70")
+@example("1" + "0" * 70 + "e-80")
+@example("0.0000000000000000000001e100001")
+@example("1e4294967296")
+@example("1e-4294967295")
+@example("1e18446744073709551617")
+def test_a_number_is_the_double_that_python_reads_or_is_left(text: str) -> None:
+    schema = parse_ddl("d DOUBLE")
+    values = pa.array([b'{"d":%s}' % text.encode()], pa.binary())
+    plain = parse_plain(values, schema)
+    assert plain is not None
+    if not plain[1]:
+        assert same(plain[0]["d"].to_pylist()[0], float(text))
+    found, bad = parse_json(values, schema)
+    if not bad:
+        assert same(found["d"].to_pylist()[0], float(text))
+
+
+def test_a_float_is_the_one_next_to_the_number() -> None:
+    schema = parse_ddl("f FLOAT")
+    plain = parse_plain(pa.array([b'{"f":0.%s1e50}' % (b"0" * 70)]), schema)
+    assert plain is not None
+    assert plain[0]["f"].to_pylist() == [struct.unpack("f", struct.pack("f", 1e-21))[0]]
+    assert plain[1] == []

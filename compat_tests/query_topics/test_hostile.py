@@ -1,0 +1,184 @@
+"""Clients that mean harm, with a real broker and a real driver: what they try costs them, and nobody beside them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from client.admin import set_topic_config
+from client.cluster import ClientError, Cluster
+from compat_tests.broker_process import Barnabas
+from compat_tests.conftest import NewServer
+from compat_tests.driver import Driver, Record, Refused
+from compat_tests.kafka_python.driver import KafkaPythonDriver
+from compat_tests.query_topics.processes import processes
+from compat_tests.tools import missing
+from compat_tests.waiting import until
+from wire.errors import ErrorCode
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+from compat_tests.query_topics.test_query_topics import SENSORS, records, status_of, wait_for
+from streams.query.control import Control
+
+if reason := missing("java"):
+    pytest.skip(reason, allow_module_level=True)
+
+INIT = """
+def init(spark):
+    spark.udf.register("spins", spins, "double")
+
+def spins(temp):
+    while temp == 3:
+        pass
+    return temp
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(new_server: NewServer, tmp_path_factory: pytest.TempPathFactory) -> Barnabas:
+    init = tmp_path_factory.mktemp("init") / "init.py"
+    init.write_text(INIT)
+    server = new_server({
+        "barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m",
+        "barnabas.streams.tick.timeout.ms": "5000", "barnabas.streams.init.file": str(init),
+    })  # fmt: skip
+    assert isinstance(server, Barnabas)
+    server.expected_errors += ["topic=spinning", "another streams driver has taken over"]
+    return server
+
+
+@pytest.fixture(scope="module")
+def admin(broker: Barnabas) -> Driver:
+    made = KafkaPythonDriver(broker.address)
+    made.create_topic("source", 1, SENSORS)
+    made.create_topic("good", -1, {"barnabas.query": "SELECT upper(device) d FROM source"})
+    return made
+
+
+def driver_of(broker: Barnabas) -> set[int]:
+    return {process.pid for process in processes(broker, "driver")} | {p.pid for p in processes(broker, "jvm")}
+
+
+def goes_on(broker: Barnabas, admin: Driver, *values: bytes) -> None:
+    """The good query has all of its source."""
+    admin.produce("source", [Record(value) for value in values or (b'{"device": "a", "temp": 1}',)])
+    wait_for(broker, "good", "source")
+
+
+def test_a_statement_that_commands_does_nothing_however_it_comes(
+    broker: Barnabas, admin: Driver, tmp_path: Path
+) -> None:
+    goes_on(broker, admin)
+    was, out = driver_of(broker), tmp_path / "out"
+    for number, query in enumerate([
+        f"INSERT OVERWRITE LOCAL DIRECTORY '{out}' USING parquet SELECT 1 x FROM source",
+        f"CREATE TABLE t USING parquet LOCATION '{out}' AS SELECT device FROM source",
+        f"SELECT TRANSFORM(device) USING 'touch {out}' AS x FROM source",
+        "SELECT java_method('java.lang.System', 'exit', 1) x FROM source",
+        "SELECT repeat('x', 2000000000) x FROM source",
+        "SELECT sequence(1, 1000000000) x FROM source",
+        "SELECT " + "CASE WHEN " * 100 + "true" + " THEN true END" * 100 + " x FROM source",
+    ]):  # fmt: skip
+        name = f"hostile{number}"
+        with pytest.raises(Refused, match="INVALID_CONFIG"):
+            admin.create_topic(name, -1, {"barnabas.query": query})
+        admin.create_topic(name, 1)
+        for topic in (name, "good"):
+            with Cluster(broker.address) as cluster, pytest.raises(ClientError, match="INVALID_CONFIG"):
+                set_topic_config(cluster, topic, {"barnabas.query": query})
+    goes_on(broker, admin)
+    assert not out.exists()
+    assert driver_of(broker) == was
+
+
+def test_a_catastrophic_pattern_holds_nobody_up(broker: Barnabas, admin: Driver) -> None:
+    was = driver_of(broker)
+    admin.create_topic("a" * 200, 1, SENSORS)
+    admin.create_topic("by_name", -1, {"barnabas.query": "SELECT device FROM topics('(a+)+b|source')"})
+    admin.create_topic("by_value", -1, {"barnabas.query": "SELECT device FROM source WHERE device RLIKE '(a+)+b'"})
+    goes_on(broker, admin, b'{"device": "%s"}' % (b"a" * 5000), b'{"device": "aab"}')
+    wait_for(broker, "by_value", "source")
+    assert [value for _, _, value in records(broker, "by_value")] == [b'{"device":"aab"}']
+    assert driver_of(broker) == was
+
+
+def test_a_query_that_does_not_come_to_an_end_fails_and_the_one_beside_it_goes_on(
+    broker: Barnabas, admin: Driver
+) -> None:
+    was = driver_of(broker)
+    admin.create_topic("spinning", -1, {"barnabas.query": "SELECT spins(temp) x FROM source"})
+    goes_on(broker, admin, b'{"device": "c", "temp": 3}')
+    until(lambda: status_of(broker, "spinning").get("state") == "FAILED", "the query has failed", 120)
+    assert "a tick took longer than 5 s" in status_of(broker, "spinning")["last_error"]
+    goes_on(broker, admin)
+    assert status_of(broker, "good")["state"] == "RUNNING"
+    assert driver_of(broker) == was
+
+
+def test_a_driver_that_was_thrown_out_is_started_again(broker: Barnabas, admin: Driver) -> None:
+    """Nobody without the secret can; who has it is the operator."""
+    goes_on(broker, admin)
+    was = driver_of(broker)
+    with Cluster(broker.address) as cluster:
+        answer = cluster.any(InitProducerIdRequest(transactional_id="barnabas.streams"), InitProducerIdResponse)
+        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        goes_on(broker, admin)
+        assert driver_of(broker) == was
+        secret = (Path(broker.data_dir) / "streams-driver.secret").read_text()
+        answer = cluster.any(InitProducerIdRequest(transactional_id=secret), InitProducerIdResponse)
+        assert answer.error_code == 0
+    goes_on(broker, admin)
+    assert not driver_of(broker) & was
+
+
+def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path: Path) -> None:
+    """As a version that matched otherwise may have stored it."""
+    settings = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
+    broker = Barnabas(tmp_path / "broker", {"barnabas.streams.driver": "none"})
+    broker.start()
+    admin = KafkaPythonDriver(broker.address)
+    admin.create_topic("source", 1, SENSORS)
+    with Cluster(broker.address) as cluster, ThreadPoolExecutor() as pool:
+        control = Control(cluster, str(broker.data_dir))
+        made = pool.submit(admin.create_topic, "old", 1, {"barnabas.query": "SELECT device FROM topics('(?!x).*')"})
+        (question,) = [m for m in control.hear(20_000) if m["type"] == "check"]
+        control.say({"type": "checked", "id": question["id"], "pattern": "(?!x).*", "format": "json",
+                     "schema": "device STRING", "output_format": "json", "output_schema": "device STRING"})  # fmt: skip
+        made.result()
+    assert broker.stop() == 0
+    broker = Barnabas(tmp_path / "broker", settings)
+    broker.expected_errors.append("topic=old")
+    broker.start()
+    admin = KafkaPythonDriver(broker.address)
+    try:
+        admin.create_topic("good", -1, {"barnabas.query": "SELECT upper(device) d FROM source"})
+        admin.create_topic("another", 1)
+        goes_on(broker, admin)
+        until(lambda: status_of(broker, "old").get("state") == "FAILED", "the query has failed", 60)
+        assert "is no regular expression" in status_of(broker, "old")["last_error"]
+    finally:
+        assert broker.stop() == 0
+
+
+def test_results_as_large_as_may_be_do_not_take_the_drivers_memory(broker: Barnabas, admin: Driver) -> None:
+    """Records of 900 KB, and the most that is allowed to be made of them."""
+    was = driver_of(broker)
+    admin.create_topic("wide", 1, SENSORS)
+    for name, query in {
+        "longest": "SELECT length(repeat(device, 16)) n FROM wide",
+        "constants": "SELECT " + ", ".join(f"lpad('', 60000, '{n}') x{n}" for n in range(4)) + " FROM wide",
+        "several": "SELECT "
+        + ", ".join(f"length(upper(repeat(device, {n}))) x{n}" for n in range(9, 13))
+        + " FROM wide",
+    }.items():
+        admin.create_topic(name, -1, {"barnabas.query": query})
+    for _ in range(4):
+        admin.produce("wide", [Record(b'{"device": "%s"}' % (b"x" * 900_000))])
+    for name in ("longest", "constants", "several"):
+        wait_for(broker, name, "wide")
+    assert [value for _, _, value in records(broker, "longest")] == [b'{"n":14400000}'] * 4
+    goes_on(broker, admin)
+    assert driver_of(broker) == was
