@@ -518,7 +518,7 @@ class Connection:
                 self._awaited = None
                 item.is_answered = True
                 if isinstance(message, large.Large):
-                    chunks = await large.encoded(self.node, item.endpoint, message, item.correlation_id)
+                    chunks = await message.encoded(self.node, item.endpoint, item.correlation_id)
                 else:
                     chunks = item.encoded(message)
                 if not self._closed:

@@ -99,15 +99,23 @@ class Breath:
             self._until = time.perf_counter() + HOLD_SECONDS
 
 
-class Large(NamedTuple):
-    """An answer that takes long to encode."""
+class Large:
+    """An answer that takes long to encode, perhaps in pieces that are one answer when they are joined."""
 
-    message: Message
+    def __init__(self, message: Message, *more: Message, path: tuple[str, ...] = ()) -> None:
+        self._messages, self._path = [message, *more], path
 
+    @property
+    def message(self) -> Message:
+        """The whole answer."""
+        found: Message = join(self._messages, self._path)
+        return found
 
-async def encoded(node: Node, endpoint: Endpoint, answer: Large, correlation_id: int) -> list[SizedChunk]:
-    """The answer as it is sent."""
-    return await trio.to_thread.run_sync(endpoint.encode, answer.message, correlation_id, limiter=node.large_requests)
+    async def encoded(self, node: Node, endpoint: Endpoint, correlation_id: int) -> list[SizedChunk]:
+        """As it is sent; made in a thread."""
+        return await trio.to_thread.run_sync(
+            lambda: endpoint.encode(self.message, correlation_id), limiter=node.large_requests
+        )
 
 
 async def handle(endpoint: Endpoint, frame: bytes, position: int, context: Context) -> Large:
@@ -127,7 +135,7 @@ async def handle(endpoint: Endpoint, frame: bytes, position: int, context: Conte
         if getattr(answers[-1], "error_code", ErrorCode.NONE):
             break  # it says no to the whole of it
         await breath()
-    return Large(join(answers, cut.response))
+    return Large(*answers, path=cut.response)
 
 
 async def given(answer: Answer) -> Message:
@@ -193,10 +201,13 @@ def join(answers: list[Any], path: tuple[str, ...]) -> Any:
     if len(answers) == 1:
         return answers[0]
     field, deeper = path[0], path[1:]
+    if not deeper:
+        elements = [element for answer in answers for element in getattr(answer, field)]
+        return msgspec.structs.replace(answers[-1], **{field: elements})
     groups: list[list[Any]] = []
     for answer in answers:
         for element in getattr(answer, field):
-            if deeper and groups and _is_same(groups[-1][0], element, deeper[0]):
+            if groups and _is_same(groups[-1][0], element, deeper[0]):
                 groups[-1].append(element)
             else:
                 groups.append([element])

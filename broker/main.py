@@ -56,6 +56,12 @@ def serve(
     return 1 if failures else 0
 
 
+# A thread that decodes a large request gives way to the event loop after so long.
+SWITCH_SECONDS = 0.0005
+# A full collection looks at all objects of all large requests, and everybody waits: one in two million new objects.
+GC_THRESHOLDS = (10_000, 10, 20)
+
+
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     found: list[BaseException] = []
     for error in group.exceptions:
@@ -66,6 +72,8 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 async def _serve(config: BrokerConfig, log: Log, began: float) -> None:
     from broker.node import Node
 
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     node = Node(config, log)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, node, nursery.cancel_scope)
