@@ -34,7 +34,7 @@ PRODUCE, FETCH, DESCRIBE_TOPIC_PARTITIONS = 0, 1, 75
 # The most elements of a request that can be cut into pieces, and of others.
 MAX_ELEMENTS = 200_000
 MAX_WHOLE_ELEMENTS = 5_000
-MAX_OF = {PRODUCE: 20_000, FETCH: 50_000, DESCRIBE_TOPIC_PARTITIONS: 50_000}
+MAX_OF = {PRODUCE: 12_000, FETCH: 50_000, DESCRIBE_TOPIC_PARTITIONS: 50_000}
 
 
 def is_large(key: int, size: int) -> bool:

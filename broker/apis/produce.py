@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from broker.connection import RECEIVE_BYTES, Disconnected
+from broker.large import Breath
 from broker.metadata import INTERNAL_TOPICS
 from broker.order import METADATA, RECORDS
 from broker.queries import QUERIES_TOPIC
@@ -70,11 +71,27 @@ class Place(NamedTuple):
     at: int
 
 
+class Asked(NamedTuple):
+    """A partition of a request as it is named."""
+
+    name: str | None
+    part: PartitionProduceData
+    data: Bytes | None
+    answers: list[PartitionProduceResponse]
+    at: int
+
+
+def kept(data: Bytes) -> Bytes:
+    """A batch that outlives this turn. A large frame is kept by its connection; a small one is gone after the turn."""
+    return bytes(data) if len(data) <= RECEIVE_BYTES else data
+
+
 class Producing:
     """One request: what was appended, what is still to be looked at, and the answers so far."""
 
     __slots__ = (
-        "_by_driver", "_node", "_now_ms", "_refusal", "_request", "_version", "failed", "todo", "topics", "waits",
+        "_by_driver", "_node", "_now_ms", "_refusal", "_request", "_version",
+        "failed", "rest", "todo", "topics", "waits",
     )  # fmt: skip
 
     def __init__(self, context: Context, request: ProduceRequest, refusal: KafkaError | None) -> None:
@@ -83,6 +100,8 @@ class Producing:
         self._by_driver = request.transactional_id is not None
         self._now_ms = time.time_ns() // 1_000_000
         self.topics: list[TopicProduceResponse] = []
+        #: Batches that others come before.
+        self.rest: list[Asked] = []
         #: Batches that would take too long to look at here.
         self.todo: list[Place] = []
         #: Batches that consumers do not see yet, with their ends.
@@ -91,35 +110,44 @@ class Producing:
 
     def begin(self) -> ProduceResponse | Later | None:
         """Append what can be appended at once."""
-        node, version, now_ms = self._node, self._version, self._now_ms
+        node, version = self._node, self._version
         until = 0.0
         for topic in self._request.topic_data:
             name = node.topic_name(topic.topic_id) if version >= 13 else topic.name
             answers: list[PartitionProduceResponse] = []
             self.topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
-            for index, part in enumerate(topic.partition_data):
-                try:
-                    vnode, data = self._writable(name, part)
-                    if until and not self._by_driver and time.perf_counter() > until:
-                        raise TooHeavy
-                    until = until or time.perf_counter() + HOLD_SECONDS
-                    if self._by_driver:
-                        result = node.queries.append(vnode, data, now_ms)
-                    else:
-                        valid = validate(data, vnode.rules, now_ms, light=True)
-                        result = vnode.append_valid(valid, now_ms=now_ms)
-                except TooHeavy:
-                    self.todo.append(Place(vnode, data, part, answers, index))
-                    answers.append(PENDING)
-                except KafkaError as error:
-                    answers.append(self._failure(part, error, name))
-                else:
-                    answers.append(self._success(part, result))
-                    if vnode.high_watermark <= result.last_offset:
-                        self.waits.append((Place(vnode, data, part, answers, index), result.last_offset + 1))
-                    else:
-                        node.flusher.request(vnode)
-        return Slow(self, node) if self.todo else self.end()
+            for at, part in enumerate(topic.partition_data):
+                data: Bytes | None = part.records  # type: ignore[assignment]
+                answers.append(PENDING)
+                if not until:
+                    until = time.perf_counter() + HOLD_SECONDS
+                elif time.perf_counter() > until and not self._by_driver:
+                    self.rest.append(Asked(name, part, None if data is None else kept(data), answers, at))
+                    continue
+                self.take(Asked(name, part, data, answers, at))
+        return Slow(self, node) if self.todo or self.rest else self.end()
+
+    def take(self, asked: Asked) -> None:
+        """Look at a batch and append it, or leave it in `todo`."""
+        name, part, data, answers, at = asked
+        try:
+            vnode = self._writable(name, part, data)
+            assert data is not None
+            if self._by_driver:
+                result = self._node.queries.append(vnode, data, self._now_ms)
+            else:
+                result = vnode.append_valid(validate(data, vnode.rules, self._now_ms, light=True), now_ms=self._now_ms)
+        except TooHeavy:
+            assert data is not None
+            self.todo.append(Place(vnode, kept(data), part, answers, at))
+        except KafkaError as error:
+            answers[at] = self._failure(part, error, name)
+        else:
+            answers[at] = self._success(part, result)
+            if vnode.high_watermark <= result.last_offset:
+                self.waits.append((Place(vnode, data, part, answers, at), result.last_offset + 1))
+            else:
+                self._node.flusher.request(vnode)
 
     def look(self) -> list[Valid | KafkaError]:
         """Validate what is to be done, each batch in turn. May be called in a thread."""
@@ -165,8 +193,8 @@ class Producing:
             if vnode.error is not None:
                 answers[at] = self._failure(part, self._gone(vnode) or vnode.error, vnode.topic)
 
-    def _writable(self, name: str | None, part: PartitionProduceData) -> tuple[Vnode, Bytes]:
-        """The partition, if this request may write to it, and the batch for it."""
+    def _writable(self, name: str | None, part: PartitionProduceData, data: Bytes | None) -> Vnode:
+        """The partition, if this request may write this batch to it."""
         node = self._node
         if self._refusal is not None:
             raise self._refusal
@@ -178,7 +206,6 @@ class Producing:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is"
             )
-        data: Bytes | None = part.records  # type: ignore[assignment]
         if data is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
         if (vnode.topic in node.queries.closed) != self._by_driver:
@@ -190,7 +217,7 @@ class Producing:
             )
         if self._version < 7 and attributes & 0x07 == Codec.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-        return vnode, data
+        return vnode
 
     def _gone(self, vnode: Vnode) -> KafkaError | None:
         """The error of a partition that was deleted meanwhile."""
@@ -263,23 +290,19 @@ class Slow(Later):
     def __init__(self, producing: Producing, node: Node) -> None:
         super().__init__(applied=False)
         self._producing, self._node = producing, node
-        # A large frame is kept by its connection; a small one is gone after this turn.
-        producing.todo = [
-            place._replace(data=bytes(place.data)) if len(place.data) <= RECEIVE_BYTES else place
-            for place in producing.todo
-        ]
         node.nursery.start_soon(self._run)
 
     async def _run(self) -> None:
         producing = self._producing
         try:
+            breath = Breath()
+            for asked in producing.rest:
+                await breath()
+                producing.take(asked)
             found = await trio.to_thread.run_sync(producing.look, limiter=self._node.validations)
-            until = time.perf_counter() + HOLD_SECONDS
             for place, each in zip(producing.todo, found, strict=True):
+                await breath()
                 producing.append(place, each)
-                if time.perf_counter() > until:
-                    await trio.lowlevel.checkpoint()
-                    until = time.perf_counter() + HOLD_SECONDS
             then = producing.end()
         except Exception as error:
             self.apply()
