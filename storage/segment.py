@@ -420,6 +420,10 @@ class Segment:
             if len(data) < batch.LOG_OVERHEAD:
                 raise CorruptLogError(f"{self.path()} ends in the batch at {end}")
             _, length = batch.OFFSET_AND_LENGTH.unpack(data)
+            if length < batch.HEADER_SIZE - batch.LOG_OVERHEAD:
+                if end > start:  # what is whole before it can be given
+                    return end
+                raise CorruptLogError(f"{self.path()} has no batch at {end}")
             after = end + length + batch.LOG_OVERHEAD
             if after > limit:
                 return after if end == start and at_least_one else end
