@@ -46,7 +46,7 @@ from storage.layout import (
 )
 from storage.recovery import needs_repair, recover_partition
 from storage.report import Tell, tell_logging
-from storage.segment import CorruptLogError, FileCache
+from storage.segment import CorruptLogError, FileCache, Segment
 from storage.vnode import ZERO_ID, FlushJob, Vnode
 from wire.errors import ErrorCode, KafkaError
 
@@ -55,6 +55,8 @@ _REPAIR_CHECKS_AT_ONCE = 500
 # How many fsyncs are under way at a time where there are more than so few.
 _AT_ONCE = 8
 _ALONE = 32
+# A damaged segment that could not be mended, for want of room say, is tried again after so long.
+_NEXT_REPAIR_SECONDS = 10.0
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -82,7 +84,9 @@ class DataDir:
         self._lock_fd = lock_fd
         self._limiter = trio.CapacityLimiter(max(2, min(8, os.cpu_count() or 2)))
         self._doomed: list[str] = []
-        self._doomed_added = trio.Event()
+        self._repairs: dict[Vnode, Segment] = {}
+        self._next_repair: dict[Vnode, float] = {}
+        self._work_added = trio.Event()
         self._checkpoint_lock = trio.Lock()
         self._stated = Checkpoints()
         self._checkpoints_asked = 0
@@ -258,10 +262,13 @@ class DataDir:
                 vnode = vnodes.pop()
                 try:
                     vnode.recovery_point = await trio.to_thread.run_sync(
-                        recover_partition, self.io, vnode.directory, vnode.recovery_point, vnode.config,
+                        recover_partition, self.io, vnode.directory, vnode.recovery_point, vnode.config, self.tell,
                         limiter=self._limiter,
                     )  # fmt: skip
-                except (OSError, CorruptLogError) as error:
+                except OSError as error:
+                    vnode.refused("recovery", error)
+                    vnode.needs_recovery = True
+                except CorruptLogError as error:
                     vnode.fail("recovery", error)
                 done += 1
                 if progress is not None:
@@ -273,7 +280,7 @@ class DataDir:
                 nursery.start_soon(worker)
 
     def _vnode(self, key: tuple[str, int], config: LogConfig, *, log_start_offset: int, recovery_point: int) -> Vnode:
-        return Vnode(
+        vnode = Vnode(
             os.path.join(self.path, f"{key[0]}-{key[1]}"),
             key[0],
             key[1],
@@ -285,6 +292,8 @@ class DataDir:
             discard=self.discard,
             tell=self.tell,
         )
+        vnode.on_damage = self._note_damage
+        return vnode
 
     def create_vnode(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, first_offset: int = 0
@@ -341,7 +350,7 @@ class DataDir:
     def discard(self, paths: list[str]) -> None:
         """Files and folders for `run` to delete in a thread."""
         self._doomed += paths
-        self._doomed_added.set()
+        self._work_added.set()
 
     async def run(
         self,
@@ -350,7 +359,7 @@ class DataDir:
         on_error: Callable[[StorageError], None] = lambda error: None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Delete what is discarded, and write checkpoints now and then, until cancelled.
+        """Delete what is discarded, mend damaged segments, and write checkpoints now and then, until cancelled.
 
         A checkpoint that cannot be written is told to `on_error`: it costs a longer recovery, and is tried again.
         """
@@ -358,8 +367,9 @@ class DataDir:
         next_checkpoint = trio.current_time() + checkpoint_interval
         while True:
             with trio.move_on_at(next_checkpoint):
-                await self._doomed_added.wait()
+                await self._work_added.wait()
             await self.delete_discarded()
+            await self.mend_damaged()
             if trio.current_time() >= next_checkpoint:
                 try:
                     await self.checkpoint()
@@ -367,9 +377,34 @@ class DataDir:
                     on_error(error)
                 next_checkpoint = trio.current_time() + checkpoint_interval
 
+    def _note_damage(self, vnode: Vnode, segment: Segment) -> None:
+        """A reader has met damage in a segment. What could not be mended is not tried again at once."""
+        if trio.current_time() >= self._next_repair.get(vnode, 0):
+            self._repairs[vnode] = segment
+            self._work_added.set()
+
+    async def mend_damaged(self) -> None:
+        """Set the damage aside that readers have met."""
+        while self._repairs:
+            vnode, segment = self._repairs.popitem()
+            error: OSError | None = None
+            try:
+                job = vnode.begin_repair(segment)
+            except StorageError:  # no room to roll, say; its readers ask again
+                job = None
+            if job is None:
+                continue
+            try:
+                await trio.to_thread.run_sync(job.run, self.io, limiter=self._limiter)
+                self._next_repair.pop(vnode, None)
+            except OSError as caught:
+                error = caught
+                self._next_repair[vnode] = trio.current_time() + _NEXT_REPAIR_SECONDS
+            vnode.end_repair(job, error)
+
     async def delete_discarded(self) -> None:
         paths, self._doomed = self._doomed, []
-        self._doomed_added = trio.Event()
+        self._work_added = trio.Event()
         if paths:
             await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
 

@@ -33,7 +33,7 @@ from storage.io import Io, sync_path, write_all, write_file
 from storage.layout import METADATA_FILE
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import KnownBatch, ProducerState, snapshot_offsets, snapshot_path
-from storage.recovery import list_segments, recover_partition, replay_producers
+from storage.recovery import list_segments, recover_partition, recover_segment, replay_producers
 from storage.report import Tell, tell_logging
 from storage.segment import (
     DELETED_SUFFIX,
@@ -56,6 +56,8 @@ from wire.errors import ErrorCode, KafkaError
 
 ZERO_ID = bytes(16)
 _KEPT_HINTS = 8
+# So many entries of the offset index gather in memory. On disk they tell recovery where whole batches begin again.
+_WRITTEN_ENTRIES = 16
 _PREFIX_SIZE = batch.PREFIX_SIZE
 _pack_prefix = batch.PREFIX.pack
 _RECENT_BYTES = 8 * 1024 * 1024
@@ -125,6 +127,24 @@ class FlushJob:
             sync_path(io, path)
 
 
+class RepairJob:
+    """The mending of a damaged segment. `run` may be called in a thread: it touches no vnode, only files."""
+
+    def __init__(self, damaged: Segment, following: int, config: LogConfig, tell: Tell) -> None:
+        self.damaged = damaged
+        self.mended = Segment(damaged.directory, damaged.base_offset, size=damaged.size, created_ms=damaged.created_ms)
+        self._following = following
+        self._config = config
+        self._tell = tell
+
+    def run(self, io: Io) -> None:
+        """Raises OSError."""
+        self.mended.size = min(self.mended.size, io.stat(self.mended.path()).st_size)
+        epochs = LeaderEpochs(self.damaged.directory, io)
+        recover_segment(io, self.mended, 0, self._config, epochs, self._following, self._tell, in_place=False)
+        sync_path(io, self.damaged.directory)
+
+
 class Vnode:
     """One partition's log. Its files are looked at when it is first used, not when it is created."""
 
@@ -149,6 +169,8 @@ class Vnode:
         "_log_start_offset",
         "_producers",
         "_ready",
+        "_recent",
+        "_repairing",
         "_segments",
         "_stamps",
         "_tell",
@@ -157,6 +179,8 @@ class Vnode:
         "_unsynced_bytes",
         "_unsynced_paths",
         "directory",
+        "needs_recovery",
+        "on_damage",
         "on_high_watermark",
         "partition",
         "recovery_point",
@@ -191,6 +215,11 @@ class Vnode:
         self._discard = discard or self._remove_now
         self._tell = tell
         self._full = False  # the last append found no room
+        #: Whoever repairs damaged segments (`begin_repair`); without one they are repaired on the spot.
+        self.on_damage: Callable[[Vnode, Segment], None] | None = None
+        #: A stop was not clean, and there were no descriptors or no room to recover: the first use does it.
+        self.needs_recovery = False
+        self._repairing: Segment | None = None
         self._expected_start = log_start_offset
         self._ready = False
         self._error: StorageError | None = None
@@ -357,15 +386,21 @@ class Vnode:
             raise self._error
         try:
             try:
+                if self.needs_recovery:
+                    self._recover()
                 self._load_files()
             except CorruptLogError:
-                recover_partition(self._io, self.directory, self.recovery_point, self._config)
+                self._recover()
                 self._load_files()
         except OSError as error:
             raise self.refused("load", error) from error
         except CorruptLogError as error:
             raise self._fail("load", error) from error
         self._ready = True
+
+    def _recover(self) -> None:
+        self.recovery_point = recover_partition(self._io, self.directory, self.recovery_point, self._config, self._tell)
+        self.needs_recovery = False
 
     def _load_files(self) -> None:
         io = self._io
@@ -374,6 +409,7 @@ class Vnode:
         self._unsynced_paths: list[str] = []
         self._unsynced_bytes = 0
         self._hints: dict[int, tuple[Segment, int]] = {}
+        self._recent: dict[int, bool] = {}  # offsets that were read from lately; was the batch there verified?
         if not self._segments:
             self._new_segment(self._expected_start, 0)
         self._bases = [segment.base_offset for segment in self._segments]
@@ -600,13 +636,16 @@ class Vnode:
             self._cut_torn_batch(segment)
             raise self.refused("append", error) from error
         except CorruptLogError as error:
-            raise self._fail("append", error) from error
+            raise self._met_damage(error) from error
         if self._full:
             self._full = False
             self._tell("partition.has.room", topic=self.topic, partition=self.partition)
         if segment.first_timestamp is None:
             segment.first_timestamp = timestamp
         segment.note(last, size, timestamp, config.index_interval_bytes)
+        if segment.unwritten_entries >= _WRITTEN_ENTRIES:
+            with contextlib.suppress(OSError):  # they stay in memory
+                segment.write_indexes(self._io)
         self._unsynced_bytes += size
         self._log_end_offset = last + 1
 
@@ -729,6 +768,8 @@ class Vnode:
         """Drop the segments wholly below the log start: what resisted before is tried again. Raises StorageError."""
         try:
             count = bisect_right(self._bases, self._log_start_offset) - 1
+            if self._repairing in self._segments[:count]:
+                count = self._segments.index(self._repairing)
             if count > 0:
                 self._remove_segments(count)
             self._forget_epochs_before(self._log_start_offset)
@@ -803,6 +844,90 @@ class Vnode:
     def _is_below_high_watermark(self, number: int) -> bool:
         end = self._bases[number + 1] if number + 1 < len(self._bases) else self._log_end_offset
         return end <= self._high_watermark
+
+    # -- damage ------------------------------------------------------------------------------------------------------
+
+    def _met_damage(self, error: CorruptLogError) -> StorageError:
+        """A segment's bytes are no batches: have them set aside. What to raise meanwhile."""
+        for segment in [error.segment] if error.segment is not None else self._segments:
+            if self.on_damage is None:
+                self.repair(segment)
+            elif segment is not self._repairing:
+                self.on_damage(self, segment)
+        return StorageError(f"{self.topic}-{self.partition} has damage that is being set aside: {error}")
+
+    def found_damage(self, offset: int, error: Exception) -> StorageError:
+        """A reader has found that the batch at `offset` is damaged. What to raise: asking again helps."""
+        if not self._ready:
+            self._load()
+        segment = self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
+        return self._met_damage(CorruptLogError(f"{segment.path()} at offset {offset}: {error}", segment))
+
+    def begin_repair(self, segment: Segment) -> RepairJob | None:
+        """What it takes to mend a segment; None when it is no longer there. Ends with `end_repair`.
+
+        The active segment is rolled first, and all that it holds is flushed. Raises StorageError.
+        """
+        if not self._ready or segment not in self._segments or self._repairing is not None:
+            return None
+        if segment is self._active:
+            self.roll(segment.created_ms)
+            if segment is self._active:
+                return None
+        following = self._bases[self._segments.index(segment) + 1]
+        if self._high_watermark <= following:
+            self.flush()
+            if self._high_watermark == self._active.base_offset:
+                self._high_segment, self._high_position = self._active, 0
+        if segment is self._high_segment:
+            return None
+        self._repairing = segment
+        return RepairJob(segment, following, self._config, self._tell)
+
+    def end_repair(self, job: RepairJob, error: OSError | None = None) -> None:
+        """`job` has run: readers get the mended segment. With an error all is as before."""
+        self._repairing = None
+        if not self._ready or job.damaged not in self._segments:
+            return
+        if error is not None:
+            self._tell(
+                "log.not.mended",
+                topic=self.topic,
+                partition=self.partition,
+                file=os.path.basename(job.damaged.path()),
+                reason=error,
+            )
+            return
+        self._cache.forget(job.damaged)
+        self._segments[self._segments.index(job.damaged)] = job.mended
+        self._hints.clear()
+        self._recent.clear()
+
+    def repair(self, segment: Segment) -> None:
+        """Mend a segment on the spot, for callers without an event loop. Raises StorageError."""
+        job = self.begin_repair(segment)
+        if job is None:
+            return
+        error: OSError | None = None
+        try:
+            job.run(self._io)
+        except OSError as caught:
+            error = caught
+        self.end_repair(job, error)
+
+    def _verify(self, segment: Segment, file: OpenFile, offset: int, position: int) -> None:
+        """Look at the batch from which a reader reads a second time: its CRC may be why. Raises CorruptLogError."""
+        if self._recent.get(offset):
+            return
+        if offset in self._recent:
+            size = batch.parse_header(self._io.pread(file.fd, batch.HEADER_SIZE, position)).size_in_bytes
+            try:
+                batch.check(self._io.pread(file.fd, size, position) if size > 0 else b"")
+            except KafkaError as error:
+                raise CorruptLogError(f"{segment.path()} at {position}: {error}", segment) from None
+        self._recent[offset] = offset in self._recent
+        if len(self._recent) > _KEPT_HINTS:
+            del self._recent[next(iter(self._recent))]
 
     # -- flush -------------------------------------------------------------------------------------------------------
 
@@ -916,7 +1041,7 @@ class Vnode:
         except OSError as error:
             raise self.refused("read", error) from error
         except CorruptLogError as error:
-            raise self._fail("read", error) from error
+            raise self._met_damage(error) from error
 
     def _find_slice(self, offset: int, max_bytes: int, min_one_batch: bool, limit: int) -> FileSlice | None:
         io = self._io
@@ -941,6 +1066,7 @@ class Vnode:
             end = segment.align(io, file, start, start + max_bytes, at_least_one=min_one_batch)
         if end <= start:
             return None
+        self._verify(segment, file, offset, start)
         if segment is self._high_segment and end == self._high_position:
             self._remember(self._high_watermark, segment, end)
         elif end < segment.size:
@@ -1038,7 +1164,7 @@ class Vnode:
         found = segment.find(io, file, offset, end)
         if found is None:
             return None
-        return TimeScan(io, file, found[0], end, timestamp, self._log_start_offset, self._high_watermark)
+        return TimeScan(io, segment, file, found[0], end, timestamp, self._log_start_offset, self._high_watermark)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -1050,7 +1176,7 @@ class Vnode:
 
     def read_failed(self, error: OSError | CorruptLogError) -> StorageError:
         """What to raise for an error of a read, such as that of a `TimeScan`."""
-        return self._fail("read", error) if isinstance(error, CorruptLogError) else self.refused("read", error)
+        return self._met_damage(error) if isinstance(error, CorruptLogError) else self.refused("read", error)
 
     def newest_timestamp(self) -> int:
         """The newest timestamp of all records; -1 in a log without timestamps."""

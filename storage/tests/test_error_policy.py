@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,7 +75,8 @@ def life(path: Path, io: Io, told: Told, appended: list[bytes], flushed: list[in
     vnode._ready = False
     for number in range(24):
         value = b"%d" % number
-        result = insisting(vnode, lambda n=number: vnode.append(produced(n), now_ms=NOW + n, leader_epoch=n // 9))
+        append = partial(vnode.append, produced(number), now_ms=NOW + number, leader_epoch=number // 9)
+        result = insisting(vnode, append)
         assert result.base_offset == number
         assert not result.duplicate
         appended.append(value)
@@ -116,7 +118,7 @@ def test_every_call_with_every_error(tmp_path: Path, name: str, number: int) -> 
             offline += 1
         else:
             assert not told.named("partition.offline")
-            found = insisting(vnode, lambda v=vnode: read_all(v))
+            found = insisting(vnode, partial(read_all, vnode))
             assert [(r.offset, r.value) for r in found] == [(n, b"%d" % n) for n in range(8, 24)]
         again = recovered(path, CONFIG)
         found = read_all(again)
