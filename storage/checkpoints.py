@@ -114,8 +114,9 @@ def read_lines(io: Io, path: str) -> list[list[str]]:
         return []
 
 
-def write_lines(io: Io, path: str, lines: list[str], *, sync: bool) -> None:
-    write_file(io, path, "\n".join(["0", str(len(lines)), *lines, ""]).encode(), sync=sync)
+def write_lines(io: Io, path: str, lines: list[str], *, sync: bool, sync_data: bool = False) -> None:
+    data = "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+    write_file(io, path, data, sync=sync, sync_data=sync_data)
 
 
 def read_properties(io: Io, path: str) -> dict[str, str]:

@@ -104,14 +104,17 @@ def read_file(io: Io, path: str) -> bytes:
         io.close(fd)
 
 
-def write_file(io: Io, path: str, data: bytes, *, sync: bool) -> None:
-    """Put `data` in place of `path`'s content, so that a crash leaves the old or the new content."""
+def write_file(io: Io, path: str, data: bytes, *, sync: bool, sync_data: bool = False) -> None:
+    """Put `data` in place of `path`'s content, so that a crash leaves the old or the new content.
+
+    So does a loss of power with `sync`, after which it is the new one; with `sync_data` it may still be the old one.
+    """
     temporary = path + ".tmp"
     fd = io.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         try:
             write_all(io, fd, (data,), 0)
-            if sync:
+            if sync or sync_data:
                 io.fsync(fd)
         finally:
             io.close(fd)

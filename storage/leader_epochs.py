@@ -14,12 +14,13 @@ UNDEFINED = (-1, -1)
 class LeaderEpochs:
     """Epochs and their start offsets, both ascending. Every change is written through."""
 
-    __slots__ = ("_directory", "_entries", "_io", "latest")
+    __slots__ = ("_directory", "_entries", "_io", "_is_on_disk", "latest")
 
     def __init__(self, directory: str, io: Io) -> None:
         self._directory = directory
         self._io = io
         self._entries: list[tuple[int, int]] = []
+        self._is_on_disk = False
         self.latest = -1
 
     def load(self) -> None:
@@ -28,6 +29,7 @@ class LeaderEpochs:
         except ValueError:
             entries = []
         self._entries = sorted(entries)
+        self._is_on_disk = bool(entries)
         self._settle()
 
     @property
@@ -42,7 +44,10 @@ class LeaderEpochs:
         self.latest = self._entries[-1][0] if self._entries else -1
 
     def write(self) -> None:
-        write_lines(self._io, self.path, [f"{epoch} {start}" for epoch, start in self._entries], sync=False)
+        """What was on disk is not given up for what may not be yet. The caller syncs the file and its folder."""
+        lines = [f"{epoch} {start}" for epoch, start in self._entries]
+        write_lines(self._io, self.path, lines, sync=False, sync_data=self._is_on_disk)
+        self._is_on_disk = True
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """`epoch` begins at `start_offset`; false when it is not newer. The caller writes."""

@@ -2,9 +2,10 @@
 producers brought in line.
 
 Works on the files of one partition, before its vnode has them open. Everything below the recovery point was flushed and
-is taken as it is; everything above is read with its CRC. What is damaged costs what is damaged: `storage.salvage` finds
-where whole batches begin again. Each finding is told: `log.cut` for a torn tail of the last segment, `log.damaged` for
-anything else.
+is taken as it is; everything above is read with its CRC. A segment that ends at the recovery point is looked at, too:
+it may have been rolled after the flush, and its indexes not be synced. What is damaged costs what is damaged:
+`storage.salvage` finds where whole batches begin again. Each finding is told: `log.cut` for a torn tail of the last
+segment, `log.damaged` for anything else.
 """
 
 from __future__ import annotations
@@ -88,23 +89,28 @@ def recover_partition(io: Io, directory: str, recovery_point: int, config: LogCo
     epochs.load()
     end_offset = segments[0].base_offset if segments else 0
     epochs_before = epochs.entries
+    hole: int | None = None
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        if following is not None and following <= recovery_point and _indexes_mended(io, segment, config):
+        if following is not None and following < recovery_point and _indexes_mended(io, segment, config):
             end_offset = following
             continue
         if segment.base_offset < end_offset:
             raise CorruptLogError(f"{segment.path()} begins inside the segment before it")
         end_offset, rewritten = recover_segment(io, segment, recovery_point, config, epochs, following, tell)
         changed |= rewritten
+        if following is not None and end_offset < following and hole is None:
+            hole = end_offset
     epochs.truncate_end(end_offset if end_offset else 1)
     if epochs.entries != epochs_before:
         epochs.write()
         sync_path(io, epochs.path)
         changed = True
     for offset in snapshot_offsets(io.listdir(directory)):
-        if offset > end_offset:
+        # A snapshot that knows of batches that are lost would take them for duplicates when they are sent again.
+        if offset > (end_offset if hole is None else hole):
             io.unlink(snapshot_path(directory, offset))
+            changed = True
     if segments:
         producers = ProducerState()
         covered = producers.load(io, directory, end_offset)
@@ -150,7 +156,7 @@ def kept_end(io: Io, directory: str, recovery_point: int) -> int:
     end_offset = segments[0].base_offset if segments else 0
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        if following is not None and following <= recovery_point:
+        if following is not None and following < recovery_point:
             end_offset = following
             continue
         if segment.base_offset < end_offset:
@@ -311,6 +317,11 @@ def recover_segment(
     if not segment.indexes_are_on_disk(io):
         segment.replace_indexes(io)
         changed = True
+    elif (
+        scan.end_offset > recovery_point or following == recovery_point
+    ):  # a kill may have left them in the page cache only
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            sync_path(io, segment.path(suffix))
     segment.index = segment.times = None
     return scan.end_offset, changed
 

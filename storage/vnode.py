@@ -781,6 +781,7 @@ class Vnode:
         if self._epochs.truncate_start(offset):
             try:
                 self._epochs.write()
+                self._unsynced_paths.append(self.directory)
             except OSError as error:
                 if fault_of(error) is Fault.OFFLINE:
                     raise
