@@ -7,9 +7,10 @@ whose offsets are not; at the next segment. Never at bytes that look like a batc
 The damaged bytes are kept as `<segment>.log.damaged-<n>`, which neither Kafka nor anything here reads. The segment is
 written anew without them, so their offsets become a gap:
 
-    damaged bytes -> .damaged-n, synced -> whole batches -> .cleaned, synced -> renamed to .mended, synced
-    -> indexes unlinked, synced -> .mended renamed over the log -> indexes built anew
+    damaged bytes -> .damaged-n, synced -> whole batches -> .cleaned, synced -> renamed to .mended
+    -> indexes unlinked -> .mended renamed over the log -> indexes built anew
 
+Names in one folder reach the disk in the order in which they were changed, as file systems with a journal keep it.
 A crash before there is a `.mended` leaves everything as it was; after that, the next start goes on from there.
 """
 
@@ -273,7 +274,6 @@ def _copy(io: Io, file: OpenFile, ranges: Iterable[tuple[int, int]], target: str
 def rewrite(io: Io, segment: Segment, file: OpenFile, ranges: Iterable[tuple[int, int]], end: bytes) -> None:
     """Put `ranges` of the segment's file and `end` in the place of it. Its indexes are gone then. Raises OSError."""
     _copy(io, file, ranges, segment.path() + MENDED_SUFFIX, end=end)
-    sync_path(io, segment.directory)
     finish_rewrite(io, segment)
 
 
@@ -281,7 +281,6 @@ def finish_rewrite(io: Io, segment: Segment) -> None:
     """Go on where there is a whole `.mended` file."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         with contextlib.suppress(FileNotFoundError):
-            io.unlink(segment.path(suffix))
-    sync_path(io, segment.directory)  # positions of the old log must not be taken for those of the new one
+            io.unlink(segment.path(suffix))  # its positions are not those of the new log
     io.replace(segment.path() + MENDED_SUFFIX, segment.path())
     segment.size = io.stat(segment.path()).st_size

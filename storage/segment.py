@@ -256,11 +256,11 @@ class Segment:
             return False
 
     def replace_indexes(self, io: Io, *, sync: bool = True) -> None:
-        """Write both index files anew, as recovery does."""
+        """Write both index files anew, as recovery does. Their names are the caller's to sync."""
         assert self.index is not None
         assert self.times is not None
-        write_file(io, self.path(INDEX_SUFFIX), index.encode_offsets(self.index), sync=sync)
-        write_file(io, self.path(TIME_INDEX_SUFFIX), bytes(self.times), sync=sync)
+        write_file(io, self.path(INDEX_SUFFIX), index.encode_offsets(self.index), sync=False, sync_data=sync)
+        write_file(io, self.path(TIME_INDEX_SUFFIX), bytes(self.times), sync=False, sync_data=sync)
         self._index_written = len(self.index)
         self._times_written = len(self.times)
 

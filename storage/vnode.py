@@ -142,7 +142,6 @@ class RepairJob:
         self.mended.size = min(self.mended.size, io.stat(self.mended.path()).st_size)
         epochs = LeaderEpochs(self.damaged.directory, io)
         recover_segment(io, self.mended, 0, self._config, epochs, self._following, self._tell, in_place=False)
-        sync_path(io, self.damaged.directory)
 
 
 class Vnode:

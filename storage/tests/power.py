@@ -62,6 +62,11 @@ class Disk(Io):
         with self._lock:
             self.journal.append(Op("mark", 0, what))
 
+    def write_back(self) -> None:
+        """Time passes: the system has written everything."""
+        with self._lock:
+            self.journal += [Op("sync", node, Site((), "everything")) for node in self._roles]
+
     def damage(self, path: str, position: int, bit: int = 0) -> None:
         """Flip a bit on the disk itself."""
         with self._lock, open(path, "r+b") as file:
@@ -200,6 +205,17 @@ def sync_lines(*folders: str) -> set[str]:
     return found
 
 
+def functions_of(folder: str) -> dict[str, str]:
+    """The innermost function of every line."""
+    found: dict[str, str] = {}
+    for path in (PROJECT / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                    found[f"{path.relative_to(PROJECT)}:{line}"] = node.name
+    return found
+
+
 # -- what survives -----------------------------------------------------------------------------------------------------
 
 
@@ -225,7 +241,7 @@ def survivor(
 ) -> None:
     """Make in `target` what a disk may hold when the power fails after `journal`.
 
-    `mode`: "none" of what was not synced, "all" of it, or "some".
+    `mode`: "none" of what was not synced, "all" of it, "some", or all "names" but no bytes.
     """
     nodes: dict[int, _File | _Folder] = {ROOT: _Folder()}
     for op in journal:
@@ -235,7 +251,7 @@ def survivor(
             nodes[op.detail[1]] = _File() if op.kind == "link" else _Folder()
         node = nodes[op.node]
         if op.kind == "sync":
-            if dropped is None or not dropped(op.detail):
+            if not op.detail.lines or dropped is None or not dropped(op.detail):
                 _settle(node, len(node.pending))
         elif op.kind == "damage":
             assert isinstance(node, _File)
@@ -248,6 +264,8 @@ def survivor(
     for node in nodes.values():
         count = len(node.pending)
         how = mode if mode != "some" else pick.choice(("none", "some", "some", "all"))
+        if mode == "names":
+            how = "all" if isinstance(node, _Folder) else "none"
         kept = 0 if how == "none" else count if how == "all" else pick.randint(0, count)
         torn = node.pending[kept] if how == "some" and kept < count else None
         _settle(node, kept)

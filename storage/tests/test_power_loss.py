@@ -12,11 +12,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import trio
 
 from storage.config import LogConfig
 from storage.data_dir import DataDir
-from storage.tests.power import Disk, Op, Site, survivor, sync_lines
+from storage.tests.power import Disk, Op, Site, functions_of, survivor, sync_lines
 from storage.tests.support import NOW, Told
 from storage.vnode import Vnode
 from wire import batch
@@ -36,7 +37,8 @@ def value_of(identity: bytes, offset: int) -> bytes:
 
 
 def time_of(offset: int) -> int:
-    return NOW + offset * 10
+    """Not in order: the newest record of a segment is seldom its last."""
+    return NOW + offset * 10 + (45 if offset % 7 == 3 else 0)
 
 
 class Life:
@@ -53,13 +55,21 @@ class Life:
     async def open(self) -> None:
         self.opened += 1
         self.dir = DataDir.open(self.root, node_id=1, io=self.disk, tell=Told())
+        self.disk.mark(("cluster", b"", self.dir.cluster_id))
         await self.dir.load(config_of=lambda topic: CONFIG)
         for vnode in self.dir.vnodes.values():
             self.promise_visible(vnode)
+            self.promise_kept(vnode)
 
     def promise_visible(self, vnode: Vnode) -> None:
         """Consumers may have seen all that is there."""
         self.disk.mark(("visible", vnode.topic_id, [r.offset for r in records_of(vnode)], vnode.log_end_offset))
+
+    def promise_kept(self, vnode: Vnode) -> None:
+        """What was set aside is there to look at."""
+        files = {path.name: path.read_bytes() for path in Path(vnode.directory).glob("*.damaged-*")}
+        if files:
+            self.disk.mark(("kept", vnode.topic_id, files))
 
     def kill(self) -> None:
         os.close(self.dir._lock_fd)
@@ -114,12 +124,16 @@ class Life:
         await self.dir.checkpoint()
         await self.delete_records(vnode, vnode.segments[-1].base_offset - 1)
         await self.dir.delete_discarded()
+        self.append(vnode, 1)
+        self.flush(vnode)
         self.append(vnode, 3)
         self.kill()
         await self.open()
         vnode = self.dir.vnodes["a", 0]
+        await self.dir.checkpoint()
         self.append(vnode, 4)
         self.flush(vnode)
+        await self.dir.checkpoint()
         self.delete("b")
         again = self.create("b")
         self.append(again, 20)
@@ -134,6 +148,7 @@ class Life:
         self.damage(again, 0, 300)
         self.disk.damage(f"{again.directory}/leader-epoch-checkpoint", 0, 3)
         await self.open()
+        await self.dir.checkpoint()
         again = self.dir.vnodes["b", 0]
         self.append(again, 3)
         self.flush(again)
@@ -147,7 +162,7 @@ class Life:
         self.append(again, 10)
         self.flush(again)
         await self.dir.close()
-        self.disk.mark(("clean",))
+        self.disk.write_back()
         await self.open()
         vnode = self.dir.vnodes["a", 0]
         self.append(vnode, 20)
@@ -156,6 +171,7 @@ class Life:
         vnode.found_damage(vnode.segments[-2].base_offset, ValueError("seen by a reader"))
         await self.dir.mend_damaged()
         self.promise_visible(vnode)
+        self.promise_kept(vnode)
         self.append(vnode, 5)
         self.flush(vnode)
         self.kill()
@@ -186,6 +202,8 @@ class Promised:
         self.starts: dict[bytes, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self.created: set[bytes] = set()
         self.acked: dict[bytes, int] = defaultdict(int)
+        self.cluster_id: str | None = None
+        self.kept: dict[bytes, dict[str, bytes]] = defaultdict(dict)
         damaged: set[bytes] = set()
         for number, op in enumerate(journal):
             if op.kind != "mark":
@@ -207,6 +225,10 @@ class Promised:
                 self.starts[identity] = rest[1], rest[1]
             elif what == "gone":
                 self.created.discard(identity)
+            elif what == "cluster":
+                self.cluster_id = rest[1]
+            elif what == "kept":
+                self.kept[identity] |= rest[1]
             elif what == "visible":
                 self._see(identity, rest[1], rest[2])
                 damaged.discard(identity)
@@ -222,6 +244,7 @@ async def check(path: Path, promised: Promised) -> int:
     """Open what is left as the next start does; the number of records looked at."""
     data_dir = DataDir.open(path, node_id=1, tell=Told())
     await data_dir.load(config_of=lambda topic: CONFIG)
+    assert promised.cluster_id in (None, data_dir.cluster_id)
     looked = 0
     found_ids = set()
     for vnode in data_dir.vnodes.values():
@@ -241,14 +264,19 @@ async def check(path: Path, promised: Promised) -> int:
         assert kept <= set(offsets), f"lost {sorted(kept - set(offsets))}"
         assert vnode.log_end_offset >= promised.end[identity], "offsets would be given out again"
         for record in records:
-            assert vnode.offset_for_timestamp(time_of(record.offset)) == (record.offset, time_of(record.offset))
+            at = next(other.offset for other in records if other.timestamp >= record.timestamp)
+            assert vnode.offset_for_timestamp(record.timestamp) == (at, time_of(at))
         if promised.end[identity] >= 3 and least:
             assert EARLY in vnode.producers.producers, "a producer is forgotten"
         if records:
             last = records[-1].offset
+            first = max(offsets[0], most)
+            assert vnode.epoch_of(first) == first // 25, "leader epochs are lost"
             assert vnode.epoch_of(last) == last // 25, "leader epochs are lost"
             if vnode.log_end_offset == last + 1:
                 assert vnode.epoch_end_offset(last // 25) == (last // 25, vnode.log_end_offset)
+        for name, data in promised.kept[identity].items():
+            assert Path(vnode.directory, name).read_bytes() == data, "what was set aside is lost"
         known = {b.base_offset for p in vnode.producers.producers.values() for b in p.batches}
         known = {offset for offset in known if offset >= max(vnode.log_start_offset, promised.acked[identity])}
         assert known <= set(offsets), "what is lost would be taken for a duplicate when it is sent again"
@@ -272,7 +300,7 @@ class Run:
         """Every kind of sync, and where in the journal it is first made."""
         found: dict[Site, int] = {}
         for number, op in enumerate(self.journal):
-            if op.kind == "sync":
+            if op.kind == "sync" and op.detail.lines:
                 found.setdefault(op.detail, number)
         return found
 
@@ -286,12 +314,13 @@ class Run:
 
     def find(self, site: Site, tries: int) -> bool:
         """Whether anything is seen to be lost when the syncs of a site are left out."""
-        first = self.syncs()[site]
         pick = random.Random(self.seed)
-        marks = [number + 1 for number, op in enumerate(self.journal) if op.kind == "mark" and number > first]
-        points = [(upto, "none") for upto in marks] + [
-            (pick.randint(first, len(self.journal)), pick.choice(("none", "some"))) for _ in range(tries)
-        ]
+        made = [number for number, op in enumerate(self.journal) if op.kind == "sync" and op.detail == site]
+        marks = [number + 1 for number, op in enumerate(self.journal) if op.kind == "mark" and number > made[0]]
+        after = [at + step for at in made[-3:] for step in range(1, 16)]
+        points = [(upto, "none") for upto in marks]
+        points += [(min(upto, len(self.journal)), mode) for upto in after for mode in ("names", "some")]
+        points += [(pick.randint(made[0], len(self.journal)), "some") for _ in range(tries)]
         for number, (upto, mode) in enumerate(points):
             try:
                 self.look(upto, number, mode, lambda made: made == site)
@@ -320,11 +349,27 @@ def test_a_power_loss_anywhere_loses_nothing_acknowledged(tmp_path: Path) -> Non
     print(f"\npower loss: {run.states} states, {run.records} records checked")
 
 
+# What nobody misses, by the function that syncs and the kind of file, and why it is synced all the same.
+SPARED = {
+    ("_together", "*.index"): "at a clean stop: the first use would build it anew, on the event loop",
+    ("_together", "*.snapshot"): "at a clean stop: the first use would read the whole log for it",
+    ("_together", "partition folder"): "at a clean stop: as for the snapshot, whose name it is",
+    ("recover_segment", "*.index"): "lost entries cost a longer scan",
+    ("recover_segment", "*.timeindex"): "no life here loses only some of its entries",
+    ("recover_partition", "*.snapshot"): "lost, it costs a longer replay",
+    ("recover_partition", "partition folder"): "the files that it names can be made again",
+    ("recover_partition", "leader-epoch-checkpoint"): "lost, it is made again as long as the log is scanned",
+    ("set_aside", "partition folder"): "only the copy of the damaged bytes is at stake",
+}
+
+
+@pytest.mark.slow
 def test_every_fsync_is_missed_when_it_is_left_out(tmp_path: Path) -> None:
     run = Run(tmp_path, 1)
-    missed = [str(site) for site in run.syncs() if not run.find(site, 60)]
-    count = len(run.syncs())
-    print(f"\npower loss: {count - len(missed)} of {count} dropped fsyncs found, {run.states} states")
-    assert missed == []
-    made = {line for site in run.syncs() for line in site.lines}
+    sites = run.syncs()
+    missed = [site for site in sites if not run.find(site, 15)]
+    print(f"\npower loss: {len(sites) - len(missed)} of {len(sites)} dropped fsyncs found, {run.states} states")
+    functions = functions_of("storage")
+    assert [str(site) for site in missed if (functions[site.lines[-1]], site.role) not in SPARED] == []
+    made = {line for site in sites for line in site.lines}
     assert sync_lines("storage") - made == set(), "no life has come by there"
