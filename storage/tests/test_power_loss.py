@@ -354,6 +354,7 @@ SPARED = {
     ("_together", "*.index"): "at a clean stop: the first use would build it anew, on the event loop",
     ("_together", "*.snapshot"): "at a clean stop: the first use would read the whole log for it",
     ("_together", "partition folder"): "at a clean stop: as for the snapshot, whose name it is",
+    ("replace_indexes", "*.index"): "lost entries cost a longer scan",
     ("recover_segment", "*.index"): "lost entries cost a longer scan",
     ("recover_segment", "*.timeindex"): "no life here loses only some of its entries",
     ("recover_partition", "*.snapshot"): "lost, it costs a longer replay",
