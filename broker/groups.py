@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from broker.node import Node
 
 R = TypeVar("R", bound=Message)
+# When a group partition that could not be loaded is tried again; each time it waits twice as long, up to the last.
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 60.0
 
 
 def wall_ms() -> int:
@@ -91,11 +93,20 @@ class Groups:
     async def _load(self, partitions: list[int]) -> None:
         for partition in partitions:
             self.coordinator.begin_load(partition)
-        for partition in partitions:
-            try:
-                await load_partition(self.coordinator, self.store, partition, limiter=self._limiter)
-            except (KafkaError, OSError) as error:
-                self._node.log.error("groups.load_failed", partition=partition, error=error)
+        wait = FIRST_RETRY_SECONDS
+        while partitions:
+            failed = []
+            for partition in partitions:
+                if partition in self._loaded:  # else the topic was deleted meanwhile
+                    try:
+                        await load_partition(self.coordinator, self.store, partition, limiter=self._limiter)
+                    except (KafkaError, OSError) as error:
+                        failed.append(partition)
+                        self._node.log.error("groups.load_failed", partition=partition, error=error, again_after=wait)
+            partitions = failed
+            if partitions:
+                await trio.sleep(wait)
+                wait = min(wait * 2, LAST_RETRY_SECONDS)
 
     def topic_deleted(self, topic: MetadataTopic) -> None:
         """Forget the offsets of a deleted topic."""
@@ -119,6 +130,8 @@ class _KnownTopics:
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._shown(self._metadata.by_id.get(topic_id))
 
-    @staticmethod
-    def _shown(topic: MetadataTopic | None) -> Topic | None:
-        return None if topic is None else Topic(topic.name, topic.topic_id, len(topic.partitions))
+    def _shown(self, topic: MetadataTopic | None) -> Topic | None:
+        if topic is None:
+            return None
+        since_ms = self._metadata.removed_ms.get(topic.name, -1)
+        return Topic(topic.name, topic.topic_id, len(topic.partitions), since_ms)

@@ -15,7 +15,7 @@ from typing import Any
 
 from storage.errors import StorageError
 from storage.vnode import Origin, Vnode
-from wire.batch import Record, build_batch, iter_batches, iter_records
+from wire.batch import Record, build_batch, check, iter_batches, iter_records
 from wire.codegen import codec, more, uvarint
 from wire.errors import KafkaError
 from wire.records.cluster_metadata import (
@@ -33,6 +33,7 @@ INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__sha
 RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP = 2, 4, 8, 32
 PRODUCER_ID_BLOCK = 1000
 FRAME_VERSION = 1
+_MOST_REPAIRS = 1000
 
 _CLASSES: dict[int, type[Message]] = {
     cls.__wire__.key: cls for cls in (TopicRecord, PartitionRecord, ConfigRecord, RemoveTopicRecord, ProducerIdsRecord)
@@ -82,20 +83,40 @@ class Metadata:
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
+        self._vnode: Vnode | None = None
+        self._clear()
+
+    def _clear(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.removed_ids: set[bytes] = set()
+        #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
+        self.removed_ms: dict[str, int] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
         self.next_producer_id = 0
-        self._vnode: Vnode | None = None
 
     def load(self, vnode: Vnode) -> None:
         """Replay the log from its start. Raises StorageError if it cannot be read or understood."""
         self._vnode = vnode
         try:
-            self._replay(vnode)
+            self._replay_mending(vnode)
         except (KafkaError, ProtocolError, KeyError) as error:
             raise StorageError(f"the metadata log in {vnode.directory} is damaged: {error}") from error
+
+    def _replay_mending(self, vnode: Vnode) -> None:
+        """Apply the whole log. A damaged batch is set aside on the spot, as nothing can be served before."""
+        repairs, vnode.on_damage = vnode.on_damage, None
+        try:
+            for _ in range(_MOST_REPAIRS):
+                self._clear()
+                try:
+                    return self._replay(vnode)
+                except StorageError:
+                    if vnode.error is not None:
+                        raise
+        finally:
+            vnode.on_damage = repairs
+        raise StorageError("it cannot be mended")
 
     def _replay(self, vnode: Vnode) -> None:
         offset = vnode.log_start_offset
@@ -104,11 +125,15 @@ class Metadata:
             if data is None:
                 break
             for header, batch in iter_batches(data.read()):
+                try:
+                    check(batch)
+                except KafkaError as error:
+                    raise vnode.found_damage(header.base_offset, error) from error
                 if not header.is_control:
                     for record in iter_records(batch):
                         change = unframe(record.value) if record.value is not None else None
                         if change is not None:
-                            self.apply(change)
+                            self.apply(change, record.timestamp)
                 offset = header.last_offset + 1
 
     def write(self, records: Sequence[Message]) -> int:
@@ -122,9 +147,12 @@ class Metadata:
         result = self._vnode.append(batch, now_ms=now, origin=Origin.COORDINATOR, leader_epoch=0)
         return result.last_offset + 1
 
-    def apply(self, record: Message) -> None:
-        """Change the image by one record."""
+    def apply(self, record: Message, timestamp: int | None = None) -> None:
+        """Change the image by one record, which was written at `timestamp` (now, if None)."""
         if isinstance(record, TopicRecord):
+            before = self.topics.get(record.name)
+            if before is not None:  # its creation could neither be finished nor taken back
+                self.apply(RemoveTopicRecord(topic_id=before.topic_id), timestamp)
             topic = Topic(record.name, record.topic_id)
             self.topics[record.name] = self.by_id[record.topic_id] = topic
         elif isinstance(record, PartitionRecord):
@@ -134,6 +162,7 @@ class Metadata:
             self.removed_ids.add(record.topic_id)
             if gone is not None and self.topics.get(gone.name) is gone:
                 del self.topics[gone.name]
+                self.removed_ms[gone.name] = time.time_ns() // 1_000_000 if timestamp is None else timestamp
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
         elif isinstance(record, ConfigRecord):

@@ -51,6 +51,8 @@ VALIDATIONS = 2
 # Large requests and answers that threads decode and encode at one time.
 LARGE_REQUESTS = 1
 FREE_PORT_TRIES = 20
+# What storage tells that is an error; the rest is a warning.
+STORAGE_ERRORS = frozenset(("partition.offline", "log.damaged"))
 LOOPBACK = ("127.0.0.1", "::1")
 
 
@@ -135,8 +137,9 @@ class Node:
         try:
             self._descriptors = _raise_descriptor_limit()
             self.data_dir = DataDir.open(
-                self.config.data_dir, node_id=self.node_id, cluster_id=self.config["cluster.id"], io=self.io
-            )
+                self.config.data_dir, node_id=self.node_id, cluster_id=self.config["cluster.id"], io=self.io,
+                tell=self._tell_storage,
+            )  # fmt: skip
             self.cluster_id = self.data_dir.cluster_id
             try:
                 async with trio.open_nursery() as nursery:
@@ -169,8 +172,6 @@ class Node:
             self._loading_progress,
             config_of=lambda topic: METADATA_LOG if topic == METADATA_TOPIC else self.config.log_config({}),
         )
-        for (topic, partition), reason in self.data_dir.damaged.items():
-            self.log.error("partition.offline", topic=topic, partition=partition, reason=reason)
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         if (METADATA_TOPIC, 0) not in self.vnodes:
             self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), METADATA_LOG)
@@ -337,6 +338,10 @@ class Node:
             for connection in list(self.connections):
                 if connection.is_too_slow(now):
                     connection.close("the request came in too slowly")
+
+    def _tell_storage(self, event: str, /, **fields: object) -> None:
+        """What storage found or did."""
+        (self.log.error if event in STORAGE_ERRORS else self.log.warning)(event, **fields)
 
     def _storage_failed(self, error: StorageError) -> None:
         self.log.error("storage.failed", error=error)

@@ -39,6 +39,14 @@ def _is_empty(vnode: Vnode) -> bool:
         return False
 
 
+def _has_known_id(vnode: Vnode) -> bool:
+    """False for a folder that cannot be read, which says nothing of its topic: it is left as it is."""
+    try:
+        return vnode.topic_id is not None
+    except KafkaError:
+        return False
+
+
 def new_topic_id() -> bytes:
     """A random id whose printed form does not begin with a dash, which command lines would take for an option."""
     while True:
@@ -185,6 +193,11 @@ class Topics:
                 topic = self.find(name)
                 have = len(topic.partitions)
                 self._check_count(count)
+                if name == OFFSETS_TOPIC:
+                    raise KafkaError(
+                        ErrorCode.INVALID_PARTITIONS,
+                        f"{OFFSETS_TOPIC} keeps its {have} partitions: groups are found in them by their number",
+                    )
                 if count <= have:
                     raise KafkaError(
                         ErrorCode.INVALID_PARTITIONS,
@@ -249,7 +262,7 @@ class Topics:
         """After a start: make the directories what the metadata log says, and take over folders from elsewhere."""
         metadata = self.metadata
         for (name, index), vnode in list(self.data_dir.vnodes.items()):
-            if name == METADATA_TOPIC:
+            if name == METADATA_TOPIC or not _has_known_id(vnode):
                 continue
             topic = metadata.by_id.get(vnode.topic_id)
             if vnode.topic_id == ZERO_UUID and name in metadata.topics and not _is_empty(vnode):
@@ -260,8 +273,8 @@ class Topics:
                 self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
                 self.data_dir.delete_vnode(name, index)
         adopted: dict[str, list[int]] = {}
-        for name, index in self.data_dir.vnodes:
-            if name != METADATA_TOPIC and name not in metadata.topics:
+        for (name, index), vnode in self.data_dir.vnodes.items():
+            if name != METADATA_TOPIC and name not in metadata.topics and _has_known_id(vnode):
                 adopted.setdefault(name, []).append(index)
         for name, indexes in adopted.items():
             # A folder from before topic ids has none: the topic gets one here, which only the metadata log knows.

@@ -25,7 +25,7 @@ from groupcoord.group import ClassicGroup, State, Surroundings
 from groupcoord.image import PartitionImage
 from groupcoord.member import JoinReply, SyncReply
 from groupcoord.outbox import Outbox
-from groupcoord.partitions import group_partition
+from groupcoord.partitions import OFFSETS_TOPIC, group_partition
 from groupcoord.records import Record, group_record, offset_record
 from groupcoord.retention import expired
 from groupcoord.shard import Offsets, Shard, Topic, TopicPartition, Topics
@@ -125,8 +125,13 @@ class GroupCoordinator:
     # --- ownership ----------------------------------------------------------------------------------------------------
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that a group belongs to: what FindCoordinator looks up."""
-        return group_partition(group_id, self._config.offsets_topic_num_partitions)
+        """The partition of `__consumer_offsets` that a group belongs to: what FindCoordinator looks up.
+
+        The topic's own count decides: the configured one is only what a new topic would get.
+        """
+        topic = self._topics.by_name(OFFSETS_TOPIC)
+        count = self._config.offsets_topic_num_partitions if topic is None else topic.partitions
+        return group_partition(group_id, count)
 
     def begin_load(self, partition: int) -> Shard:
         """This broker has become the owner; until `finish_load` its groups answer COORDINATOR_LOAD_IN_PROGRESS.
@@ -159,7 +164,23 @@ class GroupCoordinator:
                 group = self._create_group(shard, group_id)
                 if group_id in image.groups:
                     group.restore(image.groups[group_id])
+            self._forget_stale(shard)
         log.info("partition %d loaded: %d groups, %d offsets", shard.partition, len(shard.groups), len(image.offsets))
+
+    def _forget_stale(self, shard: Shard) -> None:
+        """Offsets of topics that were deleted and made again since, and whose tombstones a crash has taken."""
+        stale: dict[str, list[tuple[TopicPartition, None]]] = {}
+        known: dict[str, Topic | None] = {}
+        for group_id, offsets in shard.offsets.items():
+            for where, offset in offsets.committed.items():
+                if where[0] not in known:
+                    known[where[0]] = self._topics.by_name(where[0])
+                now = known[where[0]]
+                if now is not None and not _is_of(offset, now.topic_id, now.since_ms):
+                    stale.setdefault(group_id, []).append((where, None))
+        if stale:
+            log.info("partition %d: forgetting offsets of deleted topics in %d groups", shard.partition, len(stale))
+            self._change_offsets(shard, stale, lambda error: None)
 
     def unload(self, partition: int) -> None:
         """This broker no longer owns the partition. Waiting members are sent away with NOT_COORDINATOR."""
@@ -561,8 +582,9 @@ class GroupCoordinator:
             if now is None and has_id:
                 found.append(_no_offsets(each, ErrorCode.UNKNOWN_TOPIC_ID))
             elif now is not None or not by_id:
-                name, topic_id = (each.name, ZERO_UUID) if now is None else (now.name, now.topic_id)
-                partitions = [_position(offsets, (name, index), topic_id, stable) for index in each.partition_indexes]
+                now = now or Topic(each.name, ZERO_UUID, 0)
+                name, topic_id = now.name, now.topic_id
+                partitions = [_position(offsets, index, now, stable) for index in each.partition_indexes]
                 found.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions))
         return OffsetFetchResponseGroup(group_id=asked.group_id, topics=found)
 
@@ -654,19 +676,20 @@ _HEARTBEATS = {code: HeartbeatResponse(error_code=code) for code in (ErrorCode.N
 _NOTHING = Offsets()  # of a group that has none; never changed
 
 
-def _is_of(offset: OffsetCommitValue | None, topic_id: bytes) -> bool:
-    """Whether a commit may be one of the topic with that id; commits of old clients do not say."""
-    return offset is None or ZERO_UUID in (topic_id, offset.topic_id) or offset.topic_id == topic_id
+def _is_of(offset: OffsetCommitValue | None, topic_id: bytes, since_ms: int = -1) -> bool:
+    """Whether a commit may be one of the topic with that id. Commits of old clients do not say it: then time tells."""
+    if offset is None or topic_id == ZERO_UUID:
+        return True
+    return offset.commit_timestamp > since_ms if offset.topic_id == ZERO_UUID else offset.topic_id == topic_id
 
 
-def _position(
-    offsets: Offsets, where: TopicPartition, topic_id: bytes, require_stable: bool
-) -> OffsetFetchResponsePartitions:
+def _position(offsets: Offsets, index: int, now: Topic, require_stable: bool) -> OffsetFetchResponsePartitions:
     """The committed position; none if it was committed for an earlier topic of the same name."""
+    where = now.name, index
     offset = offsets.committed.get(where)
     if require_stable and where in offsets.unstable:
         return _no_offset(where[1], ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    if offset is None or not _is_of(offset, topic_id):
+    if offset is None or not _is_of(offset, now.topic_id, now.since_ms):
         return _no_offset(where[1], ErrorCode.NONE)
     return OffsetFetchResponsePartitions(
         partition_index=where[1],

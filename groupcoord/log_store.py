@@ -111,15 +111,26 @@ class Replay:
     def __init__(self, vnode: Vnode) -> None:
         self.image = PartitionImage()
         self._vnode = vnode
+        self.damage: tuple[int, KafkaError] | None = None
         self._position = vnode.log_start_offset
 
     def next(self) -> FileSlice | None:
-        """The next piece of the log, None at its end. The one before must have been taken."""
+        """The next piece of the log, None at its end. The one before must have been taken.
+
+        Raises KafkaError; after a damaged batch, which is being set aside, reading from the start again helps.
+        """
+        if self.damage is not None:
+            raise self._vnode.found_damage(*self.damage)
         return self._vnode.read(self._position, _PIECE).slice
 
     def take(self, piece: FileSlice) -> None:
-        """Read the piece and apply its records."""
+        """Read the piece and apply its records, up to a damaged batch."""
         for header, data in batch.iter_batches(piece.read()):
+            try:
+                batch.check(data)
+            except KafkaError as error:
+                self.damage = header.base_offset, error
+                return
             self._position = header.last_offset + 1
             producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
             for record in batch.iter_records(data):

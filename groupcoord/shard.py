@@ -13,11 +13,16 @@ TopicPartition = tuple[str, int]
 
 
 class Topic(NamedTuple):
-    """What a coordinator needs to know of a topic."""
+    """What a coordinator needs to know of a topic.
+
+    `since_ms`: when an earlier topic of the same name was last deleted. An offset that was committed before, and does
+    not say for which topic id, was of that one.
+    """
 
     name: str
     topic_id: bytes
     partitions: int
+    since_ms: int = -1
 
 
 class Topics(Protocol):

@@ -1,47 +1,126 @@
 """Kafka's small text files: offset checkpoints and properties.
 
-A checkpoint has a version line (0), a line with the number of entries, and one entry a line.
+A checkpoint has a version line (0), a line with the number of entries, and one entry a line. Kafka's name partitions by
+topic and number. A name is not an identity, so a file of our own, written after them, has the topic id that each entry
+belongs to: an entry of a partition whose folder has another id is of a deleted topic, and counts for nothing.
 """
 
 from __future__ import annotations
 
+import base64
 import os
+from dataclasses import dataclass, field
 
 from storage.io import Io, read_file, write_file
-from storage.layout import METADATA_FILE
+from storage.layout import LOG_STARTS_FILE, METADATA_FILE, RECOVERY_POINTS_FILE, TOPIC_IDS_FILE
+from storage.report import Tell, tell_logging
+
+Key = tuple[str, int]
+NO_TOPIC_ID = "A" * 22
 
 
-def read_offsets(io: Io, path: str) -> dict[tuple[str, int], int]:
-    """`topic partition offset` lines; an absent or damaged file counts as empty, which only costs a longer scan."""
-    found = {}
-    for fields in read_lines(io, path):
-        if len(fields) == 3:
-            found[(fields[0], int(fields[1]))] = int(fields[2])
-    return found
+@dataclass
+class Checkpoints:
+    """What is stated of each partition: how far it is durable, where it starts if not at its first segment, and the id
+    of its topic. `ids` is None where nothing states them: a directory of Kafka's, or of an earlier version."""
+
+    points: dict[Key, int] = field(default_factory=dict)
+    starts: dict[Key, int] = field(default_factory=dict)
+    ids: dict[Key, str] | None = field(default_factory=dict)
+
+    def of(self, key: Key, topic_id: str) -> tuple[int, int]:
+        """(log start offset, recovery point) of the partition, as far as it is the one that was meant; else zeros."""
+        if self.ids is not None and self.ids.get(key) != (topic_id or NO_TOPIC_ID):
+            return 0, 0
+        return self.starts.get(key, 0), self.points.get(key, 0)
 
 
-def write_offsets(io: Io, path: str, offsets: dict[tuple[str, int], int]) -> None:
+def read_checkpoints(io: Io, path: str, tell: Tell = tell_logging) -> Checkpoints:
+    """The checkpoints of the data directory `path`. One that is damaged is told, and counts as empty."""
+    ids: dict[Key, str] | None = {}
+    try:
+        lines = _entries(io, os.path.join(path, TOPIC_IDS_FILE))
+        ids = None if lines is None else {(topic, int(number)): topic_id for topic, number, topic_id in lines}
+    except (ValueError, OSError) as error:
+        tell("checkpoint.damaged", file=TOPIC_IDS_FILE, reason=error, action="no checkpoint is used")
+    return Checkpoints(
+        read_offsets(io, os.path.join(path, RECOVERY_POINTS_FILE), tell),
+        read_offsets(io, os.path.join(path, LOG_STARTS_FILE), tell),
+        ids,
+    )
+
+
+def write_checkpoints(io: Io, path: str, found: Checkpoints, before: Checkpoints) -> None:
+    """Put `found` on disk, where `before` is.
+
+    The ids come last: a crash in between leaves entries of a new topic under an old id, which then count for nothing.
+    """
+    write_offsets(io, os.path.join(path, RECOVERY_POINTS_FILE), found.points)
+    write_offsets(io, os.path.join(path, LOG_STARTS_FILE), found.starts)
+    if found.ids != before.ids:
+        write_ids(io, path, found)
+
+
+def write_ids(io: Io, path: str, found: Checkpoints) -> None:
+    lines = [f"{topic} {partition} {topic_id}" for (topic, partition), topic_id in (found.ids or {}).items()]
+    write_lines(io, os.path.join(path, TOPIC_IDS_FILE), lines, sync=True)
+
+
+def encode_topic_id(topic_id: bytes) -> str:
+    """As Kafka prints its ids: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[Key, int]:
+    """`topic partition offset` lines. A damaged file is told and counts as empty, which costs a longer scan (recovery
+    points) or shows deleted records again (log starts)."""
+    try:
+        found = {}
+        for topic, partition, offset in _entries(io, path) or []:
+            found[topic, int(partition)] = int(offset)
+            if int(offset) < 0:
+                raise ValueError(f"offset {offset}")
+        return found
+    except (ValueError, OSError) as error:
+        tell("checkpoint.damaged", file=os.path.basename(path), reason=error, action="ignored; it is written anew")
+        return {}
+
+
+def write_offsets(io: Io, path: str, offsets: dict[Key, int]) -> None:
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     write_lines(io, path, lines, sync=True)
+
+
+def _entries(io: Io, path: str) -> list[list[str]] | None:
+    """The entries of a checkpoint file as fields, None if there is no file. Raises ValueError if it is damaged."""
+    try:
+        lines = read_file(io, path).decode().splitlines()
+    except FileNotFoundError:
+        return None
+    try:
+        version, count = int(lines[0]), int(lines[1])
+    except (ValueError, IndexError):
+        raise ValueError("it does not begin with a version and a count") from None
+    if version or count != len(lines) - 2:
+        raise ValueError(f"version {version} with {len(lines) - 2} of {count} entries")
+    return [line.split() for line in lines[2:]]
 
 
 def read_lines(io: Io, path: str) -> list[list[str]]:
     """The entries of a checkpoint file as fields; empty when the file is absent or not a whole checkpoint."""
     try:
-        lines = read_file(io, path).decode().splitlines()
-        if int(lines[0]) != 0 or len(lines) < 2 + int(lines[1]):
-            return []
-        return [line.split() for line in lines[2 : 2 + int(lines[1])]]
-    except (FileNotFoundError, ValueError, IndexError):
+        return _entries(io, path) or []
+    except ValueError:
         return []
 
 
-def write_lines(io: Io, path: str, lines: list[str], *, sync: bool) -> None:
-    write_file(io, path, "\n".join(["0", str(len(lines)), *lines, ""]).encode(), sync=sync)
+def write_lines(io: Io, path: str, lines: list[str], *, sync: bool, sync_data: bool = False) -> None:
+    data = "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+    write_file(io, path, data, sync=sync, sync_data=sync_data)
 
 
 def read_properties(io: Io, path: str) -> dict[str, str]:
-    """`name=value` (or `name: value`) lines; raises FileNotFoundError."""
+    """`name=value` (or `name: value`) lines. Raises FileNotFoundError, ValueError for what is no text."""
     found = {}
     for line in read_file(io, path).decode().splitlines():
         line = line.strip()
@@ -54,10 +133,13 @@ def read_properties(io: Io, path: str) -> dict[str, str]:
 
 
 def read_topic_id(io: Io, directory: str) -> str:
-    """The id of a partition's topic as `partition.metadata` has it, in URL-safe base64; empty where it has none."""
+    """The id of a partition's topic as `partition.metadata` has it, in URL-safe base64; empty where it has none.
+
+    Raises OSError.
+    """
     try:
         return read_properties(io, os.path.join(directory, METADATA_FILE)).get("topic_id", "")
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return ""
 
 

@@ -16,15 +16,24 @@ import resource
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
 
 import trio
 
-from storage.checkpoints import read_offsets, read_properties, write_offsets, write_properties
+from storage.checkpoints import (
+    Checkpoints,
+    encode_topic_id,
+    read_checkpoints,
+    read_properties,
+    read_topic_id,
+    write_checkpoints,
+    write_ids,
+    write_properties,
+)
 from storage.config import LogConfig
 from storage.errors import StorageError
+from storage.faults import Fault, fault_of
 from storage.flusher import HOLD_SECONDS
 from storage.io import Io, sync_path, write_file
 from storage.layout import (
@@ -32,13 +41,12 @@ from storage.layout import (
     CLEAN_FILE,
     DELETE_SUFFIX,
     LOCK_FILE,
-    LOG_STARTS_FILE,
     META_FILE,
-    RECOVERY_POINTS_FILE,
     parse_partition_name,
 )
 from storage.recovery import needs_repair, recover_partition
-from storage.segment import CorruptLogError, FileCache
+from storage.report import Tell, tell_logging
+from storage.segment import CorruptLogError, FileCache, Segment
 from storage.vnode import ZERO_ID, FlushJob, Vnode
 from wire.errors import ErrorCode, KafkaError
 
@@ -47,6 +55,8 @@ _REPAIR_CHECKS_AT_ONCE = 500
 # How many fsyncs are under way at a time where there are more than so few.
 _AT_ONCE = 8
 _ALONE = 32
+# A damaged segment that could not be mended, for want of room say, is tried again after so long.
+_NEXT_REPAIR_SECONDS = 10.0
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,44 +65,47 @@ Progress = Callable[[int, int, str], None]
 ConfigOf = Callable[[str], LogConfig]
 
 
-@dataclass
-class _Stated:
-    """What the checkpoints on disk say of each partition: how far it is durable, and where it starts if not at its
-    first segment."""
-
-    points: dict[tuple[str, int], int] = field(default_factory=dict)
-    starts: dict[tuple[str, int], int] = field(default_factory=dict)
-
-
 class DataDir:
     """An open data directory; `open` makes one, `close` ends it. `vnodes` has every partition by (topic, partition)."""
 
-    def __init__(self, path: str, *, io: Io, cluster_id: str, node_id: int, directory_id: str, lock_fd: int) -> None:
+    def __init__(
+        self, path: str, *, io: Io, cluster_id: str, node_id: int, directory_id: str, lock_fd: int, tell: Tell
+    ) -> None:
         self.path = path
         self.io = io
+        self.tell = tell
         self.cluster_id = cluster_id
         self.node_id = node_id
         self.directory_id = directory_id
         self.vnodes: dict[tuple[str, int], Vnode] = {}
         self.was_clean = False
-        #: Why `load` could not mend a partition, by its key. Its vnode is offline.
-        self.damaged: dict[tuple[str, int], str] = {}
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.cache = FileCache(io, limit=max(16, min(4096, soft_limit // 4)))
         self._lock_fd = lock_fd
         self._limiter = trio.CapacityLimiter(max(2, min(8, os.cpu_count() or 2)))
         self._doomed: list[str] = []
-        self._doomed_added = trio.Event()
+        self._repairs: dict[Vnode, Segment] = {}
+        self._next_repair: dict[Vnode, float] = {}
+        self._work_added = trio.Event()
         self._checkpoint_lock = trio.Lock()
-        self._stated = _Stated()
+        self._stated = Checkpoints()
         self._checkpoints_asked = 0
         self._checkpoints_written = 0  # of those asked: one file serves all who asked before it was begun
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], *, node_id: int, cluster_id: str | None = None, io: Io | None = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        node_id: int,
+        cluster_id: str | None = None,
+        io: Io | None = None,
+        tell: Tell = tell_logging,
     ) -> DataDir:
-        """Take the directory for this process, making it if absent. Raises `StorageError` with a one-line remedy."""
+        """Take the directory for this process, making it if absent. Raises `StorageError` with a one-line remedy.
+
+        `tell` hears what is found and mended in it.
+        """
         io = io or Io()
         path = os.path.abspath(os.fspath(path))
         try:
@@ -115,6 +128,7 @@ class DataDir:
                 node_id=node_id,
                 directory_id=found.get("directory.id", ""),
                 lock_fd=lock_fd,
+                tell=tell,
             )
             data_dir._take_clean_mark()
             data_dir._withdraw_address()
@@ -141,6 +155,13 @@ class DataDir:
             }
             write_properties(io, file, found)
             return found
+        except ValueError:
+            found = {}
+        if not found.get("version") or not found.get("node.id"):
+            raise StorageError(
+                f"{file} is damaged: restore it from a backup, or write it anew with the lines version=1, "
+                f"node.id={node_id}, and cluster.id as the clients know it"
+            )
         if found.get("version") != "1":
             raise StorageError(f"{file} has version {found.get('version')}; only version 1 can be served")
         if cluster_id is not None and found.get("cluster.id") != cluster_id:
@@ -180,12 +201,10 @@ class DataDir:
     async def load(self, progress: Progress | None = None, *, config_of: ConfigOf | None = None) -> None:
         """Fill `vnodes`, mending what an unclean stop left. `progress` hears (done, total, what) on the event loop.
 
-        A partition that cannot be mended is offline, and named in `damaged`; the others are served.
+        A partition that cannot be mended is offline; the others are served.
         """
         names = self.io.listdir(self.path)
-        recovery_points = read_offsets(self.io, os.path.join(self.path, RECOVERY_POINTS_FILE))
-        starts = read_offsets(self.io, os.path.join(self.path, LOG_STARTS_FILE))
-        self._stated = _Stated(recovery_points, starts)
+        self._stated = stated = read_checkpoints(self.io, self.path, self.tell)
         default = LogConfig()
         for name in names:
             if name.endswith(DELETE_SUFFIX):
@@ -194,16 +213,35 @@ class DataDir:
             key = parse_partition_name(name)
             if key is None or not os.path.isdir(os.path.join(self.path, name)):
                 continue
-            self.vnodes[key] = self._vnode(
-                key,
-                config_of(key[0]) if config_of else default,
-                log_start_offset=starts.get(key, 0),
-                recovery_point=recovery_points.get(key, 0),
+            start, point = (
+                stated.of(key, self._topic_id(key)) if key in stated.points or key in stated.starts else (0, 0)
             )
+            self.vnodes[key] = self._vnode(
+                key, config_of(key[0]) if config_of else default, log_start_offset=start, recovery_point=point
+            )
+        if stated.ids is None:
+            self._state_ids(stated)
         todo = list(self.vnodes.values())
         if self.was_clean:
             todo = await self._find_repairs(todo)
         await self._recover(todo, progress)
+
+    def _topic_id(self, key: tuple[str, int]) -> str:
+        try:
+            return read_topic_id(self.io, os.path.join(self.path, f"{key[0]}-{key[1]}"))
+        except OSError:  # its vnode meets it again, and is offline
+            return ""
+
+    def _state_ids(self, stated: Checkpoints) -> None:
+        """The checkpoints are Kafka's, or of an earlier version: from now on they speak of the topics that there are.
+
+        Raises `StorageError`.
+        """
+        stated.ids = {key: encode_topic_id(vnode.topic_id) for key, vnode in self.vnodes.items()}
+        try:
+            write_ids(self.io, self.path, stated)
+        except OSError as error:
+            raise StorageError(f"cannot write checkpoints in {self.path}: {error}") from error
 
     async def _find_repairs(self, vnodes: list[Vnode]) -> list[Vnode]:
         def look(some: list[Vnode]) -> list[Vnode]:
@@ -224,12 +262,14 @@ class DataDir:
                 vnode = vnodes.pop()
                 try:
                     vnode.recovery_point = await trio.to_thread.run_sync(
-                        recover_partition, self.io, vnode.directory, vnode.recovery_point, vnode.config,
+                        recover_partition, self.io, vnode.directory, vnode.recovery_point, vnode.config, self.tell,
                         limiter=self._limiter,
                     )  # fmt: skip
-                except (OSError, CorruptLogError) as error:
+                except OSError as error:
+                    vnode.refused("recovery", error)
+                    vnode.needs_recovery = True
+                except CorruptLogError as error:
                     vnode.fail("recovery", error)
-                    self.damaged[(vnode.topic, vnode.partition)] = str(error)
                 done += 1
                 if progress is not None:
                     progress(done, total, f"{vnode.topic}-{vnode.partition}")
@@ -240,7 +280,7 @@ class DataDir:
                 nursery.start_soon(worker)
 
     def _vnode(self, key: tuple[str, int], config: LogConfig, *, log_start_offset: int, recovery_point: int) -> Vnode:
-        return Vnode(
+        vnode = Vnode(
             os.path.join(self.path, f"{key[0]}-{key[1]}"),
             key[0],
             key[1],
@@ -250,12 +290,17 @@ class DataDir:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             discard=self.discard,
+            tell=self.tell,
         )
+        vnode.on_damage = self._note_damage
+        return vnode
 
     def create_vnode(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, first_offset: int = 0
     ) -> Vnode:
-        """A new, empty partition; durable with its first flush. An empty folder without a topic id is adopted.
+        """A new, empty partition; durable with its first flush. It takes nothing over from a folder in its place.
+
+        That may be one of a deleted topic that could not be renamed, or of a creation that did not finish.
 
         Raises `KafkaError` TOPIC_ALREADY_EXISTS, `StorageError`.
         """
@@ -264,36 +309,48 @@ class DataDir:
         if known is not None and not (known.topic_id == ZERO_ID and known.error is None and known.log_end_offset == 0):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"partition {topic}-{partition} exists")
         vnode = self._vnode(key, config, log_start_offset=first_offset, recovery_point=first_offset)
+        if known is not None:
+            known.abandon()
         try:
+            self._clear_place(key)
             vnode.create(topic_id)
+        except OSError as error:
+            raise StorageError(f"cannot make room for {topic}-{partition}: {error}") from error
         except StorageError:
-            if known is None:
-                self.io.rmtree(vnode.directory)
+            self.io.rmtree(vnode.directory)
             raise
         self.vnodes[key] = vnode
         return vnode
+
+    def _clear_place(self, key: tuple[str, int]) -> None:
+        try:
+            self._doom(key)
+        except FileNotFoundError:
+            return
+
+    def _doom(self, key: tuple[str, int]) -> None:
+        """Rename a partition's folder, to be deleted in a thread. Raises OSError."""
+        ending = f"-{key[1]}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
+        target = os.path.join(self.path, key[0][: _MAX_NAME - len(ending)] + ending)
+        self.io.replace(os.path.join(self.path, f"{key[0]}-{key[1]}"), target)
+        self.discard([target])
 
     def delete_vnode(self, topic: str, partition: int) -> None:
         """Take a partition away: gone for every caller now, its files soon after. Readers keep the slices they have."""
         vnode = self.vnodes.get((topic, partition))
         if vnode is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {topic}-{partition}")
-        ending = f"-{partition}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
-        target = os.path.join(self.path, topic[: _MAX_NAME - len(ending)] + ending)
         try:
-            self.io.replace(vnode.directory, target)
+            self._doom((topic, partition))
         except OSError as error:
-            vnode.fail("delete", error)
-            assert vnode.error is not None
-            raise vnode.error from error
+            raise vnode.refused("delete", error) from error
         del self.vnodes[(topic, partition)]
         vnode.abandon()
-        self.discard([target])
 
     def discard(self, paths: list[str]) -> None:
         """Files and folders for `run` to delete in a thread."""
         self._doomed += paths
-        self._doomed_added.set()
+        self._work_added.set()
 
     async def run(
         self,
@@ -302,7 +359,7 @@ class DataDir:
         on_error: Callable[[StorageError], None] = lambda error: None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Delete what is discarded, and write checkpoints now and then, until cancelled.
+        """Delete what is discarded, mend damaged segments, and write checkpoints now and then, until cancelled.
 
         A checkpoint that cannot be written is told to `on_error`: it costs a longer recovery, and is tried again.
         """
@@ -310,8 +367,9 @@ class DataDir:
         next_checkpoint = trio.current_time() + checkpoint_interval
         while True:
             with trio.move_on_at(next_checkpoint):
-                await self._doomed_added.wait()
+                await self._work_added.wait()
             await self.delete_discarded()
+            await self.mend_damaged()
             if trio.current_time() >= next_checkpoint:
                 try:
                     await self.checkpoint()
@@ -319,9 +377,34 @@ class DataDir:
                     on_error(error)
                 next_checkpoint = trio.current_time() + checkpoint_interval
 
+    def _note_damage(self, vnode: Vnode, segment: Segment) -> None:
+        """A reader has met damage in a segment. What could not be mended is not tried again at once."""
+        if trio.current_time() >= self._next_repair.get(vnode, 0):
+            self._repairs[vnode] = segment
+            self._work_added.set()
+
+    async def mend_damaged(self) -> None:
+        """Set the damage aside that readers have met."""
+        while self._repairs:
+            vnode, segment = self._repairs.popitem()
+            error: OSError | None = None
+            try:
+                job = vnode.begin_repair(segment)
+            except StorageError:  # no room to roll, say; its readers ask again
+                job = None
+            if job is None:
+                continue
+            try:
+                await trio.to_thread.run_sync(job.run, self.io, limiter=self._limiter)
+                self._next_repair.pop(vnode, None)
+            except OSError as caught:
+                error = caught
+                self._next_repair[vnode] = trio.current_time() + _NEXT_REPAIR_SECONDS
+            vnode.end_repair(job, error)
+
     async def delete_discarded(self) -> None:
         paths, self._doomed = self._doomed, []
-        self._doomed_added = trio.Event()
+        self._work_added = trio.Event()
         if paths:
             await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
 
@@ -347,24 +430,23 @@ class DataDir:
             if self._checkpoints_written >= asked:
                 return
             covers = self._checkpoints_asked
-            stated = self._stated
-            found = _Stated()
+            found = Checkpoints()
+            assert found.ids is not None
             paths: list[str] = []
             async for key, vnode in self._all_vnodes():
-                # The point first: index entries below it are written and synced before it is stated.
-                point = found.points[key] = vnode.recovery_point
-                if start := vnode.checkpointed_start:
-                    found.starts[key] = start
-                with contextlib.suppress(StorageError):
+                with contextlib.suppress(StorageError):  # a folder that cannot be read has nothing to state
+                    topic_id = found.ids[key] = encode_topic_id(vnode.topic_id)
+                    before = self._stated.of(key, topic_id)[1]
+                    # The point first: index entries below it are written and synced before it is stated.
+                    point, found.points[key] = vnode.recovery_point, before
+                    if start := vnode.checkpointed_start:
+                        found.starts[key] = start
                     indexes = vnode.write_indexes()
-                    if point != stated.points.get(key):
+                    found.points[key] = point
+                    if point != before:
                         paths += indexes
-            if found != stated:
-                try:
-                    await trio.to_thread.run_sync(self._write_checkpoints, found, paths, limiter=self._limiter)
-                except OSError as error:
-                    raise StorageError(f"cannot write checkpoints in {self.path}: {error}") from error
-                self._stated = found
+            if found != self._stated:
+                await self._write_checkpoints(found, paths)
             self._checkpoints_written = covers
 
     async def _all_vnodes(self) -> AsyncIterator[tuple[tuple[str, int], Vnode]]:
@@ -377,10 +459,24 @@ class DataDir:
             if self.vnodes.get(key) is vnode:
                 yield key, vnode
 
-    def _write_checkpoints(self, found: _Stated, paths: list[str]) -> None:
-        self._sync(paths)
-        write_offsets(self.io, os.path.join(self.path, RECOVERY_POINTS_FILE), found.points)
-        write_offsets(self.io, os.path.join(self.path, LOG_STARTS_FILE), found.starts)
+    async def _write_checkpoints(self, found: Checkpoints, paths: list[str]) -> None:
+        """Raises `StorageError`. On a full disk what is discarded goes first, as that may make room."""
+
+        def write() -> None:
+            self._sync(paths)
+            write_checkpoints(self.io, self.path, found, self._stated)
+
+        try:
+            try:
+                await trio.to_thread.run_sync(write, limiter=self._limiter)
+            except OSError as error:
+                if fault_of(error) is not Fault.SPACE or not self._doomed:
+                    raise
+                await self.delete_discarded()
+                await trio.to_thread.run_sync(write, limiter=self._limiter)
+        except OSError as error:
+            raise StorageError(f"cannot write checkpoints in {self.path}: {error}") from error
+        self._stated = found
 
     async def close(self) -> None:
         """Flush and close every vnode, state that the stop was clean, and give the directory free.
@@ -434,7 +530,8 @@ class DataDir:
         _together(functools.partial(sync_path, self.io), paths)
 
     def _write_clean_mark(self) -> None:
-        write_file(self.io, os.path.join(self.path, CLEAN_FILE), b'{"version":0,"brokerEpoch":-1}', sync=True)
+        """A power loss that takes it costs a recovery, and nothing else."""
+        write_file(self.io, os.path.join(self.path, CLEAN_FILE), b'{"version":0,"brokerEpoch":-1}', sync=False)
 
     async def __aenter__(self) -> DataDir:
         return self

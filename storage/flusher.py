@@ -27,6 +27,7 @@ from contextlib import AbstractContextManager, nullcontext
 import trio
 
 from storage.errors import StorageError
+from storage.faults import NotBegunError
 from storage.io import Io
 from storage.kernel_sync import KernelSync
 from storage.vnode import FlushJob, Vnode
@@ -39,7 +40,9 @@ HOLD_SECONDS = 0.002
 SPOT_BYTES = 256 << 10
 # Weight of the newest fsync in what one is expected to take, and that expectation at the start.
 _NEWEST = 0.2
-_EXPECTED_SECONDS = 0.00025
+_EXPECTED_SECONDS = 0.0002
+# When an fsync that could not begin, for want of descriptors, is tried again.
+AGAIN_SECONDS = 0.1
 # A vnode that was not flushed for so long, or twice as long at most, is left alone.
 ALONE_SECONDS = 1.0
 
@@ -125,8 +128,12 @@ class Flusher:
         if config.flush_messages is not None and vnode.unflushed_messages >= config.flush_messages:
             self._ask(vnode, self._pending_of(vnode))
         elif config.flush_ms is not None and config.flush_ms < _LOG_FLUSH_MS_MAX and vnode not in self._due_vnodes:
+            self._ask_later(vnode, config.flush_ms / 1000)
+
+    def _ask_later(self, vnode: Vnode, seconds: float) -> None:
+        if vnode not in self._due_vnodes:
             self._due_vnodes.add(vnode)
-            heapq.heappush(self._due, (trio.current_time() + config.flush_ms / 1000, id(vnode), vnode))
+            heapq.heappush(self._due, (trio.current_time() + seconds, id(vnode), vnode))
             self._due_changed.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -346,6 +353,10 @@ class Flusher:
         pending = self._pending[vnode]
         vnode.end_flush(job, error)  # calls back: what is appended there only asks for another flush
         pending.running = False
+        if isinstance(error, NotBegunError) and vnode.error is None and not self._ended:
+            self._ask_later(vnode, AGAIN_SECONDS)  # who waits goes on waiting
+            self._note_idle()
+            return
         waiters = pending.waiters
         if error is None and vnode.error is None:
             pending.waiters = deque(waiter for waiter in waiters if waiter[0] > job.end_offset)
@@ -360,5 +371,8 @@ class Flusher:
             self._ask(vnode, pending)
         else:
             del self._pending[vnode]
+        self._note_idle()
+
+    def _note_idle(self) -> None:
         if not self._jobs:
             self._idle.set()

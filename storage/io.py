@@ -1,15 +1,17 @@
 """Every system call that storage makes on a file, in one place, so that tests can make any of them fail.
 
-`Io` is stateless; a test passes a subclass. Nothing here retries: what an error means is the caller's decision.
+`Io` is stateless; a test passes a subclass. Nothing here retries: what an error means, `storage.faults` says.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
 from typing import Any
 
+from storage.faults import Fault, NotBegunError, fault_of
 from storage.kernel_sync import KernelSync
 from wire.compression import Bytes
 
@@ -102,27 +104,42 @@ def read_file(io: Io, path: str) -> bytes:
         io.close(fd)
 
 
-def write_file(io: Io, path: str, data: bytes, *, sync: bool) -> None:
-    """Put `data` in place of `path`'s content, so that a crash leaves the old or the new content."""
+def write_file(io: Io, path: str, data: bytes, *, sync: bool, sync_data: bool = False) -> None:
+    """Put `data` in place of `path`'s content, so that a crash leaves the old or the new content.
+
+    So does a loss of power with `sync`, after which it is the new one; with `sync_data` it may still be the old one.
+    """
     temporary = path + ".tmp"
     fd = io.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        write_all(io, fd, (data,), 0)
-        if sync:
-            io.fsync(fd)
-    finally:
-        io.close(fd)
-    io.replace(temporary, path)
+        try:
+            write_all(io, fd, (data,), 0)
+            if sync or sync_data:
+                io.fsync(fd)
+        finally:
+            io.close(fd)
+        io.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # on a full disk it would keep the room that it has
+            io.unlink(temporary)
+        raise
     if sync:
         sync_path(io, os.path.dirname(path))
 
 
 def sync_path(io: Io, path: str) -> None:
-    """fsync of a file or directory by its name; nothing to do when it is gone meanwhile."""
+    """fsync of a file or directory by its name; nothing to do when it is gone meanwhile.
+
+    Raises NotBegunError where the file cannot be opened just now, OSError.
+    """
     try:
         fd = io.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return
+    except OSError as error:
+        if fault_of(error) is not Fault.OFFLINE:
+            raise NotBegunError(error.errno, error.strerror, path) from error
+        raise
     try:
         io.fsync(fd)
     finally:

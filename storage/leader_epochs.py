@@ -14,20 +14,22 @@ UNDEFINED = (-1, -1)
 class LeaderEpochs:
     """Epochs and their start offsets, both ascending. Every change is written through."""
 
-    __slots__ = ("_directory", "_entries", "_io", "latest")
+    __slots__ = ("_directory", "_entries", "_io", "_is_on_disk", "latest")
 
     def __init__(self, directory: str, io: Io) -> None:
         self._directory = directory
         self._io = io
         self._entries: list[tuple[int, int]] = []
+        self._is_on_disk = False
         self.latest = -1
 
     def load(self) -> None:
         try:
-            entries = [(int(epoch), int(start)) for epoch, start in read_lines(self._io, self._path)]
+            entries = [(int(epoch), int(start)) for epoch, start in read_lines(self._io, self.path)]
         except ValueError:
             entries = []
         self._entries = sorted(entries)
+        self._is_on_disk = bool(entries)
         self._settle()
 
     @property
@@ -35,14 +37,17 @@ class LeaderEpochs:
         return list(self._entries)
 
     @property
-    def _path(self) -> str:
+    def path(self) -> str:
         return os.path.join(self._directory, FILE_NAME)
 
     def _settle(self) -> None:
         self.latest = self._entries[-1][0] if self._entries else -1
 
     def write(self) -> None:
-        write_lines(self._io, self._path, [f"{epoch} {start}" for epoch, start in self._entries], sync=False)
+        """What was on disk is not given up for what may not be yet. The caller syncs the file and its folder."""
+        lines = [f"{epoch} {start}" for epoch, start in self._entries]
+        write_lines(self._io, self.path, lines, sync=False, sync_data=self._is_on_disk)
+        self._is_on_disk = True
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """`epoch` begins at `start_offset`; false when it is not newer. The caller writes."""
@@ -53,6 +58,17 @@ class LeaderEpochs:
         self._entries.append((epoch, start_offset))
         self.latest = epoch
         return True
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """As `assign`, of a newer epoch, and written. Raises OSError; then nothing has changed."""
+        before = self.entries
+        self.assign(epoch, start_offset)
+        try:
+            self.write()
+        except OSError:
+            self._entries = before
+            self._settle()
+            raise
 
     def truncate_end(self, end_offset: int) -> bool:
         """Forget epochs that begin at or after `end_offset`. The caller writes when this is true."""

@@ -1,24 +1,46 @@
-"""What an unclean stop leaves, made whole: torn batches cut off, indexes rebuilt, epochs and producers brought in line.
+"""What an unclean stop leaves, made whole: torn batches cut off, damage set aside, indexes rebuilt, epochs and
+producers brought in line.
 
 Works on the files of one partition, before its vnode has them open. Everything below the recovery point was flushed and
-is taken as it is; everything above is read with its CRC. The first batch that is not whole ends the log.
+is taken as it is; everything above is read with its CRC. A segment that ends at the recovery point is looked at, too:
+it may have been rolled after the flush, and its indexes not be synced. What is damaged costs what is damaged:
+`storage.salvage` finds where whole batches begin again. Each finding is told: `log.cut` for a torn tail of the last
+segment, `log.damaged` for anything else.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
 
 from storage import index
 from storage.config import LogConfig
 from storage.io import Io, sync_path
+from storage.layout import parse_partition_name
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import SUFFIX as SNAPSHOT_SUFFIX
 from storage.producer_state import ProducerState, snapshot_offsets, snapshot_path
+from storage.report import Tell, tell_logging
+from storage.salvage import (
+    CLEANED_SUFFIX,
+    MENDED_SUFFIX,
+    ZEROS,
+    Damage,
+    filler,
+    finish_rewrite,
+    is_torn_batch,
+    known_boundaries,
+    rewrite,
+    set_aside,
+    whole_batches,
+)
 from storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
     TIME_INDEX_SUFFIX,
     CorruptLogError,
     OpenFile,
@@ -28,8 +50,7 @@ from storage.segment import (
 from wire import batch
 from wire.errors import KafkaError
 
-_READ_SIZE = 1024 * 1024
-_LEFTOVERS = (DELETED_SUFFIX, ".cleaned", ".swap", ".tmp")
+_LEFTOVERS = (DELETED_SUFFIX, CLEANED_SUFFIX, ".swap", ".tmp")
 
 
 def list_segments(io: Io, directory: str) -> list[Segment]:
@@ -49,7 +70,7 @@ def needs_repair(io: Io, directory: str) -> bool:
     """Whether a folder, though stopped cleanly, lacks an index or a snapshot that covers it. Opens no file."""
     names = set(io.listdir(directory))
     logs = [name for name in names if name.endswith(LOG_SUFFIX)]
-    if any(name.endswith(_LEFTOVERS) for name in names):
+    if any(name.endswith((*_LEFTOVERS, MENDED_SUFFIX)) for name in names):
         return True
     for name in logs:
         stem = name[: -len(LOG_SUFFIX)]
@@ -60,49 +81,73 @@ def needs_repair(io: Io, directory: str) -> bool:
     return False
 
 
-def recover_partition(io: Io, directory: str, recovery_point: int, config: LogConfig) -> int:
-    """Mend one partition folder; its log end offset. A folder in order is read, not written."""
+def recover_partition(io: Io, directory: str, recovery_point: int, config: LogConfig, tell: Tell = tell_logging) -> int:
+    """Mend one partition folder; its log end offset. A folder in order is read, not written. Raises OSError."""
     changed = _remove_leftovers(io, directory)
     segments = list_segments(io, directory)
     epochs = LeaderEpochs(directory, io)
     epochs.load()
     end_offset = segments[0].base_offset if segments else 0
-    damaged_at: int | None = None
     epochs_before = epochs.entries
+    hole: int | None = None
     for number, segment in enumerate(segments):
-        if damaged_at is not None:
-            # Offsets after a cut would leave a hole that no reader could tell from data lost.
-            _remove(io, segment)
-            continue
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        if following is not None and following <= recovery_point:
-            _mend_indexes(io, segment, config)
+        if following is not None and following < recovery_point and _indexes_mended(io, segment, config):
             end_offset = following
             continue
-        before = segment.size
         if segment.base_offset < end_offset:
             raise CorruptLogError(f"{segment.path()} begins inside the segment before it")
-        end_offset, rewritten = _recover_segment(io, segment, recovery_point, config, epochs)
+        end_offset, rewritten = recover_segment(io, segment, recovery_point, config, epochs, following, tell)
         changed |= rewritten
-        if segment.size != before:
-            damaged_at = end_offset
+        if following is not None and end_offset < following and hole is None:
+            hole = end_offset
     epochs.truncate_end(end_offset if end_offset else 1)
     if epochs.entries != epochs_before:
         epochs.write()
+        sync_path(io, epochs.path)
         changed = True
     for offset in snapshot_offsets(io.listdir(directory)):
-        if offset > end_offset:
+        # A snapshot that knows of batches that are lost would take them for duplicates when they are sent again.
+        if offset > (end_offset if hole is None else hole):
             io.unlink(snapshot_path(directory, offset))
+            changed = True
     if segments:
         producers = ProducerState()
         covered = producers.load(io, directory, end_offset)
         if covered != end_offset:
-            replay_producers(io, list_segments(io, directory), producers, covered)
+            _replay_mending(io, directory, producers, covered, config, epochs, tell)
             sync_path(io, producers.save(io, directory, end_offset))
             changed = True
     if changed:
         sync_path(io, directory)
     return end_offset
+
+
+def _replay_mending(
+    io: Io,
+    directory: str,
+    producers: ProducerState,
+    covered: int,
+    config: LogConfig,
+    epochs: LeaderEpochs,
+    tell: Tell,
+) -> None:
+    """`replay_producers`; it may meet damage below the recovery point, where nobody has looked yet."""
+    segments = list_segments(io, directory)
+    for _ in range(len(segments) + 1):
+        try:
+            replay_producers(io, segments, producers, covered)
+            return
+        except CorruptLogError as error:
+            number = next((n for n, segment in enumerate(segments) if segment is error.segment), None)
+            if number is None:
+                raise
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+            segment = Segment(directory, segments[number].base_offset, size=segments[number].size)
+            recover_segment(io, segment, 0, config, epochs, following, tell)
+            segments = list_segments(io, directory)
+            covered = producers.load(io, directory, covered)
+    raise CorruptLogError(f"{directory} cannot be mended")
 
 
 def kept_end(io: Io, directory: str, recovery_point: int) -> int:
@@ -111,18 +156,13 @@ def kept_end(io: Io, directory: str, recovery_point: int) -> int:
     end_offset = segments[0].base_offset if segments else 0
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        if following is not None and following <= recovery_point:
+        if following is not None and following < recovery_point:
             end_offset = following
             continue
         if segment.base_offset < end_offset:
             raise CorruptLogError(f"{segment.path()} begins inside the segment before it")
         file = OpenFile(io, segment.path(), os.O_RDONLY)
-        file_size = segment.size
-        position, end_offset = _trusted_start(io, segment, file, recovery_point)
-        for at, header in _whole_batches(io, segment, file, position, end_offset, file_size):
-            position, end_offset = at + header.size_in_bytes, header.last_offset + 1
-        if position < file_size:
-            break
+        end_offset = _scan(io, segment, file, recovery_point, following).end_offset
     return end_offset
 
 
@@ -140,13 +180,20 @@ def replay_producers(io: Io, segments: list[Segment], producers: ProducerState, 
             if found is None:
                 continue
             position = found[0]
-        for _, header in iter_headers(io, file.fd, position, segment.size):
-            if header.producer_id >= 0 and header.base_offset >= from_offset:
-                producers.record(header, header.base_offset, header.max_timestamp)
+        try:
+            for _, header in iter_headers(io, file.fd, position, segment.size):
+                if header.producer_id >= 0 and header.base_offset >= from_offset:
+                    producers.record(header, header.base_offset, header.max_timestamp)
+        except CorruptLogError as error:
+            raise CorruptLogError(str(error), segment) from None
 
 
 def _remove_leftovers(io: Io, directory: str) -> bool:
     removed = False
+    for name in io.listdir(directory):
+        if name.endswith(LOG_SUFFIX + MENDED_SUFFIX) and name[:20].isdigit():
+            finish_rewrite(io, Segment(directory, int(name[:20])))
+            removed = True
     names = io.listdir(directory)
     logs = {name[: -len(LOG_SUFFIX)] for name in names if name.endswith(LOG_SUFFIX)}
     for name in names:
@@ -157,86 +204,161 @@ def _remove_leftovers(io: Io, directory: str) -> bool:
     return removed
 
 
-def _remove(io: Io, segment: Segment) -> None:
-    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-        try:
-            io.unlink(segment.path(suffix))
-        except FileNotFoundError:
-            pass
-
-
-def _mend_indexes(io: Io, segment: Segment, config: LogConfig) -> None:
-    """Rebuild the indexes of a flushed segment if they are absent or not credible."""
+def _indexes_mended(io: Io, segment: Segment, config: LogConfig) -> bool:
+    """Rebuild the indexes of a flushed segment if they are absent or not credible. False if its log is damaged."""
     try:
         segment.load_indexes(io)
     except CorruptLogError:
         file = OpenFile(io, segment.path(), os.O_RDONLY)
-        segment.rebuild_indexes(io, file, config.index_interval_bytes)
+        try:
+            segment.rebuild_indexes(io, file, config.index_interval_bytes)
+        except CorruptLogError:
+            segment.index = segment.times = None
+            return False
         segment.replace_indexes(io)
     segment.index = segment.times = None
+    return True
 
 
-def _recover_segment(
-    io: Io, segment: Segment, recovery_point: int, config: LogConfig, epochs: LeaderEpochs
+class _Scan(NamedTuple):
+    """What there is in a segment: where the last whole batch ends, the damage with the offset of what follows it (None
+    at the end), and the offset that the segment ends with when it is mended, with the batch that makes it so."""
+
+    position: int
+    damages: list[tuple[Damage, int | None]]
+    end_offset: int
+    fill: bytes
+
+
+def _scan(
+    io: Io,
+    segment: Segment,
+    file: OpenFile,
+    recovery_point: int,
+    following: int | None,
+    each: Callable[[int, batch.BatchHeader], None] = lambda position, header: None,
+) -> _Scan:
+    """Look at the segment from the recovery point on; `each` is called for every whole batch. It is not indexed yet."""
+    file_size = segment.size
+    known = known_boundaries(io, segment)
+    position, expected = _trusted_start(io, segment, file, recovery_point)
+    segment.size = position
+    if position:
+        segment.index_on_next(sys.maxsize)
+    is_empty = not position
+    damages: list[tuple[Damage, int | None]] = []
+    for found in whole_batches(
+        io, segment, file, position, expected, file_size=file_size, following=following, known=known
+    ):
+        if isinstance(found, Damage):
+            if damages and damages[-1][0].end == found.position and found.reason != ZEROS:
+                found = damages.pop()[0]._replace(end=found.end)
+            damages.append((found, None))
+            continue
+        at, header = found
+        if damages and damages[-1][1] is None:
+            damages[-1] = damages[-1][0], header.base_offset
+        each(at, header)
+        position, expected, is_empty = at + header.size_in_bytes, header.last_offset + 1, False
+    fill = b""
+    if any(damage.reason != ZEROS for damage, _ in damages):
+        # Offsets that were acknowledged must not be given out again, and a segment is never empty but at the end.
+        upto = recovery_point if following is None else following if is_empty else 0
+        if expected < upto <= segment.base_offset + MAX_RELATIVE_OFFSET:
+            fill, expected = filler(expected, upto), upto
+    return _Scan(position, damages, expected, fill)
+
+
+def recover_segment(
+    io: Io,
+    segment: Segment,
+    recovery_point: int,
+    config: LogConfig,
+    epochs: LeaderEpochs,
+    following: int | None,
+    tell: Tell,
+    *,
+    in_place: bool = True,
 ) -> tuple[int, bool]:
-    """Check and index the segment from the recovery point on, and cut it after its last whole batch.
+    """Check and index the segment from the recovery point on, and set aside what is damaged in it.
 
-    Its end offset, and whether any file had to be written or synced.
+    Its end offset, and whether any file had to be written or synced. Without `in_place` the file is never changed, but
+    replaced: others read it. Raises OSError.
     """
     file = OpenFile(io, segment.path(), os.O_RDWR)
     file_size = segment.size
     interval = config.index_interval_bytes
-    position, expected = _trusted_start(io, segment, file, recovery_point)
-    segment.size = position
-    if position:
-        segment.index_on_next(interval)
-    for at, header in _whole_batches(io, segment, file, position, expected, file_size):
+
+    def note(at: int, header: batch.BatchHeader) -> None:
+        segment.size = at
         segment.note(header.last_offset, header.size_in_bytes, header.max_timestamp, interval)
         if header.partition_leader_epoch > epochs.latest:
             epochs.assign(header.partition_leader_epoch, header.base_offset)
-        position = at + header.size_in_bytes
-        expected = header.last_offset + 1
+
+    scan = _scan(io, segment, file, recovery_point, following, note)
+    damages = [damage for damage, _ in scan.damages]
+    if damages and (len(damages) > 1 or damages[0].end < file_size or not in_place):
+        _tell_damage(io, segment, file, scan, recovery_point, following, tell)
+        rewrite(io, segment, file, _between(damages, file_size), scan.fill)
+        segment.index = segment.times = None
+        return recover_segment(io, segment, 0, config, epochs, following, tell)[0], True
     changed = False
-    if position < file_size:
-        io.ftruncate(file.fd, position)
+    if scan.position < file_size:
+        _tell_damage(io, segment, file, scan, recovery_point, following, tell)
+        if scan.fill:
+            io.pwritev(file.fd, (scan.fill,), scan.position)
+            segment.note(scan.end_offset - 1, len(scan.fill), batch.NO_TIMESTAMP, interval)
+        io.ftruncate(file.fd, scan.position + len(scan.fill))
         changed = True
-    if changed or expected > recovery_point:
+    if changed or scan.end_offset > recovery_point:
         io.fdatasync(file.fd)
         changed = True
     segment.finish_times()
     if not segment.indexes_are_on_disk(io):
         segment.replace_indexes(io)
         changed = True
+    elif (
+        scan.end_offset > recovery_point or following == recovery_point
+    ):  # a kill may have left them in the page cache only
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            sync_path(io, segment.path(suffix))
     segment.index = segment.times = None
-    return expected, changed
+    return scan.end_offset, changed
 
 
-def _whole_batches(
-    io: Io, segment: Segment, file: OpenFile, position: int, expected: int, file_size: int
-) -> Iterator[tuple[int, batch.BatchHeader]]:
-    """Position and header of the batches from `position` on, up to the first that recovery would not keep."""
-    data = b""
-    start = 0
-    while position < file_size:
-        at = position - start
-        if at + batch.HEADER_SIZE > len(data):
-            data, start, at = io.pread(file.fd, _READ_SIZE, position), position, 0
-        try:
-            header = batch.parse_header(data, at)
-            size = header.size_in_bytes
-            if at + size > len(data) and size <= file_size - position:
-                data, start, at = io.pread(file.fd, max(_READ_SIZE, size), position), position, 0
-            header = batch.check(data, at)
-        except KafkaError:
-            return
-        last = header.last_offset
-        if header.base_offset < expected or header.last_offset_delta < 0:
-            return
-        if last - segment.base_offset > 2**31 - 1:
-            return
-        yield position, header
-        position += size
-        expected = last + 1
+def _between(damages: list[Damage], file_size: int) -> list[tuple[int, int]]:
+    """What is left of a file without the damaged ranges."""
+    starts = [0, *(damage.end for damage in damages)]
+    ends = [*(damage.position for damage in damages), file_size]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+
+
+def _tell_damage(
+    io: Io, segment: Segment, file: OpenFile, scan: _Scan, recovery_point: int, following: int | None, tell: Tell
+) -> None:
+    """Keep the damaged bytes under another name, and say so."""
+    topic, partition = parse_partition_name(os.path.basename(segment.directory)) or (segment.directory, -1)
+    for damage, next_offset in scan.damages:
+        if damage.reason == ZEROS and following is None:
+            continue  # room that was reserved behind the log
+        torn = following is None and next_offset is None and damage.first_offset >= recovery_point
+        if next_offset is None:
+            next_offset = scan.end_offset if following is None else following
+        action = "cut off"
+        if not (torn and is_torn_batch(io, file, damage)):
+            action = f"kept as {set_aside(io, segment, file, damage.position, damage.end)}"
+        tell(
+            "log.cut" if torn else "log.damaged",
+            topic=topic,
+            partition=partition,
+            file=os.path.basename(segment.path()),
+            first_offset=damage.first_offset,
+            next_offset=next_offset,
+            position=damage.position,
+            bytes=damage.end - damage.position,
+            reason=damage.reason,
+            action=action,
+        )
 
 
 def _trusted_start(io: Io, segment: Segment, file: OpenFile, recovery_point: int) -> tuple[int, int]:

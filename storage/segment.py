@@ -39,6 +39,10 @@ _WALK_SIZE = _WALK.size
 class CorruptLogError(Exception):
     """A segment holds bytes that are no batch, or an index that does not match; recovery mends it."""
 
+    def __init__(self, message: str, segment: Segment | None = None) -> None:
+        super().__init__(message)
+        self.segment = segment
+
 
 class OpenFile:
     """A descriptor that closes with its last reference."""
@@ -218,6 +222,10 @@ class Segment:
         if self.size and self.max_timestamp is not None:
             self._index_time()
 
+    @property
+    def unwritten_entries(self) -> int:
+        return 0 if self.index is None else len(self.index) - self._index_written
+
     def write_indexes(self, io: Io) -> None:
         """Append the entries that are only in memory."""
         if self.index is not None and self._index_written < len(self.index):
@@ -248,11 +256,11 @@ class Segment:
             return False
 
     def replace_indexes(self, io: Io, *, sync: bool = True) -> None:
-        """Write both index files anew, as recovery does."""
+        """Write both index files anew, as recovery does. Their names are the caller's to sync."""
         assert self.index is not None
         assert self.times is not None
-        write_file(io, self.path(INDEX_SUFFIX), index.encode_offsets(self.index), sync=sync)
-        write_file(io, self.path(TIME_INDEX_SUFFIX), bytes(self.times), sync=sync)
+        write_file(io, self.path(INDEX_SUFFIX), index.encode_offsets(self.index), sync=False, sync_data=sync)
+        write_file(io, self.path(TIME_INDEX_SUFFIX), bytes(self.times), sync=False, sync_data=sync)
         self._index_written = len(self.index)
         self._times_written = len(self.times)
 
@@ -268,7 +276,7 @@ class Segment:
             entries = index.decode_offsets(data, self.size)
             times = index.decode_times(times_data)
         except (FileNotFoundError, ValueError) as error:
-            raise CorruptLogError(f"{self.path(INDEX_SUFFIX)}: {error}") from None
+            raise CorruptLogError(f"{self.path(INDEX_SUFFIX)}: {error}", self) from None
         self.index = entries
         self.times = times
         self._index_written = len(entries)
@@ -281,13 +289,17 @@ class Segment:
                 self.max_timestamp_offset = self.base_offset + relative
 
     def rebuild_indexes(self, io: Io, file: OpenFile, interval: int) -> None:
-        """Index the log anew, in memory, by its batch headers."""
+        """Index the log anew, in memory, by its batch headers. With `CorruptLogError` the indexes are as before."""
+        before = self.index, self.times, self.max_timestamp, self.max_timestamp_offset
         size = self.size
         self.start()
         self.size = 0
         try:
             for _, header in iter_headers(io, file.fd, 0, size):
                 self.note(header.last_offset, header.size_in_bytes, header.max_timestamp, interval)
+        except CorruptLogError as error:
+            self.index, self.times, self.max_timestamp, self.max_timestamp_offset = before
+            raise CorruptLogError(str(error), self) from None
         finally:
             self.size = size
         self.finish_times()
@@ -337,12 +349,12 @@ class Segment:
         for at, header in iter_headers(io, file.fd, position, self.size):
             last = header.last_offset
             if at == start and self.index and last - self.base_offset != self.index[-1] >> 32:
-                raise CorruptLogError(f"{self.path(INDEX_SUFFIX)} does not match its log")
+                raise CorruptLogError(f"{self.path(INDEX_SUFFIX)} does not match its log", self)
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = last
         if last < self.base_offset:
-            raise CorruptLogError(f"{self.path()} ends with offset {last}")
+            raise CorruptLogError(f"{self.path()} ends with offset {last}", self)
         self._bytes_since_entry = self.size - position
         self.first_timestamp = batch.parse_header(io.pread(file.fd, batch.HEADER_SIZE, 0)).max_timestamp
         return last + 1
@@ -393,13 +405,13 @@ class Segment:
                 at = 0
                 data = io.pread(file.fd, min(chunk, end - position), position)
                 if len(data) < _WALK_SIZE:
-                    raise CorruptLogError(f"{self.path()} ends in the batch at {position}")
+                    raise CorruptLogError(f"{self.path()} ends in the batch at {position}", self)
             base, length, delta = unpack(data, at)
             if length < batch.HEADER_SIZE - batch.LOG_OVERHEAD:
-                raise CorruptLogError(f"{self.path()} has no batch at {position}")
+                raise CorruptLogError(f"{self.path()} has no batch at {position}", self)
             if expected >= 0:
                 if base + delta != expected:
-                    raise CorruptLogError(f"{self.path(INDEX_SUFFIX)} does not match its log at {position}")
+                    raise CorruptLogError(f"{self.path(INDEX_SUFFIX)} does not match its log at {position}", self)
                 expected = -1
             if base + delta >= offset:
                 return position, base, length + batch.LOG_OVERHEAD
@@ -418,8 +430,12 @@ class Segment:
         while True:
             data = io.pread(file.fd, batch.LOG_OVERHEAD, end)
             if len(data) < batch.LOG_OVERHEAD:
-                raise CorruptLogError(f"{self.path()} ends in the batch at {end}")
+                raise CorruptLogError(f"{self.path()} ends in the batch at {end}", self)
             _, length = batch.OFFSET_AND_LENGTH.unpack(data)
+            if length < batch.HEADER_SIZE - batch.LOG_OVERHEAD:
+                if end > start:  # what is whole before it can be given
+                    return end
+                raise CorruptLogError(f"{self.path()} has no batch at {end}", self)
             after = end + length + batch.LOG_OVERHEAD
             if after > limit:
                 return after if end == start and at_least_one else end

@@ -7,17 +7,20 @@ sends a far timestamp first makes everything after it one stretch without entrie
 from __future__ import annotations
 
 from storage.io import Io
-from storage.segment import OpenFile, iter_headers
+from storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
 from wire import batch
 
 
 class TimeScan:
     """One stretch of a segment file. `run` touches no vnode; what it reads stays valid while this is referenced."""
 
-    __slots__ = ("_end", "_file", "_hi", "_io", "_lo", "_position", "_timestamp")
+    __slots__ = ("_end", "_file", "_hi", "_io", "_lo", "_position", "_segment", "_timestamp")
 
-    def __init__(self, io: Io, file: OpenFile, position: int, end: int, timestamp: int, lo: int, hi: int) -> None:
+    def __init__(
+        self, io: Io, segment: Segment, file: OpenFile, position: int, end: int, timestamp: int, lo: int, hi: int
+    ) -> None:
         """From `position` to `end`, among the offsets from `lo` up to `hi`."""
+        self._segment = segment
         self._io, self._file, self._position, self._end = io, file, position, end
         self._timestamp, self._lo, self._hi = timestamp, lo, hi
 
@@ -26,6 +29,12 @@ class TimeScan:
 
         Raises OSError, CorruptLogError, and KafkaError for a damaged batch.
         """
+        try:
+            return self._walk()
+        except CorruptLogError as error:
+            raise CorruptLogError(str(error), self._segment) from None
+
+    def _walk(self) -> tuple[int, int] | None:
         for position, header in iter_headers(self._io, self._file.fd, self._position, self._end):
             if header.max_timestamp < self._timestamp or header.last_offset < self._lo:
                 continue

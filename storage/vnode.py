@@ -7,8 +7,9 @@ Invariants:
 - `log_start_offset <= high_watermark <= log_end_offset`. Readers see nothing at or above the high watermark.
 - Under the fsync policy the high watermark is the durable end: it moves when a flush that covers it is done. Otherwise
   it is the log end.
-- After any I/O error the vnode is offline: every call raises `StorageError` until the data directory is opened again,
-  so that nothing is acknowledged on top of bytes whose fate is unknown.
+- An I/O error costs what `storage.faults` says. After one that leaves the fate of bytes unknown the vnode is offline:
+  every call raises `StorageError` until the data directory is opened again, so that nothing is acknowledged on top of
+  them. After any other one the log and what memory knows of it are as before the call.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -25,14 +25,16 @@ from enum import Enum
 import msgspec
 
 from storage import index
-from storage.checkpoints import read_topic_id
+from storage.checkpoints import encode_topic_id, read_topic_id
 from storage.config import LogConfig
 from storage.errors import StorageError
+from storage.faults import Fault, NotBegunError, fault_of
 from storage.io import Io, sync_path, write_all, write_file
 from storage.layout import METADATA_FILE
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import KnownBatch, ProducerState, snapshot_offsets, snapshot_path
-from storage.recovery import list_segments, recover_partition, replay_producers
+from storage.recovery import list_segments, recover_partition, recover_segment, replay_producers
+from storage.report import Tell, tell_logging
 from storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -54,6 +56,8 @@ from wire.errors import ErrorCode, KafkaError
 
 ZERO_ID = bytes(16)
 _KEPT_HINTS = 8
+# So many entries of the offset index gather in memory. On disk they tell recovery where whole batches begin again.
+_WRITTEN_ENTRIES = 16
 _PREFIX_SIZE = batch.PREFIX_SIZE
 _pack_prefix = batch.PREFIX.pack
 _RECENT_BYTES = 8 * 1024 * 1024
@@ -123,6 +127,23 @@ class FlushJob:
             sync_path(io, path)
 
 
+class RepairJob:
+    """The mending of a damaged segment. `run` may be called in a thread: it touches no vnode, only files."""
+
+    def __init__(self, damaged: Segment, following: int, config: LogConfig, tell: Tell) -> None:
+        self.damaged = damaged
+        self.mended = Segment(damaged.directory, damaged.base_offset, size=damaged.size, created_ms=damaged.created_ms)
+        self._following = following
+        self._config = config
+        self._tell = tell
+
+    def run(self, io: Io) -> None:
+        """Raises OSError."""
+        self.mended.size = min(self.mended.size, io.stat(self.mended.path()).st_size)
+        epochs = LeaderEpochs(self.damaged.directory, io)
+        recover_segment(io, self.mended, 0, self._config, epochs, self._following, self._tell, in_place=False)
+
+
 class Vnode:
     """One partition's log. Its files are looked at when it is first used, not when it is created."""
 
@@ -137,6 +158,7 @@ class Vnode:
         "_expected_start",
         "_flushed_at",
         "_fsync_first",
+        "_full",
         "_high_position",
         "_high_segment",
         "_high_watermark",
@@ -146,13 +168,18 @@ class Vnode:
         "_log_start_offset",
         "_producers",
         "_ready",
+        "_recent",
+        "_repairing",
         "_segments",
         "_stamps",
+        "_tell",
         "_topic_id",
         "_unsynced",
         "_unsynced_bytes",
         "_unsynced_paths",
         "directory",
+        "needs_recovery",
+        "on_damage",
         "on_high_watermark",
         "partition",
         "recovery_point",
@@ -172,6 +199,7 @@ class Vnode:
         log_start_offset: int = 0,
         recovery_point: int = 0,
         discard: Callable[[list[str]], None] | None = None,
+        tell: Tell = tell_logging,
     ) -> None:
         self.directory = directory
         self.topic = topic
@@ -184,6 +212,13 @@ class Vnode:
         self._io = io
         self._cache = cache
         self._discard = discard or self._remove_now
+        self._tell = tell
+        self._full = False  # the last append found no room
+        #: Whoever repairs damaged segments (`begin_repair`); without one they are repaired on the spot.
+        self.on_damage: Callable[[Vnode, Segment], None] | None = None
+        #: A stop was not clean, and there were no descriptors or no room to recover: the first use does it.
+        self.needs_recovery = False
+        self._repairing: Segment | None = None
         self._expected_start = log_start_offset
         self._ready = False
         self._error: StorageError | None = None
@@ -223,13 +258,15 @@ class Vnode:
 
     @property
     def topic_id(self) -> bytes:
-        """From `partition.metadata`; zeros where there is none."""
+        """From `partition.metadata`; zeros where there is none. Raises StorageError if it cannot be read."""
         if self._topic_id is None:
             try:
                 text = read_topic_id(self._io, self.directory)
                 self._topic_id = base64.urlsafe_b64decode(text + "==") or ZERO_ID
             except (binascii.Error, ValueError):
                 self._topic_id = ZERO_ID
+            except OSError as error:
+                raise self.refused("read the topic id", error) from error
         return self._topic_id
 
     @property
@@ -300,12 +337,12 @@ class Vnode:
                 self._io.mkdir(self.directory)
             except FileExistsError:
                 pass  # left by a creation that did not finish
-            text = f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).rstrip(b'=').decode()}\n"
+            text = f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n"
             write_file(self._io, os.path.join(self.directory, METADATA_FILE), text.encode(), sync=False)
             self._topic_id = topic_id
             self._load()
         except OSError as error:
-            raise self._fail("create", error) from error
+            raise self.refused("create", error) from error
         self._unsynced_paths += [
             os.path.join(self.directory, METADATA_FILE),
             self.directory,
@@ -331,10 +368,10 @@ class Vnode:
                 self._remove_now(segment.path(suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX))
             self._expected_start = offset
             self._load_files()
-            if self._epochs.truncate_start(offset):
-                self._epochs.write()
+            self._forget_epochs_before(offset)
         except OSError as error:
-            raise self._fail("begin", error) from error
+            self._ready = False  # some of the files may be gone: the next call looks again
+            raise self.refused("begin", error) from error
         self._unsynced_paths += [*owed, self.directory]
         self._notify()
 
@@ -348,15 +385,21 @@ class Vnode:
             raise self._error
         try:
             try:
+                if self.needs_recovery:
+                    self._recover()
                 self._load_files()
             except CorruptLogError:
-                recover_partition(self._io, self.directory, self.recovery_point, self._config)
+                self._recover()
                 self._load_files()
         except OSError as error:
-            raise self._fail("load", error) from error
+            raise self.refused("load", error) from error
         except CorruptLogError as error:
             raise self._fail("load", error) from error
         self._ready = True
+
+    def _recover(self) -> None:
+        self.recovery_point = recover_partition(self._io, self.directory, self.recovery_point, self._config, self._tell)
+        self.needs_recovery = False
 
     def _load_files(self) -> None:
         io = self._io
@@ -365,6 +408,7 @@ class Vnode:
         self._unsynced_paths: list[str] = []
         self._unsynced_bytes = 0
         self._hints: dict[int, tuple[Segment, int]] = {}
+        self._recent: dict[int, bool] = {}  # offsets that were read from lately; was the batch there verified?
         if not self._segments:
             self._new_segment(self._expected_start, 0)
         self._bases = [segment.base_offset for segment in self._segments]
@@ -424,9 +468,20 @@ class Vnode:
         """Take the vnode offline because `action` met an I/O error."""
         self._fail(action, error)
 
+    def refused(self, action: str, error: OSError) -> StorageError:
+        """What to raise for an I/O error (not of an fsync) of `action`; see `storage.faults`."""
+        fault = fault_of(error)
+        if fault is Fault.OFFLINE:
+            return self._fail(action, error)
+        if fault is Fault.SPACE and not self._full:
+            self._full = True
+            self._tell("partition.full", topic=self.topic, partition=self.partition, action=action, reason=error)
+        return StorageError(f"{self.topic}-{self.partition}: {action} is not possible now: {error}")
+
     def _fail(self, action: str, error: Exception) -> StorageError:
         if self._error is None:
             self._error = StorageError(f"{self.topic}-{self.partition} is offline: {action} failed: {error}")
+            self._tell("partition.offline", topic=self.topic, partition=self.partition, action=action, reason=error)
             if self._ready:
                 self._release()
             self._ready = False
@@ -562,12 +617,12 @@ class Vnode:
             )
         try:
             if segment.index is None:
-                segment.load_indexes(self._io)
+                self._load_indexes(segment)
             if self._roll_is_due(segment, size, last, timestamp, now_ms):
                 segment = self._roll(base, now_ms)
-            if leader_epoch > self._epochs.latest and self._epochs.assign(leader_epoch, base):
-                self._epochs.write()
-                self._unsynced_paths += [self.directory]
+            if leader_epoch > self._epochs.latest:
+                self._epochs.begin(leader_epoch, base)
+                self._unsynced_paths += [self._epochs.path, self.directory]
             file = segment.file
             if file is None:
                 file = self._cache.get(segment)
@@ -578,17 +633,23 @@ class Vnode:
                 write_all(self._io, file.fd, (prefix, rest), position)
         except OSError as error:
             self._cut_torn_batch(segment)
-            raise self._fail("append", error) from error
+            raise self.refused("append", error) from error
         except CorruptLogError as error:
-            raise self._fail("append", error) from error
+            raise self._met_damage(error) from error
+        if self._full:
+            self._full = False
+            self._tell("partition.has.room", topic=self.topic, partition=self.partition)
         if segment.first_timestamp is None:
             segment.first_timestamp = timestamp
         segment.note(last, size, timestamp, config.index_interval_bytes)
+        if segment.unwritten_entries >= _WRITTEN_ENTRIES:
+            with contextlib.suppress(OSError):  # they stay in memory
+                segment.write_indexes(self._io)
         self._unsynced_bytes += size
         self._log_end_offset = last + 1
 
     def _cut_torn_batch(self, segment: Segment) -> None:
-        """Best effort, so that other readers of the file do not meet half a batch; recovery does it for certain."""
+        """Best effort, so that other readers of the file do not meet half a batch. The next append goes over it."""
         segment.reserved = 0
         if segment.file is not None:
             try:
@@ -626,13 +687,16 @@ class Vnode:
         try:
             self._roll(self._log_end_offset, now_ms)
         except OSError as error:
-            raise self._fail("roll", error) from error
+            raise self.refused("roll", error) from error
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """The new active segment. What the old one still owes to the disk is noted for the next flush."""
+        """The new active segment. What the old one still owes to the disk is noted for the next flush.
+
+        Raises OSError; the old one is active then as before.
+        """
         old = self._active
         if old.index is None:
-            old.load_indexes(self._io)
+            self._load_indexes(old)
         old.finish(self._io)
         snapshot = self._producers.save(self._io, self.directory, base_offset)
         file = self._cache.get(old)
@@ -648,26 +712,34 @@ class Vnode:
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment(self.directory, base_offset, created_ms=now_ms)
         segment.start()
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
-            # The log comes last: indexes without a log are swept away at the next start.
-            self._io.close(self._io.open(segment.path(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        made: list[str] = []
+        try:
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+                # The log comes last: indexes without a log are swept away at the next start.
+                self._io.close(self._io.open(segment.path(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+                made.append(segment.path(suffix))
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._remove_now(made)
+            raise
         self._segments.append(segment)
         return segment
 
     def _remove_segments(self, count: int) -> None:
-        """Drop the oldest `count` segments: renamed now, deleted wherever `discard` does it."""
-        doomed: list[str] = []
-        for segment in self._segments[:count]:
+        """Drop the oldest `count` segments: renamed now, deleted wherever `discard` does it. Raises OSError."""
+        self._hints.clear()
+        for _ in range(count):
+            segment = self._segments[0]
             path = segment.path()
             self._io.replace(path, path + DELETED_SUFFIX)
-            doomed += (path + DELETED_SUFFIX, segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX))
-            doomed.append(snapshot_path(self.directory, segment.base_offset))
+            del self._segments[0]
+            del self._bases[0]
             self._cache.forget(segment)
-        del self._segments[:count]
-        del self._bases[:count]
-        self._hints.clear()
-        self._unsynced_paths.append(self.directory)
-        self._discard(doomed)
+            self._unsynced_paths.append(self.directory)
+            self._discard([
+                path + DELETED_SUFFIX, segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX),
+                snapshot_path(self.directory, segment.base_offset),
+            ])  # fmt: skip
 
     def _remove_now(self, paths: Iterable[str]) -> None:
         for path in paths:
@@ -688,15 +760,30 @@ class Vnode:
         if offset <= self._log_start_offset:
             return
         self._log_start_offset = self._expected_start = offset
+        self._drop_below_start()
+        self._notify()
+
+    def _drop_below_start(self) -> None:
+        """Drop the segments wholly below the log start: what resisted before is tried again. Raises StorageError."""
         try:
-            count = bisect_right(self._bases, offset) - 1
+            count = bisect_right(self._bases, self._log_start_offset) - 1
+            if self._repairing in self._segments[:count]:
+                count = self._segments.index(self._repairing)
             if count > 0:
                 self._remove_segments(count)
-            if self._epochs.truncate_start(offset):
-                self._epochs.write()
+            self._forget_epochs_before(self._log_start_offset)
         except OSError as error:
-            raise self._fail("delete", error) from error
-        self._notify()
+            raise self.refused("delete", error) from error
+
+    def _forget_epochs_before(self, offset: int) -> None:
+        """Epochs too many in the file do no harm: on a full disk they stay in it for now. Raises OSError."""
+        if self._epochs.truncate_start(offset):
+            try:
+                self._epochs.write()
+                self._unsynced_paths.append(self.directory)
+            except OSError as error:
+                if fault_of(error) is Fault.OFFLINE:
+                    raise
 
     def apply_retention(self, now_ms: int) -> int:
         """Drop what the delete policy no longer wants, and forget idle producers; the number of segments dropped."""
@@ -706,15 +793,26 @@ class Vnode:
         self._producers.expire(now_ms, config.producer_id_expiration_ms)
         if not config.deletes:
             return 0
+        self._drop_below_start()
         try:
             count = max(self._expired_by_time(now_ms), self._expired_by_size())
-            if not count:
-                return 0
-            if count == len(self._segments):
-                self._roll(self._log_end_offset, now_ms)
+            if count and count == len(self._segments):
+                count = self._roll_for_retention(count, now_ms)
         except OSError as error:
-            raise self._fail("retention", error) from error
-        self._raise_start(self._bases[count])
+            raise self.refused("retention", error) from error
+        if count:
+            self._raise_start(self._bases[count])
+        return count
+
+    def _roll_for_retention(self, count: int, now_ms: int) -> int:
+        """All segments are to go: make a new one to take their place. Where there is no room for it, the last one stays
+        until the others have gone. How many go now. Raises OSError."""
+        try:
+            self._roll(self._log_end_offset, now_ms)
+        except OSError as error:
+            if fault_of(error) is Fault.OFFLINE:
+                raise
+            return count - 1
         return count
 
     def _expired_by_time(self, now_ms: int) -> int:
@@ -746,6 +844,90 @@ class Vnode:
     def _is_below_high_watermark(self, number: int) -> bool:
         end = self._bases[number + 1] if number + 1 < len(self._bases) else self._log_end_offset
         return end <= self._high_watermark
+
+    # -- damage ------------------------------------------------------------------------------------------------------
+
+    def _met_damage(self, error: CorruptLogError) -> StorageError:
+        """A segment's bytes are no batches: have them set aside. What to raise meanwhile."""
+        for segment in [error.segment] if error.segment is not None else self._segments:
+            if self.on_damage is None:
+                self.repair(segment)
+            elif segment is not self._repairing:
+                self.on_damage(self, segment)
+        return StorageError(f"{self.topic}-{self.partition} has damage that is being set aside: {error}")
+
+    def found_damage(self, offset: int, error: Exception) -> StorageError:
+        """A reader has found that the batch at `offset` is damaged. What to raise: asking again helps."""
+        if not self._ready:
+            self._load()
+        segment = self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
+        return self._met_damage(CorruptLogError(f"{segment.path()} at offset {offset}: {error}", segment))
+
+    def begin_repair(self, segment: Segment) -> RepairJob | None:
+        """What it takes to mend a segment; None when it is no longer there. Ends with `end_repair`.
+
+        The active segment is rolled first, and all that it holds is flushed. Raises StorageError.
+        """
+        if not self._ready or segment not in self._segments or self._repairing is not None:
+            return None
+        if segment is self._active:
+            self.roll(segment.created_ms)
+            if segment is self._active:
+                return None
+        following = self._bases[self._segments.index(segment) + 1]
+        if self._high_watermark <= following:
+            self.flush()
+            if self._high_watermark == self._active.base_offset:
+                self._high_segment, self._high_position = self._active, 0
+        if segment is self._high_segment:
+            return None
+        self._repairing = segment
+        return RepairJob(segment, following, self._config, self._tell)
+
+    def end_repair(self, job: RepairJob, error: OSError | None = None) -> None:
+        """`job` has run: readers get the mended segment. With an error all is as before."""
+        self._repairing = None
+        if not self._ready or job.damaged not in self._segments:
+            return
+        if error is not None:
+            self._tell(
+                "log.not.mended",
+                topic=self.topic,
+                partition=self.partition,
+                file=os.path.basename(job.damaged.path()),
+                reason=error,
+            )
+            return
+        self._cache.forget(job.damaged)
+        self._segments[self._segments.index(job.damaged)] = job.mended
+        self._hints.clear()
+        self._recent.clear()
+
+    def repair(self, segment: Segment) -> None:
+        """Mend a segment on the spot, for callers without an event loop. Raises StorageError."""
+        job = self.begin_repair(segment)
+        if job is None:
+            return
+        error: OSError | None = None
+        try:
+            job.run(self._io)
+        except OSError as caught:
+            error = caught
+        self.end_repair(job, error)
+
+    def _verify(self, segment: Segment, file: OpenFile, offset: int, position: int) -> None:
+        """Look at the batch from which a reader reads a second time: its CRC may be why. Raises CorruptLogError."""
+        if self._recent.get(offset):
+            return
+        if offset in self._recent:
+            size = batch.parse_header(self._io.pread(file.fd, batch.HEADER_SIZE, position)).size_in_bytes
+            try:
+                batch.check(self._io.pread(file.fd, size, position) if size > 0 else b"")
+            except KafkaError as error:
+                raise CorruptLogError(f"{segment.path()} at {position}: {error}", segment) from None
+        self._recent[offset] = offset in self._recent
+        if len(self._recent) > _KEPT_HINTS:
+            del self._recent[next(iter(self._recent))]
 
     # -- flush -------------------------------------------------------------------------------------------------------
 
@@ -781,7 +963,16 @@ class Vnode:
                 self._active.release(self._io, self._cache.get(self._active))
 
     def end_flush(self, job: FlushJob, error: OSError | None = None) -> None:
-        """`job` has run. With an error the vnode goes offline: a second fsync might succeed on pages already lost."""
+        """`job` has run. With an error the vnode goes offline: a second fsync might succeed on pages already lost.
+
+        One that has not begun is owed again.
+        """
+        if isinstance(error, NotBegunError):
+            if self._ready:
+                self._unsynced = [*job.files, *self._unsynced]
+                self._unsynced_paths = [*job.paths, *self._unsynced_paths]
+                self._unsynced_bytes += job.size
+            return
         if error is not None:
             self._fail("flush", error)
             return
@@ -801,17 +992,20 @@ class Vnode:
             job.run(self._io)
         except OSError as error:
             self.end_flush(job, error)
-            raise self._fail("flush", error) from error
+            raise self._error or self.refused("flush", error) from error
         self.end_flush(job)
 
     def write_indexes(self) -> list[str]:
-        """Write the index entries that are only in memory; the files to sync before a new recovery point is stated."""
+        """Write the index entries that are only in memory; the files to sync before a new recovery point is stated.
+
+        Raises StorageError; where there is no room, the entries stay in memory.
+        """
         if not self._ready:
             return []
         try:
             self._active.write_indexes(self._io)
         except OSError as error:
-            raise self._fail("index write", error) from error
+            raise self.refused("index write", error) from error
         return [self._active.path(INDEX_SUFFIX), self._active.path(TIME_INDEX_SUFFIX)]
 
     def _advance(self, offset: int, segment: Segment, position: int) -> None:
@@ -845,15 +1039,9 @@ class Vnode:
                 self._find_slice(offset, max_bytes, min_one_batch, limit), high, self._log_start_offset, high
             )
         except OSError as error:
-            raise self._read_failed(error) from error
+            raise self.refused("read", error) from error
         except CorruptLogError as error:
-            raise self._fail("read", error) from error
-
-    def _read_failed(self, error: OSError) -> StorageError:
-        """A read that found no descriptor or memory may be tried again: nothing on disk is in doubt."""
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-            return StorageError(f"{self.topic}-{self.partition} cannot be read now: {error}")
-        return self._fail("read", error)
+            raise self._met_damage(error) from error
 
     def _find_slice(self, offset: int, max_bytes: int, min_one_batch: bool, limit: int) -> FileSlice | None:
         io = self._io
@@ -878,6 +1066,7 @@ class Vnode:
             end = segment.align(io, file, start, start + max_bytes, at_least_one=min_one_batch)
         if end <= start:
             return None
+        self._verify(segment, file, offset, start)
         if segment is self._high_segment and end == self._high_position:
             self._remember(self._high_watermark, segment, end)
         elif end < segment.size:
@@ -925,7 +1114,11 @@ class Vnode:
 
     def _rebuild_indexes(self, segment: Segment) -> None:
         segment.rebuild_indexes(self._io, self._cache.get(segment), self._config.index_interval_bytes)
-        segment.replace_indexes(self._io, sync=False)
+        try:
+            segment.replace_indexes(self._io, sync=False)
+        except OSError as error:
+            if fault_of(error) is Fault.OFFLINE:
+                raise
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(
@@ -971,7 +1164,7 @@ class Vnode:
         found = segment.find(io, file, offset, end)
         if found is None:
             return None
-        return TimeScan(io, file, found[0], end, timestamp, self._log_start_offset, self._high_watermark)
+        return TimeScan(io, segment, file, found[0], end, timestamp, self._log_start_offset, self._high_watermark)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -983,7 +1176,7 @@ class Vnode:
 
     def read_failed(self, error: OSError | CorruptLogError) -> StorageError:
         """What to raise for an error of a read, such as that of a `TimeScan`."""
-        return self._fail("read", error) if isinstance(error, CorruptLogError) else self._read_failed(error)
+        return self._met_damage(error) if isinstance(error, CorruptLogError) else self.refused("read", error)
 
     def newest_timestamp(self) -> int:
         """The newest timestamp of all records; -1 in a log without timestamps."""

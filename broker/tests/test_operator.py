@@ -300,19 +300,39 @@ class FullDisk(Io):
         super().mkdir(path)
 
 
-async def test_a_full_disk_takes_one_partition_offline_and_a_restart_brings_it_back(
+async def test_a_full_disk_refuses_appends_until_there_is_room(start: Start) -> None:
+    disk = FullDisk("bad-0")
+    async with start(io_calls=disk) as broker, await broker.client() as client:
+        await client.create_topic("bad", 2)
+        assert (await client.produce("bad", batch_of(b"kept"))).error_code == 0
+        disk.full = True
+        for _ in range(2):
+            assert (await client.produce("bad", batch_of(b"x"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        found = await client.fetch("bad")
+        assert (found.error_code, found.high_watermark) == (0, 1)
+        assert (await client.produce("bad", batch_of(b"fine"), 1)).error_code == 0
+        disk.full = False
+        answer = await client.produce("bad", batch_of(b"again"))
+        assert (answer.error_code, answer.base_offset) == (0, 1)
+        assert broker.log.count("partition.full topic=bad partition=0 action=append") == 1
+        assert broker.log.count("partition.has.room topic=bad partition=0") == 1
+        assert "partition.offline" not in broker.log
+
+
+async def test_a_failed_write_takes_one_partition_offline_with_a_line_and_a_restart_brings_it_back(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[int] = []
     monkeypatch.setattr(Vnode, "apply_retention", lambda vnode, _: looked_at.append(vnode.log_end_offset))
-    disk = FullDisk("bad-0")
+    disk = FullDisk("bad-0", errno.EIO)
     async with start(io_calls=disk, log_retention_check_interval_ms="20") as broker, await broker.client() as client:
         await client.create_topic("bad", 2)
         assert (await client.produce("bad", batch_of(b"kept"))).error_code == 0
         disk.full = True
-        assert (await client.produce("bad", batch_of(b"x"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert (await client.produce("bad", batch_of(b"x"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        for _ in range(2):
+            assert (await client.produce("bad", batch_of(b"x"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await client.fetch("bad")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.log.count("error partition.offline topic=bad partition=0 action=append") == 1
         assert (await client.produce("bad", batch_of(b"fine"), 1)).error_code == 0
         looked_at.clear()
         with trio.fail_after(10):  # retention goes on, for those that are left

@@ -91,6 +91,19 @@ def flush_alone(vnode: Vnode, io: Io | None = None) -> None:
     vnode.end_flush(job)
 
 
+class Told:
+    """What storage has told, as (event, fields)."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def __call__(self, event: str, /, **fields: object) -> None:
+        self.events.append((event, fields))
+
+    def named(self, event: str) -> list[dict[str, object]]:
+        return [fields for name, fields in self.events if name == event]
+
+
 class CrashError(BaseException):
     """The process is gone: nothing catches this but the test."""
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from storage.checkpoints import read_offsets, read_properties, read_topic_id
+from storage.checkpoints import read_checkpoints, read_properties, read_topic_id
 from storage.io import Io, read_file
 from storage.layout import (
     ADDRESS_FILE,
-    LOG_STARTS_FILE,
     META_FILE,
-    RECOVERY_POINTS_FILE,
     is_locked,
     parse_partition_name,
 )
@@ -123,14 +121,14 @@ class LogDir:
             ) from None
 
     def _ranges_on_disk(self, keys: list[Key]) -> dict[Key, tuple[int, int]]:
-        points = read_offsets(self.io, os.path.join(self.path, RECOVERY_POINTS_FILE))
-        starts = read_offsets(self.io, os.path.join(self.path, LOG_STARTS_FILE))
+        checkpoints = read_checkpoints(self.io, self.path)
         found = {}
         for key in keys:
             segments = self.segments(key)
             first = segments[0].base_offset if segments else 0
-            end = self._kept_end(key, segments, points.get(key, 0))
-            found[key] = min(max(first, starts.get(key, 0)), end), end
+            start, point = checkpoints.of(key, self.topic_id(key))
+            end = self._kept_end(key, segments, point)
+            found[key] = min(max(first, start), end), end
         return found
 
     def _kept_end(self, key: Key, segments: list[Segment], point: int) -> int:
