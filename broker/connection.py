@@ -30,7 +30,7 @@ from broker import large
 from broker.buffers import FrameBuffers
 from broker.large import Large
 from broker.order import Order
-from broker.registry import Answer, Api, Context, Endpoint, Later, find
+from broker.registry import Answer, Context, Endpoint, Later, find
 from storage.segment import FileSlice
 from wire.header import read_request_header, skip_header_tags
 from wire.schema import ProtocolError
@@ -85,10 +85,6 @@ class Waiting:
     def __init__(self, answer: Later | Awaitable[Message | Large], endpoint: Endpoint, correlation_id: int) -> None:
         self.answer, self.endpoint, self.correlation_id = answer, endpoint, correlation_id
         self.is_answered = False
-
-    @property
-    def effects(self) -> Api:
-        return self.endpoint.api
 
     @property
     def is_open(self) -> bool:
@@ -330,7 +326,7 @@ class Connection:
             end = pos + 4 + length
             if end > size:
                 break
-            if self._is_ahead() or (handled and time.perf_counter() > self._slice_ends):
+            if handled and (self._is_ahead() or time.perf_counter() > self._slice_ends):
                 self._more = True  # small requests can have large answers, which must go first, or take long
                 break
             # Small frames are copied: what is decoded from them may outlive this turn.
@@ -424,11 +420,7 @@ class Connection:
         pos = skip_header_tags(frame, header.end) if found.flexible else header.end
         context = Context(self.node, self, version, header.client_id)
         answer: Answer
-        if (
-            len(frame) > large.LARGE_FRAME
-            and key != large.PRODUCE
-            and (key != large.FETCH or len(frame) > large.LARGE_FETCH)
-        ):
+        if len(frame) > large.LARGE_FRAME and large.is_large(key, len(frame)):
             answer = large.handle(found, bytes(frame), pos, context)
         else:
             request, _ = found.decode(frame, pos, large.MAX_OF.get(key, large.MAX_ELEMENTS))
@@ -442,7 +434,7 @@ class Connection:
                     answer.on_applied = self._finished
             waiting = Waiting(answer, found, correlation_id)
             self.waiting.append(waiting)
-            self._order.add(waiting)
+            self._order.add(waiting, found.api)
         return True
 
     def _queue(self, chunks: list[SizedChunk]) -> None:
@@ -502,7 +494,11 @@ class Connection:
         left = send_some(self.sock, ready)
         if left:
             waiting.appendleft(left)
-        self._unsent = self._backlog() if waiting else 0
+        if waiting:
+            self._unsent = self._backlog()
+        else:
+            self._unsent = 0
+            self._order.forget()
         return bool(left) or bool(waiting and not _is_later(waiting[0]))
 
     async def _write(self) -> None:

@@ -46,9 +46,6 @@ class Open(Protocol):
     """A request whose answer may still be open."""
 
     @property
-    def effects(self) -> Effects: ...
-
-    @property
     def is_open(self) -> bool: ...
 
     @property
@@ -66,22 +63,27 @@ class Order:
     __slots__ = ("_changed", "_open", "_untouchable")
 
     def __init__(self) -> None:
-        self._open: list[Open] = []
+        self._open: list[tuple[Open, Effects]] = []
         # Supersets of what the open requests change, and of what must not be changed before they are done.
         self._changed = self._untouchable = NOTHING
 
-    def add(self, request: Open) -> None:
+    def add(self, request: Open, effects: Effects) -> None:
         """A request has been handled, and its answer is open."""
-        effects = request.effects
         done = request.is_done
         if done and not effects.changes:
             return  # it holds nobody
         if len(self._open) >= _MOST_KNOWN:
             self._look_again()
-        self._open.append(request)
+        self._open.append((request, effects))
         self._changed |= effects.changes
         if not done:
             self._untouchable |= effects.uses | effects.changes
+
+    def forget(self) -> None:
+        """All requests have their answers. Memory that is used again at once is faster than fresh one."""
+        if self._open:
+            self._open.clear()
+            self._changed = self._untouchable = NOTHING
 
     def holds(self, effects: Effects) -> bool:
         """Whether a request with these effects must wait."""
@@ -94,10 +96,9 @@ class Order:
         return bool(effects.uses & self._changed or effects.changes & self._untouchable)
 
     def _look_again(self) -> None:
-        self._open = [request for request in self._open if request.is_open]
+        self._open = [each for each in self._open if each[0].is_open]
         self._changed = self._untouchable = NOTHING
-        for request in self._open:
-            effects = request.effects
+        for request, effects in self._open:
             self._changed |= effects.changes
             if not request.is_done:
                 self._untouchable |= effects.uses | effects.changes

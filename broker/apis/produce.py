@@ -27,7 +27,6 @@ from wire.compression import Bytes, Codec
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.produce import (
     BatchIndexAndErrorMessage,
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -58,25 +57,33 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Later
     elif request.transactional_id is not None and not context.node.queries.secret.proves(request.transactional_id):
         # No coordinator gives out transactional ids yet.
         refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    return Producing(context, request, refusal).begin()
+    return Producing(context, request, refusal).begin(request)
 
 
-class Place(NamedTuple):
-    """A partition of a request, and where its answer goes."""
+class Asked(NamedTuple):
+    """A partition of a request as it is named, the batch for it, and where its answer goes."""
 
-    vnode: Vnode
-    data: Bytes
-    part: PartitionProduceData
+    name: str | None
+    partition: int
+    data: Bytes | None
     answers: list[PartitionProduceResponse]
     at: int
 
 
-class Asked(NamedTuple):
-    """A partition of a request as it is named."""
+class Place(NamedTuple):
+    """The same, of a partition that is there."""
 
-    name: str | None
-    part: PartitionProduceData
-    data: Bytes | None
+    vnode: Vnode
+    data: Bytes
+    answers: list[PartitionProduceResponse]
+    at: int
+
+
+class Wait(NamedTuple):
+    """A batch that consumers do not see yet, where it ends, and where its answer stands."""
+
+    vnode: Vnode
+    end: int
     answers: list[PartitionProduceResponse]
     at: int
 
@@ -87,15 +94,17 @@ def kept(data: Bytes) -> Bytes:
 
 
 class Producing:
-    """One request: what was appended, what is still to be looked at, and the answers so far."""
+    """One request: what was appended, what is still to be looked at, and the answers so far.
+
+    The request itself is let go as soon as may be: memory that is used again at once is faster than fresh one.
+    """
 
     __slots__ = (
-        "_by_driver", "_node", "_now_ms", "_refusal", "_request", "_version",
-        "failed", "rest", "todo", "topics", "waits",
+        "_acks", "_by_driver", "_node", "_now_ms", "_refusal", "_version", "failed", "rest", "todo", "topics", "waits",
     )  # fmt: skip
 
     def __init__(self, context: Context, request: ProduceRequest, refusal: KafkaError | None) -> None:
-        self._node, self._version, self._request = context.node, context.version, request
+        self._node, self._version, self._acks = context.node, context.version, request.acks
         self._refusal = refusal
         self._by_driver = request.transactional_id is not None
         self._now_ms = time.time_ns() // 1_000_000
@@ -104,50 +113,49 @@ class Producing:
         self.rest: list[Asked] = []
         #: Batches that would take too long to look at here.
         self.todo: list[Place] = []
-        #: Batches that consumers do not see yet, with their ends.
-        self.waits: list[tuple[Place, int]] = []
+        self.waits: list[Wait] = []
         self.failed: KafkaError | None = None
 
-    def begin(self) -> ProduceResponse | Later | None:
+    def begin(self, request: ProduceRequest) -> ProduceResponse | Later | None:
         """Append what can be appended at once."""
-        node, version = self._node, self._version
         until = 0.0
-        for topic in self._request.topic_data:
-            name = node.topic_name(topic.topic_id) if version >= 13 else topic.name
+        for topic in request.topic_data:
+            name = self._node.topic_name(topic.topic_id) if self._version >= 13 else topic.name
             answers: list[PartitionProduceResponse] = []
             self.topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
             for at, part in enumerate(topic.partition_data):
                 data: Bytes | None = part.records  # type: ignore[assignment]
-                answers.append(PENDING)
                 if not until:
                     until = time.perf_counter() + HOLD_SECONDS
                 elif time.perf_counter() > until and not self._by_driver:
-                    self.rest.append(Asked(name, part, None if data is None else kept(data), answers, at))
+                    self.rest.append(Asked(name, part.index, None if data is None else kept(data), answers, at))
+                    answers.append(PENDING)
                     continue
-                self.take(Asked(name, part, data, answers, at))
-        return Slow(self, node) if self.todo or self.rest else self.end()
+                self.take(name, part.index, data, answers, at)
+        return Slow(self, self._node) if self.todo or self.rest else self.end()
 
-    def take(self, asked: Asked) -> None:
-        """Look at a batch and append it, or leave it in `todo`."""
-        name, part, data, answers, at = asked
+    def take(
+        self, name: str | None, index: int, data: Bytes | None, answers: list[PartitionProduceResponse], at: int
+    ) -> None:
+        """Look at a batch and append it, or leave it in `todo`; either way put its answer at its place."""
         try:
-            vnode = self._writable(name, part, data)
+            vnode = self._writable(name, index, data)
             assert data is not None
             if self._by_driver:
                 result = self._node.queries.append(vnode, data, self._now_ms)
             else:
                 result = vnode.append_valid(validate(data, vnode.rules, self._now_ms, light=True), now_ms=self._now_ms)
+            answer = self._success(vnode, index, result, answers, at)
         except TooHeavy:
             assert data is not None
-            self.todo.append(Place(vnode, kept(data), part, answers, at))
+            self.todo.append(Place(vnode, kept(data), answers, at))
+            answer = PartitionProduceResponse(index=index)
         except KafkaError as error:
-            answers[at] = self._failure(part, error, name)
+            answer = self._failure(index, error, name)
+        if at < len(answers):
+            answers[at] = answer
         else:
-            answers[at] = self._success(part, result)
-            if vnode.high_watermark <= result.last_offset:
-                self.waits.append((Place(vnode, data, part, answers, at), result.last_offset + 1))
-            else:
-                self._node.flusher.request(vnode)
+            answers.append(answer)
 
     def look(self) -> list[Valid | KafkaError]:
         """Validate what is to be done, each batch in turn. May be called in a thread."""
@@ -161,48 +169,44 @@ class Producing:
 
     def append(self, place: Place, found: Valid | KafkaError) -> None:
         """Append a batch that was looked at in a thread."""
-        vnode, _, part, answers, at = place
+        vnode, _, answers, at = place
+        index = answers[at].index
         try:
             if isinstance(found, KafkaError):
                 raise found
             result = vnode.append_valid(found, now_ms=self._now_ms)
+            answers[at] = self._success(vnode, index, result, answers, at)
         except KafkaError as error:
-            answers[at] = self._failure(part, self._gone(vnode) or error, vnode.topic)
-            return
-        answers[at] = self._success(part, result)
-        if vnode.high_watermark <= result.last_offset:
-            self.waits.append((place, result.last_offset + 1))
-        else:
-            self._node.flusher.request(vnode)
+            answers[at] = self._failure(index, self._gone(vnode) or error, vnode.topic)
 
     def end(self) -> ProduceResponse | Later | None:
         """All is appended, or refused: the answer, now or when consumers see every batch.
 
         Raises Disconnected where that is the only way to tell of an error.
         """
-        if self._request.acks == 0 and self.failed is not None:
+        if self._acks == 0 and self.failed is not None:
             raise Disconnected(f"produce with acks=0 failed: {self.failed.code.name}")
         return Durable(self, self._node) if self.waits else self.response()
 
     def response(self) -> ProduceResponse | None:
-        return None if self._request.acks == 0 else ProduceResponse(responses=self.topics)
+        return None if self._acks == 0 else ProduceResponse(responses=self.topics)
 
     def settle(self) -> None:
         """Consumers see every batch, but for those of a partition that has failed: these get its error."""
-        for (vnode, _, part, answers, at), _ in self.waits:
+        for vnode, _, answers, at in self.waits:
             if vnode.error is not None:
-                answers[at] = self._failure(part, self._gone(vnode) or vnode.error, vnode.topic)
+                answers[at] = self._failure(answers[at].index, self._gone(vnode) or vnode.error, vnode.topic)
 
-    def _writable(self, name: str | None, part: PartitionProduceData, data: Bytes | None) -> Vnode:
+    def _writable(self, name: str | None, index: int, data: Bytes | None) -> Vnode:
         """The partition, if this request may write this batch to it."""
         node = self._node
         if self._refusal is not None:
             raise self._refusal
-        vnode = node.partition(name, part.index)
+        vnode = node.partition(name, index)
         if vnode is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise KafkaError(code, "no such partition")
-        if self._request.acks == ALL and vnode.topic in node.topics_without_enough_replicas:
+        if self._acks == ALL and vnode.topic in node.topics_without_enough_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is"
             )
@@ -225,25 +229,30 @@ class Producing:
             return None
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
 
-    @staticmethod
-    def _success(part: PartitionProduceData, result: AppendResult) -> PartitionProduceResponse:
+    def _success(
+        self, vnode: Vnode, index: int, result: AppendResult, answers: list[PartitionProduceResponse], at: int
+    ) -> PartitionProduceResponse:
+        if vnode.high_watermark <= result.last_offset:
+            self.waits.append(Wait(vnode, result.last_offset + 1, answers, at))
+        else:
+            self._node.flusher.request(vnode)
         return PartitionProduceResponse(
-            index=part.index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
+            index=index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
             log_start_offset=result.log_start_offset,
         )  # fmt: skip
 
-    def _failure(self, part: PartitionProduceData, error: KafkaError, name: str | None) -> PartitionProduceResponse:
+    def _failure(self, index: int, error: KafkaError, name: str | None) -> PartitionProduceResponse:
         self.failed = error
         told = self._version >= RECORD_ERRORS_SINCE
         start = -1
         if error.code in ABOUT_RECORDS:
-            vnode = self._node.partition(name, part.index)
+            vnode = self._node.partition(name, index)
             start = vnode.log_start_offset if vnode is not None and vnode.error is None else -1
         return PartitionProduceResponse(
-            index=part.index, error_code=error.code, base_offset=-1, log_start_offset=start,
+            index=index, error_code=error.code, base_offset=-1, log_start_offset=start,
             record_errors=[
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-                for index, message in (error.records if told and isinstance(error, RejectedRecords) else ())
+                BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=message)
+                for number, message in (error.records if told and isinstance(error, RejectedRecords) else ())
             ],
             error_message=error.message if told and error.message != error.code.name else None,
         )  # fmt: skip
@@ -272,8 +281,8 @@ class Durable(Later):
         super().__init__()
         self._producing = producing
         self._left = len(producing.waits)
-        for place, end in producing.waits:
-            node.flusher.when_flushed(place.vnode, end, self._flushed)
+        for vnode, end, _, _ in producing.waits:
+            node.flusher.when_flushed(vnode, end, self._flushed)
 
     def _flushed(self) -> None:
         self._left -= 1
@@ -298,7 +307,7 @@ class Slow(Later):
             breath = Breath()
             for asked in producing.rest:
                 await breath()
-                producing.take(asked)
+                producing.take(*asked)
             found = await trio.to_thread.run_sync(producing.look, limiter=self._node.validations)
             for place, each in zip(producing.todo, found, strict=True):
                 await breath()
