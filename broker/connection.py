@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from broker import large
-from broker.buffers import FrameBuffers
+from broker.buffers import SMALL_REQUEST, FrameBuffers
 from broker.large import Large
 from broker.order import Order
 from broker.registry import Answer, Context, Endpoint, Later, find
@@ -54,6 +54,7 @@ SLICE_SECONDS = 0.001
 # while other connections wait for the budget that the frame has.
 PACE = (30.0, 32 << 10)
 PACE_WAITED_FOR = (5.0, 1 << 20)
+PACE_SMALL_WAITED_FOR = (0.5, 1 << 20)  # of a frame that others like it wait for
 # Log data of so many bytes is copied to be sent with what stands before and after it: that is cheaper than a sendfile.
 SMALL_SLICE = 32 << 10
 # A client that reads slowly has no more than about so many bytes of log data in memory; the rest stays in the files.
@@ -211,7 +212,9 @@ class Connection:
             return False
         received = self._filled if self._frame is not None else len(self._partial)
         waited_for = self._granted > 0 and self.node.request_bytes.is_waited_for
-        seconds, rate = PACE_WAITED_FOR if waited_for else PACE
+        seconds, rate = PACE
+        if waited_for:
+            seconds, rate = PACE_WAITED_FOR if self._granted > SMALL_REQUEST else PACE_SMALL_WAITED_FOR
         return now - self._frame_since > seconds + received / rate
 
     # --- receiving ----------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ METADATA_LOG = LogConfig(segment_bytes=256 << 20, max_message_bytes=64 << 20)
 # Descriptors that connections never get: the log files' share comes on top (FileCache.limit).
 RESERVED_DESCRIPTORS = 128
 # How often frames that come in too slowly are looked for.
-PACE_CHECK_SECONDS = 1.0
+PACE_CHECK_SECONDS = 0.5
 # Reads from disk that fetches may have under way at one time.
 COLD_READS = 4
 # Produce requests whose batches threads look at, at one time.

@@ -74,7 +74,7 @@ class Rules(msgspec.Struct, frozen=True):
             stamps=config.message_timestamp_type == "LogAppendTime",
             keyed=config.compacts,
             before_max_ms=config.message_timestamp_before_max_ms,
-            after_max_ms=config.message_timestamp_after_max_ms,
+            after_max_ms=min(config.message_timestamp_after_max_ms, _MOST // 2),  # the sum with a time stays in 64 bits
         )
 
     @property
@@ -127,14 +127,22 @@ def validate(data: Bytes, rules: Rules, now_ms: int, *, light: bool = False) -> 
         or (not walk.NATIVE and header.records_count > LIGHT_RECORDS_IN_PYTHON)
     ):
         raise TooHeavy
-    newest = _check_records(header, records, start, rules, now_ms)
+    oldest, newest = (_LEAST, _MOST) if rules.stamps else (now_ms - rules.before_max_ms, now_ms + rules.after_max_ms)
+    try:
+        newest_seen, listed, bad = walk.check(
+            records, start, header.records_count, header.base_timestamp, oldest, newest, rules.keyed, MOST_RECORD_ERRORS
+        )
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+    if bad:
+        raise _rejected(listed, bad, oldest, newest)
     if packs:
         assert rules.codec is not None
         data = batch.repack(header, memoryview(records)[start:], rules.codec, rules.compression_level)
         check_size(len(data), rules, " after recompression")
         header = batch.parse_header(data)
-    if newest != header.max_timestamp and not rules.stamps:
-        data = batch.with_max_timestamp(data, newest)
+    if newest_seen != header.max_timestamp and not rules.stamps:
+        data = batch.with_max_timestamp(data, newest_seen)
         header = batch.parse_header(data)
     return Valid(header, data)
 
@@ -160,22 +168,6 @@ def _decompressed(codec: int, body: memoryview, rules: Rules, light: bool) -> By
         return decompress(codec, body, LIGHT_DECOMPRESSED)
     except TooLarge:
         raise TooHeavy from None
-
-
-def _check_records(header: BatchHeader, records: Bytes, start: int, rules: Rules, now_ms: int) -> int:
-    """The newest timestamp."""
-    oldest, newest = _LEAST, _MOST
-    if not rules.stamps:
-        oldest, newest = max(_LEAST, now_ms - rules.before_max_ms), min(_MOST, now_ms + rules.after_max_ms)
-    try:
-        newest_seen, listed, bad = walk.check(
-            records, start, header.records_count, header.base_timestamp, oldest, newest, rules.keyed, MOST_RECORD_ERRORS
-        )
-    except ValueError as error:
-        raise _invalid(str(error)) from None
-    if bad:
-        raise _rejected(listed, bad, oldest, newest)
-    return newest_seen
 
 
 def _rejected(listed: tuple[tuple[int, int], ...], bad: int, oldest: int, newest: int) -> RejectedRecords:
