@@ -268,7 +268,7 @@ async def test_declared_sizes_cost_no_memory_beyond_the_budget(start: Start) -> 
 
 async def test_who_gives_up_waiting_for_the_budget_lets_the_next_one_in() -> None:
     budget = ByteBudget(100)
-    await budget.acquire(60)
+    await budget.acquire(40)
     gives_up = trio.CancelScope()
     let_in = trio.Event()
 
