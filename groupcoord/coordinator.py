@@ -28,6 +28,7 @@ from groupcoord.outbox import Outbox
 from groupcoord.partitions import OFFSETS_TOPIC, group_partition
 from groupcoord.records import Record, group_record, offset_record
 from groupcoord.retention import expired
+from groupcoord.room import GROUP_BYTES, Room
 from groupcoord.shard import Offsets, Shard, Topic, TopicPartition, Topics
 from groupcoord.store import Store, told
 from wire.errors import ErrorCode, KafkaError
@@ -101,7 +102,10 @@ class GroupCoordinator:
         self._wall_ms = wall_ms
         self._deadlines = Deadlines(clock)
         self._outbox = Outbox()
-        self._around = Surroundings(config, self._deadlines, self._outbox, self._write_group, wall_ms, new_suffix)
+        self.room = Room(config.most_bytes)
+        self._around = Surroundings(
+            config, self._deadlines, self._outbox, self._write_group, self.room, wall_ms, new_suffix
+        )
         self._shards: dict[int, Shard] = {}
         self._groups: dict[str, ClassicGroup] = {}  # of all loaded shards
         self._retention = self._deadlines.new(self._on_retention_check)
@@ -480,7 +484,9 @@ class GroupCoordinator:
             if not (request.protocol_type and request.protocols):
                 self._shard(request.group_id)
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type or protocols are missing")
-            group = self._create_group(self._shard(request.group_id), request.group_id)
+            shard = self._shard(request.group_id)
+            self.room.check(GROUP_BYTES + len(request.group_id))
+            group = self._create_group(shard, request.group_id)
         return group or self._member_group(request.group_id)
 
     def _create_group(self, shard: Shard, group_id: str) -> ClassicGroup:

@@ -47,6 +47,7 @@ from groupcoord.config import GroupConfig
 from groupcoord.deadlines import Deadline, Deadlines
 from groupcoord.member import JoinReply, Member, SyncReply, WaitingJoin
 from groupcoord.outbox import Outbox
+from groupcoord.room import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, Room, weight
 from groupcoord.store import told
 from wire.codegen import codec
 from wire.errors import ErrorCode, KafkaError
@@ -97,6 +98,7 @@ class Surroundings:
     deadlines: Deadlines
     outbox: Outbox
     persist: Persist
+    room: Room
     wall_ms: Callable[[], int]
     new_suffix: Callable[[], str]  # a fresh unique part of a member id
 
@@ -124,6 +126,8 @@ class ClassicGroup:
         self._newcomer = False  # somebody was added during the initial delay that now runs
         self._remaining_delay = 0.0
         self._not_synced: set[str] = set()
+        self._weight = GROUP_BYTES + len(group_id)
+        around.room.take(self._weight)
         self._assignment_written = 0  # the generation whose assignment was sent to the store
         self._join_deadline = around.deadlines.new(self._on_join_deadline)
         self._sync_deadline = around.deadlines.new(self._on_sync_deadline)
@@ -214,6 +218,9 @@ class ClassicGroup:
         protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
         if not self._supports(request.protocol_type, protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no protocol in common with the group")
+        known = self.members.get(member_id)
+        metadata = sum(len(name) + len(data) for name, data in protocols.items())
+        self._around.room.check(MEMBER_BYTES + metadata - (known.weight if known is not None else 0))
         instance_id = request.group_instance_id
         waiting = WaitingJoin(version, reply)
         if not member_id:
@@ -238,6 +245,7 @@ class ClassicGroup:
         self._check_protocol(request, version)
         if self.state is State.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._around.room.check(sum(len(each.assignment) for each in request.assignments))
         self._not_synced.discard(member.member_id)
         self._renew(member)
         if self.state is State.STABLE:
@@ -270,11 +278,12 @@ class ClassicGroup:
             self._refuse_join(member, error)
             self._refuse_sync(member, error)
             member.session.drop()
-        for deadline in self._pending.values():
-            deadline.drop()
+        for member_id in list(self._pending):
+            self._forget_pending(member_id)
+        self._around.room.take(-sum(member.weight for member in self.members.values()) - self._weight)
+        self._weight = 0
         self.members.clear()
         self._static.clear()
-        self._pending.clear()
         self._supporters.clear()
         self._join_deadline.drop()
         self._sync_deadline.drop()
@@ -327,6 +336,7 @@ class ClassicGroup:
         deadline = self._around.deadlines.new(lambda: self._on_pending_deadline(member_id))
         deadline.set(self._around.deadlines.clock() + session_timeout_ms / 1000)
         self._pending[member_id] = deadline
+        self._around.room.take(PENDING_BYTES)
         refusal = JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
         self._around.outbox.put(reply, refusal)
 
@@ -467,6 +477,7 @@ class ClassicGroup:
         if self.state is State.COMPLETING_REBALANCE:
             for member in self.members.values():
                 member.assignment = b""
+                self._weigh(member)
                 self._refuse_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
         self._sync_deadline.cancel()
         self._not_synced.clear()
@@ -590,6 +601,7 @@ class ClassicGroup:
             self._enter(State.STABLE)
             for member in self.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
+                self._weigh(member)
                 if member.waiting_sync is not None:
                     reply, member.waiting_sync = member.waiting_sync, None
                     self._around.outbox.put(reply, self._sync_answer(member))
@@ -736,6 +748,7 @@ class ClassicGroup:
         deadline = self._pending.pop(member_id, None)
         if deadline is not None:
             deadline.drop()
+            self._around.room.take(-PENDING_BYTES)
 
     def _wait_join(self, member: Member, waiting: WaitingJoin) -> None:
         member.waiting_join = waiting
@@ -749,12 +762,20 @@ class ClassicGroup:
 
     def _enrol(self, member: Member) -> None:
         self.members[member.member_id] = member
+        self._weigh(member)
         self._supporters.update(member.protocols.keys())
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
 
+    def _weigh(self, member: Member) -> None:
+        """Count what a member takes now."""
+        before, member.weight = member.weight, weight(member)
+        self._around.room.take(member.weight - before)
+
     def _unenrol(self, member: Member) -> None:
         del self.members[member.member_id]
+        self._around.room.take(-member.weight)
+        member.weight = 0
         self._forget_protocols(member)
         member.session.drop()
         if member.instance_id is not None:
@@ -763,6 +784,7 @@ class ClassicGroup:
     def _set_protocols(self, member: Member, protocols: dict[str, bytes]) -> None:
         self._forget_protocols(member)
         member.protocols = protocols
+        self._weigh(member)
         self._supporters.update(protocols.keys())
 
     def _forget_protocols(self, member: Member) -> None:

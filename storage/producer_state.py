@@ -3,6 +3,9 @@
 The state is a function of the log. A `.snapshot` file, in Kafka's format, saves it as of the offset in its name. Kafka
 saves a producer's last batch only; here a producer has an entry for each batch that is remembered, oldest first, so
 that after a restart, too, a producer may repeat all that it had in flight. Who reads as Kafka does keeps the last.
+
+Anybody may write under any producer id, so their number is bounded. The one that was silent for longest is forgotten
+first; its next batch is taken as it comes, like that of a producer whose entry has expired.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from wire.errors import ErrorCode, KafkaError
 
 SUFFIX = ".snapshot"
 _KEPT_BATCHES = 5
+# Producers that one partition remembers: about 4 MB.
+MOST_PRODUCERS = 5_000
 _MAX_SEQUENCE = 2**31 - 1
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
@@ -93,8 +98,12 @@ class ProducerState:
         """Note an appended batch of a producer id."""
         producer = self.producers.get(header.producer_id)
         if producer is None:
+            if len(self.producers) >= MOST_PRODUCERS:
+                self._forget_one()
             producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
-        elif producer.epoch != header.producer_epoch:
+        elif len(self.producers) > MOST_PRODUCERS // 2:  # to the end: the first is the one that is silent for longest
+            self.producers[header.producer_id] = self.producers.pop(header.producer_id)
+        if producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.timestamp = timestamp
@@ -113,6 +122,12 @@ class ProducerState:
         )
         if header.is_transactional and producer.first_open_offset < 0:
             producer.first_open_offset = base_offset
+
+    def _forget_one(self) -> None:
+        for producer_id, producer in self.producers.items():
+            if producer.first_open_offset < 0:
+                del self.producers[producer_id]
+                return
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers without an open transaction that were silent for `expiration_ms`."""

@@ -14,6 +14,7 @@ import pytest
 
 from groupcoord.config import GroupConfig
 from groupcoord.group import ClassicGroup
+from groupcoord.room import PENDING_BYTES, weight
 from groupcoord.tests.harness import ORDERS, MemoryStore, Reply, World, subscription
 from wire.errors import ErrorCode
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -219,6 +220,17 @@ class Simulation:
         for reply in self.replies:
             assert now - reply.since <= LONGEST_WAIT + 0.001, f"{reply.what} waits since {reply.since}, now {now}"
 
+    def check_room(self) -> None:
+        """What is counted for members and groups is what they take."""
+        groups = self.world.coordinator._groups.values()
+        taken = sum(
+            group._weight
+            + PENDING_BYTES * len(group._pending)
+            + sum(weight(member) for member in group.members.values())
+            for group in groups
+        )
+        assert self.world.coordinator.room.used == taken
+
     def check_offsets(self) -> None:
         """Nothing is seen that is not durable."""
         for group_id in GROUPS:
@@ -294,6 +306,7 @@ class Simulation:
         if seconds >= 1:  # no write takes longer than that here
             self.store.release_all()
         self.check_waits()
+        self.check_room()
 
     def restart(self) -> None:
         """The broker stops in an orderly way and starts again."""

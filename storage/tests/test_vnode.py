@@ -506,3 +506,23 @@ def test_a_batch_that_decompresses_to_too_much_is_refused(tmp_path: Path) -> Non
     with pytest.raises(KafkaError, match="decompresses to more than"):
         vnode.append(bomb, now_ms=NOW)
     assert vnode.log_end_offset == 0
+
+
+def test_a_stream_of_made_up_producers_is_bounded_and_forgets_the_silent_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.producer_state.MOST_PRODUCERS", 50)
+    vnode = created(tmp_path / "t-0")
+    vnode.append(produced(0, producer_id=1), now_ms=NOW)
+    vnode.append(produced(0, producer_id=2), now_ms=NOW)
+    for stranger in range(1000, 1200):
+        vnode.append(produced(0, producer_id=stranger), now_ms=NOW)
+        vnode.append(produced(stranger - 999, producer_id=1), now_ms=NOW)
+    assert len(vnode.producers.producers) == 50
+    assert vnode.append(produced(200, producer_id=1), now_ms=NOW).duplicate, "it is remembered as it goes on writing"
+    assert vnode.append(produced(7, producer_id=2), now_ms=NOW).base_offset == vnode.log_end_offset - 1
+    vnode.flush()
+    vnode.close()
+    again = vnode_at(tmp_path / "t-0")
+    assert len(again.producers.producers) == 50
+    assert again.append(produced(200, producer_id=1), now_ms=NOW).duplicate
