@@ -38,6 +38,7 @@ from broker.query_plan import (
     Reads,
     plan_of,
 )
+from broker.time_lookup import find_time
 from storage.vnode import AppendResult, Origin, Vnode
 from wire.batch import Record, build_batch, check, iter_records, parse_header
 from wire.compression import Bytes
@@ -57,7 +58,9 @@ _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
 
 
 #: A plan, yet without offsets, and what the topic's values will be.
-Planned = tuple[QueryPlan, dict[str, str]]
+# Where each partition of a query's sources has the time from which it reads; none for a start that is no time.
+Times = Mapping[tuple[str, int], int]
+Planned = tuple[QueryPlan, dict[str, str], Times]
 
 
 class Checked(Reads, frozen=True):
@@ -173,11 +176,11 @@ class Queries:
         """Partition count and configuration of a new query topic. Raises KafkaError: INVALID_CONFIG with the reason for
         a query that cannot be, INVALID_PARTITIONS, INVALID_REQUEST if there is no driver, REQUEST_TIMED_OUT.
         """
-        plan, output = await self._plan(name, configs, timeout_ms)
-        return self._fixed(name, count, plan, {**configs, **output})
+        plan, output, times = await self._plan(name, configs, timeout_ms)
+        return self._fixed(name, count, plan, {**configs, **output}, times)
 
     def _fixed(
-        self, name: str, count: int, plan: QueryPlan, configs: Mapping[str, str | None]
+        self, name: str, count: int, plan: QueryPlan, configs: Mapping[str, str | None], times: Times
     ) -> tuple[int, dict[str, str | None]]:
         """Partition count and configuration, with the plan's offsets as of now. Raises KafkaError."""
         start = configs.get(START) or "earliest"
@@ -185,7 +188,7 @@ class Queries:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{EVENTS} is for queries FROM topics('PATTERN'): leave it out.")
         if plan.pattern:
             found = [topic for topic in self._matching(plan.pattern) if topic.name != name]
-            starts = {t.name: [self._start(t.name, index, start) for index in t.partitions] for t in found}
+            starts = {t.name: [self._start(t.name, index, start, times) for index in t.partitions] for t in found}
             if count == -1:
                 count = max((len(topic.partitions) for topic in found), default=1)
             plan = msgspec.structs.replace(plan, starts=starts)
@@ -196,7 +199,7 @@ class Queries:
                 ErrorCode.INVALID_PARTITIONS,
                 f"A query topic has its source's partitions: {plan.source} has {len(source.partitions)}, not {count}.",
             )
-        offsets = [self._start(plan.source, index, start) for index in source.partitions]
+        offsets = [self._start(plan.source, index, start, times) for index in source.partitions]
         plan = msgspec.structs.replace(plan, offsets=offsets)
         return len(source.partitions), {**configs, PLAN: plan.encode()}
 
@@ -230,7 +233,7 @@ class Queries:
         return (self._changed if is_query(topic.configs) else self._converted)(topic, configs, *answer)
 
     def _changed(
-        self, topic: Topic, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str]
+        self, topic: Topic, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], times: Times
     ) -> dict[str, str]:
         """Of a query topic: it may have another SELECT over the same source."""
         old = self.plans[topic.name]
@@ -243,7 +246,7 @@ class Queries:
         return {**configs, **output, PLAN: plan.encode()}
 
     def _converted(
-        self, topic: Topic, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str]
+        self, topic: Topic, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], times: Times
     ) -> dict[str, str]:
         """Of an ordinary topic: it becomes a query topic, if it is empty. What its values were to be is the query's."""
         self._check_unused(topic)
@@ -251,7 +254,7 @@ class Queries:
         if plan.source == name:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot be made of itself.")
         kept = {key: value for key, value in configs.items() if key not in VALUES}
-        count, made = self._fixed(name, have if plan.pattern else -1, plan, {**kept, **output})
+        count, made = self._fixed(name, have if plan.pattern else -1, plan, {**kept, **output}, times)
         if have > count:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
@@ -326,7 +329,22 @@ class Queries:
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
         plan = QueryPlan(**{name: getattr(answer, name) for name in Reads.__struct_fields__})
         output = {FORMAT: answer.output_format, SCHEMA: answer.output_schema}
-        return plan, {key: value for key, value in output.items() if value}
+        times = await self._times(plan, name, configs.get(START) or "earliest")
+        return plan, {key: value for key, value in output.items() if value}, times
+
+    async def _times(self, plan: QueryPlan, name: str, start: str) -> Times:
+        """Look a start up that is a time: threads read what that takes. Raises KafkaError."""
+        if start in ("earliest", "latest"):
+            return {}
+        topics = self._matching(plan.pattern) if plan.pattern else [self._node.topics.find(plan.source)]
+        times: dict[tuple[str, int], int] = {}
+        for topic in topics:
+            for index in topic.partitions:
+                vnode = self._node.partition(topic.name, index)
+                if topic.name != name and vnode is not None:
+                    found = await find_time(self._node, vnode, int(start))
+                    times[topic.name, index] = vnode.high_watermark if found is None else found[0]
+        return times
 
     def _matching(self, pattern: str) -> list[Topic]:
         """The topics that a query over a pattern reads: no internal ones, and no results of queries."""
@@ -344,14 +362,12 @@ class Queries:
         """Whether a query reads a topic because of its name."""
         return any(plan.pattern and self._matches(plan.pattern, topic) for plan in self.plans.values())
 
-    def _start(self, source: str, index: int, start: str) -> int:
+    def _start(self, source: str, index: int, start: str, times: Times) -> int:
         vnode = self._node.vnodes[source, index]
-        if start == "latest":
-            return vnode.high_watermark
         if start == "earliest":
             return vnode.log_start_offset
-        found = vnode.offset_for_timestamp(int(start))
-        return vnode.high_watermark if found is None else found[0]
+        # A partition that has come since the times were looked up is younger than the question.
+        return times.get((source, index), vnode.high_watermark)
 
     # --- the driver ---------------------------------------------------------------------------------------------------
 

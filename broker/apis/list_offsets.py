@@ -5,14 +5,11 @@ and KIP-1023. There is no remote tier here, so what asks about one finds nothing
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING
-
-import trio
 
 from broker.order import METADATA, RECORDS
 from broker.registry import Context, api
 from broker.replicas import check_leader_epoch
-from storage.segment import CorruptLogError
+from broker.time_lookup import MAX_TIMESTAMP, find_time
 from storage.vnode import Vnode
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.list_offsets import (
@@ -23,10 +20,7 @@ from wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-if TYPE_CHECKING:
-    from broker.node import Node
-
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -4, -5, -6
 # The version that brought each special value.
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
@@ -53,21 +47,6 @@ async def _look_up_times(context: Context, request: ListOffsetsRequest) -> ListO
                 except KafkaError as error:
                     found[key] = error
     return _answer(context, request, found)
-
-
-async def find_time(node: Node, vnode: Vnode, asked: int) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record at or after a time, or of the newest. Raises KafkaError."""
-    wanted = vnode.newest_timestamp() if asked == MAX_TIMESTAMP else asked
-    if wanted < 0:
-        return None
-    for scan in vnode.time_scans(wanted):
-        try:
-            found = await trio.to_thread.run_sync(scan.run, limiter=node.cold_reads)
-        except (OSError, CorruptLogError) as error:
-            raise vnode.read_failed(error) from error
-        if found is not None:
-            return found
-    return None
 
 
 def _answer(
