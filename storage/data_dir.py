@@ -409,10 +409,18 @@ class DataDir:
             await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
 
     def _delete(self, paths: list[str]) -> None:
-        """What cannot be deleted now is found again, by its name, at the next start."""
+        """What cannot be deleted now is found again, by its name, at the next start.
+
+        A folder's new name is on disk before anything in it goes: half a folder under its old name, without the file
+        that has its topic's id, would be taken for one that was copied in from elsewhere.
+        """
+        renamed = False
         for path in paths:
             try:
                 if path.endswith(DELETE_SUFFIX):
+                    if not renamed:
+                        sync_path(self.io, self.path)
+                        renamed = True
                     self.io.rmtree(path)
                 else:
                     self.io.unlink(path)

@@ -184,7 +184,8 @@ def _lines() -> tuple[str, ...]:
     frame = sys._getframe(3)
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        found.append(f"{path.relative_to(PROJECT)}:{frame.f_lineno}")
+        inside = path.is_relative_to(PROJECT)
+        found.append(f"{path.relative_to(PROJECT) if inside else path.name}:{frame.f_lineno}")
         if path.name != "io.py":
             break
         frame = frame.f_back  # type: ignore[assignment]
