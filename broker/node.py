@@ -19,11 +19,12 @@ import trio
 
 import broker.apis  # noqa: F401  registers the handlers
 from broker.buffers import ByteBudget
-from broker.config import BrokerConfig, ConfigError, Listener
+from broker.config import BrokerConfig, Listener
 from broker.connection import Connection
 from broker.deadlines import Deadlines
 from broker.fetch_sessions import FetchSessions
 from broker.groups import Groups
+from broker.keys import ConfigError
 from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata
 from broker.poller import Poller
@@ -74,6 +75,8 @@ class Node:
         self.deadlines = Deadlines()
         self.connections: set[Connection] = set()
         self.topics_without_enough_replicas: set[str] = set()
+        self.told_unused: set[str] = set()
+        """Keys of which the log says that they have no effect."""
         self.bound: list[Listener] = []
         self.stopped = trio.Event()
         self._stop = trio.Event()
@@ -107,7 +110,7 @@ class Node:
     def configs_changed(self, topic: str | None = None) -> None:
         """Put changed configuration into force: one topic's, or the broker's and so every topic's."""
         if topic is None:
-            merged = dict(self.metadata.broker_configs.get("", {}))
+            merged = self.config.cluster_wide(self.metadata.broker_configs.get("", {}))
             merged.update(self.metadata.broker_configs.get(str(self.node_id), {}))
             self.config.set_dynamic(merged)
         for changed in self.metadata.topics.values() if topic is None else [self.metadata.topics[topic]]:

@@ -132,7 +132,7 @@ M = TypeVar("M", bound=Message)
 
 
 def message(*, key: int = -1, versions: Versions, flexible: Versions = NEVER) -> Callable[[type[M]], type[M]]:
-    """Declare a message with the versions that Kafka 4.2 has and the first of them that is flexible."""
+    """Declare a message with the versions that Kafka 4.3 has and the first of them that is flexible."""
 
     def mark(cls: type[M]) -> type[M]:
         cls.__wire__ = Spec(key, versions, flexible)

@@ -24,5 +24,5 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
     return DescribeClusterResponse(
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
-        brokers=[DescribeClusterBroker(broker_id=node.node_id, host=host, port=port)],
+        brokers=[DescribeClusterBroker(node.node_id, host, port, node.config["broker.rack"])],
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.config import SOURCE_DEFAULT, TYPES
 from broker.configs import Entry, describe
+from broker.keys import SOURCE_DEFAULT, TYPES
 from broker.order import METADATA
 from broker.registry import Context, api
 from wire.errors import KafkaError
@@ -41,6 +41,6 @@ def _show(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResou
     synonyms = [DescribeConfigsSynonym(*synonym) for synonym in entry.synonyms] if request.include_synonyms else []
     return DescribeConfigsResourceResult(
         name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source or SOURCE_DEFAULT,
-        synonyms=synonyms, config_type=TYPES[entry.key.type],
+        synonyms=synonyms, is_sensitive=entry.sensitive, config_type=TYPES[entry.key.type],
         documentation=entry.key.doc if request.include_documentation else None,
     )  # fmt: skip

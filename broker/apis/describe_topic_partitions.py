@@ -13,9 +13,6 @@ from wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-# Kafka's max.request.partition.size.limit.
-MAX_PARTITIONS = 2000
-
 
 @api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, uses=METADATA)
 def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -30,7 +27,7 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
             names = [name for name in names if name >= request.cursor.topic_name]
             if names and names[0] == request.cursor.topic_name:
                 first = request.cursor.partition_index
-    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    room = max(1, min(request.response_partition_limit, context.node.config["max.request.partition.size.limit"]))
     answers: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         if room == 0:

@@ -115,7 +115,7 @@ def _answer(context: Context, answers: list[MetadataResponseTopic]) -> MetadataR
         answers = [a if a.name is not None else MetadataResponseTopic(a.error_code, "", a.topic_id) for a in answers]
     host, port = node.advertised(context.connection.listener)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=node.node_id, host=host, port=port)],
+        brokers=[MetadataResponseBroker(node_id=node.node_id, host=host, port=port, rack=node.config["broker.rack"])],
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
         topics=answers,
