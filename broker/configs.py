@@ -203,10 +203,10 @@ def tell_unused(node: Node, keys: Mapping[str, Key], given: Mapping[str, str]) -
         if name in keys
         and not keys[name].used
         and keys[name].parse(value) != keys[name].default
-        and name not in node.told_unused
+        and name not in node.told_once
     ]
     if unused:
-        node.told_unused.update(unused)
+        node.told_once.update(unused)
         node.log.info("config.unused", keys=",".join(unused), effect="none here")
 
 

@@ -75,8 +75,8 @@ class Node:
         self.deadlines = Deadlines()
         self.connections: set[Connection] = set()
         self.topics_without_enough_replicas: set[str] = set()
-        self.told_unused: set[str] = set()
-        """Keys of which the log says that they have no effect."""
+        self.told_once: set[str] = set()
+        """What the log says once: events, and keys that have no effect."""
         self.bound: list[Listener] = []
         self.stopped = trio.Event()
         self._stop = trio.Event()
@@ -296,6 +296,12 @@ class Node:
     def _connection_limit(self) -> int:
         """How many connections the process's descriptors allow: log files must never go short of them."""
         return max(16, self._descriptors - self.data_dir.cache.limit - RESERVED_DESCRIPTORS)
+
+    def tell_once(self, event: str, **fields: Any) -> None:
+        """A log line for the first of many times."""
+        if event not in self.told_once:
+            self.told_once.add(event)
+            self.log.info(event, **fields)
 
     def _tell_seldom(self, event: str, **fields: Any) -> None:
         """A warning that a client could make happen any number of times: one every few seconds is enough."""

@@ -15,7 +15,7 @@ Field defaults are Kafka's: zero, empty, or what the field's definition states.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Protocol, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, dataclass_transform
 
 import construct as C
 import msgspec
@@ -129,6 +129,12 @@ class Message(Struct):
 
 NEVER = Versions(LATEST, -1)
 M = TypeVar("M", bound=Message)
+S = TypeVar("S", bound=Struct)
+
+
+def replace(struct: S, **fields: Any) -> S:
+    """A copy with other values in some fields."""
+    return msgspec.structs.replace(struct, **fields)  # type: ignore[type-var]
 
 
 def message(*, key: int = -1, versions: Versions, flexible: Versions = NEVER) -> Callable[[type[M]], type[M]]:
