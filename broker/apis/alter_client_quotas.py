@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import trio
 
 from broker import quotas
@@ -15,6 +17,9 @@ from wire.messages.alter_client_quotas import (
     EntryDataResponse,
 )
 from wire.types import Message
+
+# There are four keys; a tool may remove others that it knows.
+MAX_OPS = 50
 
 
 @api(AlterClientQuotasRequest, AlterClientQuotasResponse, uses=METADATA, changes=METADATA)
@@ -52,7 +57,7 @@ def _checked(context: Context, request: AlterClientQuotasRequest) -> tuple[list[
             if entity in seen:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity stands once in a request.")
             seen.add(entity)
-            changes = _changes(names, entry)
+            changes = _changes(names, entry, context.node.metadata.quotas.of.get(entity, {}))
             if any(not each.remove for each in entry.ops):
                 known.add(entity)
                 if len(known) > quotas.MAX_ENTITIES:
@@ -66,10 +71,12 @@ def _checked(context: Context, request: AlterClientQuotasRequest) -> tuple[list[
     return failures, records
 
 
-def _changes(names: list[tuple[str, str | None]], entry: EntryData) -> list[Message]:
-    if len({each.key for each in entry.ops}) != len(entry.ops):
+def _changes(names: list[tuple[str, str | None]], entry: EntryData, current: Mapping[str, float]) -> list[Message]:
+    """The records of an entry; what is as asked already makes none. Raises KafkaError."""
+    if len(entry.ops) > MAX_OPS or len({each.key for each in entry.ops}) != len(entry.ops):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A quota stands once in an entry.")
-    for each in entry.ops:
-        if not each.remove:
-            quotas.check_value(names, each.key, each.value)
-    return [quotas.record(names, each.key, None if each.remove else each.value) for each in entry.ops]
+    wanted = {each.key: None if each.remove else each.value for each in entry.ops}
+    for key, value in wanted.items():
+        if value is not None:
+            quotas.check_value(names, key, value)
+    return [quotas.record(names, key, value) for key, value in wanted.items() if current.get(key) != value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.large import Breath, Large
 from broker.metadata import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -16,7 +17,7 @@ from wire.messages.list_config_resources import ConfigResource, ListConfigResour
 
 
 @api(ListConfigResourcesRequest, ListConfigResourcesResponse, uses=METADATA)
-def handle(context: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+async def handle(context: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse | Large:
     node = context.node
     names: dict[int, list[str]] = {
         RESOURCE_TOPIC: sorted(node.metadata.topics),
@@ -28,6 +29,10 @@ def handle(context: Context, request: ListConfigResourcesRequest) -> ListConfigR
     asked = set(request.resource_types or names) if context.version >= 1 else {RESOURCE_CLIENT_METRICS}
     if not asked <= names.keys():
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    return ListConfigResourcesResponse(
-        config_resources=[ConfigResource(name, kind) for kind in sorted(asked) for name in names[kind]]
-    )
+    breath = Breath()
+    found = []
+    for kind in sorted(asked):
+        for name in names[kind]:
+            found.append(ConfigResource(name, kind))
+            await breath()
+    return Large(ListConfigResourcesResponse(config_resources=found))

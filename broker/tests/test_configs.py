@@ -125,3 +125,16 @@ async def test_clients_are_told_where_the_broker_stands(start: Start) -> None:
     async with start(broker_rack="r1") as broker, await broker.client() as client:
         assert (await client.ask(MetadataRequest(topics=[]))).brokers[0].rack == "r1"
         assert (await client.ask(DescribeClusterRequest())).brokers[0].rack == "r1"
+
+
+async def test_many_topics_are_described_in_turns_with_others(start: Start) -> None:
+    async with start() as broker, await broker.client() as client, await broker.client() as other:
+        names = [f"t{number}" for number in range(100)]
+        await client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names]))
+        asked = DescribeConfigsRequest([DescribeConfigsResource(OF_TOPIC, name, None) for name in [*names, "nosuch"]])
+        await client.send(asked)
+        answered = await other.ask(DescribeClusterRequest())
+        assert answered.error_code == 0
+        results = (await client.receive()).results
+        assert [each.resource_name for each in results] == [*names, "nosuch"]
+        assert [each.error_code for each in results] == [0] * 100 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

@@ -80,6 +80,18 @@ async def test_a_large_request_is_cut_and_answered_whole(start: Start) -> None:
         assert len(await users(client)) == 3000
 
 
+async def test_what_changes_nothing_is_not_written(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        assert await alter(client, of_user("a", 1.0)) == [0]
+        log = broker.node.vnodes["__cluster_metadata", 0]
+        end = log.log_end_offset
+        gone = [OpData(f"key {number}", 0.0, True) for number in range(60)]
+        assert await alter(client, of_user("a", 1.0), of_user("b", 0.0, remove=True)) == [0, 0]
+        assert await alter(client, EntryData([EntityData("user", "a")], gone[:50])) == [0]
+        assert await alter(client, EntryData([EntityData("user", "a")], gone)) == [ErrorCode.INVALID_REQUEST]
+        assert log.log_end_offset == end
+
+
 def test_the_record_is_kafkas() -> None:
     record = quotas.record([("user", None)], RATE, 1.5)
     assert (ClientQuotaRecord.__wire__.key, record.entity[0].entity_name, record.value, record.remove) == (
