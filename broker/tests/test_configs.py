@@ -9,6 +9,7 @@ from broker.configs import DELETE, MAX_UNKNOWN_KEYS, SET
 from broker.keys import ConfigError, Key
 from broker.tests.client import Client
 from broker.tests.conftest import Start
+from broker.tests.test_queries import BY_HAND, create, driver_of
 from wire.errors import ErrorCode
 from wire.messages import alter_configs as legacy
 from wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -138,3 +139,18 @@ async def test_many_topics_are_described_in_turns_with_others(start: Start) -> N
         results = (await client.receive()).results
         assert [each.resource_name for each in results] == [*names, "nosuch"]
         assert [each.error_code for each in results] == [0] * 100 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_a_query_topic_keeps_what_is_described_of_it(start: Start) -> None:
+    async with start(**BY_HAND) as running, driver_of(running), await running.client() as client:
+        await client.create_topic("src")
+        assert (await create(client, "out", barnabas_query="SELECT * FROM src")).error_code == 0
+        await client.create_topic("plain")
+        before = await described(client, OF_TOPIC, "out")
+        assert before["barnabas.query.plan"]
+        assert await replace(client, "out", before) == (0, None)
+        assert await described(client, OF_TOPIC, "out") == before
+        refused = ErrorCode.INVALID_CONFIG
+        assert (await replace(client, "out", before | {"barnabas.query.plan": "{}"}))[0] == refused
+        assert (await replace(client, "plain", {"barnabas.query.plan": before["barnabas.query.plan"]}))[0] == refused
+        assert await described(client, OF_TOPIC, "out") == before
