@@ -1,103 +1,34 @@
 """Configuration: Kafka's `server.properties` keys, with types, defaults, bounds and what topics inherit.
 
 The two tables are the single source: parsing, validation, DescribeConfigs, AlterConfigs and the docs come from them.
+Their second part, keys of Kafka that have no effect here, stands in `broker.unused_keys`.
 An unknown key warns, as in Kafka; a value that cannot be served refuses to start with the reason and the remedy.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import socket
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from broker.keys import (
+    INT_MAX,
+    LONG_MAX,
+    SOURCE_DEFAULT,
+    SOURCE_DYNAMIC_DEFAULT,
+    SOURCE_STATIC,
+    ConfigError,
+    Key,
+)
+from broker.unused_keys import UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from groupcoord.config import GroupConfig
 from storage.config import LogConfig
 
-LONG_MAX = 2**63 - 1
-INT_MAX = 2**31 - 1
 VALUE_FORMATS = ("raw", "json", "csv", "avro")
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-
-
-class ConfigError(ValueError):
-    """A key or value that cannot be used; the message is one line for the operator."""
-
-
-# Numbers of DescribeConfigs' ConfigType and ConfigSource (KIP-226, KIP-569).
-TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
-SOURCE_TOPIC, SOURCE_DYNAMIC_BROKER, SOURCE_DYNAMIC_DEFAULT, SOURCE_STATIC, SOURCE_DEFAULT = 1, 2, 3, 4, 5
-
-
-@dataclass(frozen=True)
-class Key:
-    """One configuration key. `synonym` is the broker key that gives a topic key its default, scaled by `scale`."""
-
-    name: str
-    type: str
-    default: Any
-    doc: str
-    minimum: int | None = None
-    maximum: int | None = None
-    choices: tuple[str, ...] = ()
-    synonym: str | None = None
-    dynamic: bool = False
-    check: Callable[[Any], None] | None = field(default=None, compare=False)
-
-    def parse(self, text: str) -> Any:
-        """The value of a text. Raises ConfigError with the key, the value and what is expected."""
-        text = text.strip()
-        try:
-            value = self._parse(text)
-        except ValueError:
-            raise ConfigError(f"Invalid value {text!r} for {self.name}: expected {self.type}") from None
-        if self.minimum is not None and value < self.minimum:
-            raise ConfigError(f"Invalid value {text} for {self.name}: must be at least {self.minimum}")
-        if self.maximum is not None and value > self.maximum:
-            raise ConfigError(f"Invalid value {text} for {self.name}: must be at most {self.maximum}")
-        for item in value if self.type == "list" else (value,):
-            if self.choices and item not in self.choices:
-                raise ConfigError(f"Invalid value {item} for {self.name}: must be one of {', '.join(self.choices)}")
-        if self.check:
-            self.check(value)
-        return value
-
-    def _parse(self, text: str) -> Any:
-        if self.type == "boolean":
-            if text.lower() not in ("true", "false"):
-                raise ValueError
-            return text.lower() == "true"
-        if self.type in ("int", "long", "short"):
-            value, bits = int(text), {"short": 15, "int": 31, "long": 63}[self.type]
-            if not -(2**bits) <= value < 2**bits:
-                raise ValueError
-            return value
-        if self.type == "double":
-            number = float(text)
-            if not math.isfinite(number):
-                raise ValueError
-            return number
-        if self.type == "list":
-            return tuple(part.strip() for part in text.split(",") if part.strip())
-        return text
-
-    def show(self, value: Any) -> str | None:
-        """A value as Kafka prints it."""
-        if value is None:
-            return None
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, tuple):
-            return ",".join(value)
-        return str(value)
-
-
-def _one_replica(value: int) -> None:
-    if value not in (-1, 1):
-        raise ConfigError(f"Replication factor {value} is not possible: this cluster has one broker")
 
 
 def _separator(value: str) -> None:
@@ -119,17 +50,18 @@ def _keys(keys: Iterable[Key]) -> dict[str, Key]:
 BROKER = _keys([
     Key("node.id", "int", 1, "Id of this broker.", minimum=0),
     Key("broker.id", "int", -1, "Old name of node.id."),
+    Key("broker.rack", "string", None, "Where this broker stands; clients are told."),
     Key("process.roles", "list", ("broker", "controller"), "Roles of this process; both are always served here.",
         choices=("broker", "controller")),
     Key("listeners", "list", ("PLAINTEXT://127.0.0.1:9092",), "Addresses to listen on: NAME://HOST:PORT, ..."),
     Key("advertised.listeners", "list", None, "Addresses that clients are told; default: listeners."),
-    Key("listener.security.protocol.map", "list", ("PLAINTEXT:PLAINTEXT",), "Security protocol of each listener name."),
+    Key("listener.security.protocol.map", "string", "PLAINTEXT:PLAINTEXT", "Security protocol of each listener name."),
     Key("log.dirs", "list", None, "The data directory (one).", ),
-    Key("log.dir", "string", "data", "The data directory; log.dirs has precedence."),
+    Key("log.dir", "list", ("data",), "The data directory; log.dirs has precedence."),
     Key("cluster.id", "string", None, "Id of the cluster; default: what the data directory says, else a new one."),
-    Key("num.partitions", "int", 1, "Partitions of topics that are created without a count.", minimum=1, dynamic=True),
+    Key("num.partitions", "int", 1, "Partitions of topics that are created without a count.", minimum=1),
     Key("default.replication.factor", "int", 1, "Replicas of topics that are created without a factor.",
-        check=_one_replica),
+        check=one_replica),
     Key("auto.create.topics.enable", "boolean", True, "Create topics when a client asks for their metadata."),
     Key("delete.topic.enable", "boolean", True, "Allow DeleteTopics."),
     Key("min.insync.replicas", "int", 1, "Replicas that must have a record before acks=all is answered.", minimum=1,
@@ -146,6 +78,8 @@ BROKER = _keys([
     Key("queued.max.request.bytes", "long", 512 << 20, "Bytes of requests being received or handled at one time.",
         minimum=1),
     Key("fetch.max.bytes", "int", 57671680, "Most bytes in one fetch response.", minimum=1024),
+    Key("max.request.partition.size.limit", "int", 2000, "Most partitions in one answer of DescribeTopicPartitions.",
+        minimum=1),
     Key("max.incremental.fetch.session.cache.slots", "int", 1000, "Fetch sessions kept.", minimum=0),
     Key("message.max.bytes", "int", 1048588, "Largest record batch.", minimum=0, dynamic=True),
     Key("compression.type", "string", "producer", "Final compression.", choices=CODECS, dynamic=True),
@@ -174,7 +108,8 @@ BROKER = _keys([
         "fsync after that many records, answer from the page cache, as Kafka's default 9223372036854775807 does.",
         minimum=1, dynamic=True),
     Key("log.flush.interval.ms", "long", None, "Longest time until a record is fsynced.", minimum=0, dynamic=True),
-    Key("producer.id.expiration.ms", "int", 86400000, "How long an idle producer id is remembered.", minimum=1),
+    Key("producer.id.expiration.ms", "int", 86400000, "How long an idle producer id is remembered.", minimum=1,
+        dynamic=True),
     Key("transaction.max.timeout.ms", "int", 900000, "Largest transaction timeout.", minimum=1),
     Key("group.min.session.timeout.ms", "int", 6000, "Smallest session timeout of a group member.", minimum=1),
     Key("group.max.session.timeout.ms", "int", 1800000, "Largest session timeout of a group member.", minimum=1),
@@ -182,7 +117,7 @@ BROKER = _keys([
     Key("group.max.size", "int", INT_MAX, "Most members of a group.", minimum=1),
     Key("offset.metadata.max.bytes", "int", 4096, "Largest metadata of a committed offset.", minimum=0),
     Key("offsets.topic.num.partitions", "int", 50, "Partitions of __consumer_offsets.", minimum=1),
-    Key("offsets.topic.replication.factor", "short", 1, "Replicas of __consumer_offsets.", check=_one_replica),
+    Key("offsets.topic.replication.factor", "short", 1, "Replicas of __consumer_offsets.", check=one_replica),
     Key("offsets.topic.segment.bytes", "int", 100 << 20, "Segment size of __consumer_offsets.", minimum=1),
     Key("offsets.retention.minutes", "int", 10080, "How long offsets of an empty group are kept.", minimum=1),
     Key("offsets.retention.check.interval.ms", "long", 600000, "How often expired offsets are looked for.", minimum=1),
@@ -197,16 +132,13 @@ BROKER = _keys([
         "stopped, tried again with fewer, and failed the third time within an hour.", minimum=100),
     Key("barnabas.streams.init.file", "string", None, "A Python file with a function init(spark), which may register "
         "functions for queries; run when the driver starts."),
+    *UNUSED_BROKER,
 ])  # fmt: skip
 
 TOPIC = _keys([
     Key("cleanup.policy", "list", ("delete",), "What happens to old records.", choices=("delete", "compact"),
         synonym="log.cleanup.policy"),
     Key("compression.type", "string", "producer", "Final compression.", choices=CODECS, synonym="compression.type"),
-    Key("compression.gzip.level", "int", -1, "gzip level, -1 for its default.", minimum=-1, maximum=9),
-    Key("compression.lz4.level", "int", 9, "lz4 level.", minimum=1, maximum=17),
-    Key("compression.zstd.level", "int", 3, "zstd level.", minimum=-131072, maximum=22),
-    Key("delete.retention.ms", "long", 86400000, "How long delete markers are kept.", minimum=0),
     Key("file.delete.delay.ms", "long", 60000, "How long a deleted file is kept for readers.", minimum=0,
         synonym="log.segment.delete.delay.ms"),
     Key("flush.messages", "long", 1, "See log.flush.interval.messages.", minimum=1,
@@ -215,7 +147,6 @@ TOPIC = _keys([
         synonym="log.flush.interval.ms"),
     Key("index.interval.bytes", "int", 4096, "Bytes between index entries.", minimum=0,
         synonym="log.index.interval.bytes"),
-    Key("max.compaction.lag.ms", "long", LONG_MAX, "Longest time until a record may be compacted.", minimum=1),
     Key("max.message.bytes", "int", 1048588, "Largest record batch.", minimum=0, synonym="message.max.bytes"),
     Key("message.timestamp.type", "string", "CreateTime", "Which timestamp records carry.",
         choices=("CreateTime", "LogAppendTime"), synonym="log.message.timestamp.type"),
@@ -223,20 +154,15 @@ TOPIC = _keys([
         synonym="log.message.timestamp.before.max.ms"),
     Key("message.timestamp.after.max.ms", "long", 3600000, "How far timestamps may lie in the future.", minimum=0,
         synonym="log.message.timestamp.after.max.ms"),
-    Key("min.cleanable.dirty.ratio", "double", 0.5, "Dirty share at which a log is compacted.", minimum=0, maximum=1),
-    Key("min.compaction.lag.ms", "long", 0, "Shortest time until a record may be compacted.", minimum=0),
     Key("min.insync.replicas", "int", 1, "Replicas that must have a record before acks=all is answered.", minimum=1,
         synonym="min.insync.replicas"),
-    Key("preallocate", "boolean", False, "Accepted and not used: a partition makes room for more while it is written."),
     Key("retention.bytes", "long", -1, "Bytes kept in each partition; -1 for no limit.", minimum=-1,
         synonym="log.retention.bytes"),
     Key("retention.ms", "long", 604800000, "How long records are kept; -1 for ever.", minimum=-1,
         synonym="log.retention.ms"),
     Key("segment.bytes", "int", 1 << 30, "Size at which a segment rolls.", minimum=1024, synonym="log.segment.bytes"),
     Key("segment.index.bytes", "int", 10 << 20, "Largest index.", minimum=4, synonym="log.index.size.max.bytes"),
-    Key("segment.jitter.ms", "long", 0, "Accepted and not used.", minimum=0),
     Key("segment.ms", "long", 604800000, "Age at which a segment rolls.", minimum=1, synonym="log.roll.ms"),
-    Key("unclean.leader.election.enable", "boolean", False, "Accepted and not used: one replica is always in sync."),
     Key("barnabas.query", "string", None, "A SELECT over another topic, whose results are this topic's records."),
     Key("barnabas.query.start", "string", "earliest", "Where a new query begins in its source: earliest, latest, or "
         "milliseconds since 1970.", check=_query_start),
@@ -256,6 +182,7 @@ TOPIC = _keys([
     Key("barnabas.value.avro.schema", "string", None, "Of Avro values: the schema that they are written with, JSON."),
     Key("barnabas.value.avro.framing", "string", "none", "Of Avro values: what stands before each; confluent is a zero "
         "byte and the id of a schema.", choices=("none", "confluent")),
+    *UNUSED_TOPIC,
 ])  # fmt: skip
 
 # Keys of Kafka that ask for what is not served: refuse rather than pretend.
@@ -353,6 +280,16 @@ class BrokerConfig:
         )
         self._check_advertised()
 
+    def cluster_wide(self, stored: Mapping[str, str]) -> dict[str, str]:
+        """The dynamic settings of all brokers. Kafka keeps min.insync.replicas there from the start (KIP-966)."""
+        key = BROKER["min.insync.replicas"]
+        first = key.show(self.static.get(key.name, key.default))
+        return {key.name: first or "", **stored}
+
+    def unused(self) -> list[str]:
+        """Of the keys that are set, those that have no effect here."""
+        return sorted(name for name in self.static if not BROKER[name].used)
+
     def __getitem__(self, name: str) -> Any:
         if name in self.dynamic:
             return self.dynamic[name]
@@ -360,7 +297,11 @@ class BrokerConfig:
 
     def set_dynamic(self, properties: Mapping[str, str]) -> None:
         """Replace the dynamic settings. Values were checked when they were set."""
-        self.dynamic = {name: BROKER[name].parse(text) for name, text in properties.items() if name in BROKER}
+        self.dynamic = {
+            name: BROKER[name].parse(text)
+            for name, text in properties.items()
+            if name in BROKER and BROKER[name].dynamic
+        }
 
     @property
     def node_id(self) -> int:
@@ -370,15 +311,19 @@ class BrokerConfig:
 
     @property
     def data_dir(self) -> Path:
-        several = self["log.dirs"]
-        if several and len(several) > 1:
-            raise ConfigError("log.dirs names several directories; one data directory is supported")
-        return Path(several[0] if several else self["log.dir"])
+        several = self["log.dirs"] or self["log.dir"]
+        if len(several) != 1:
+            raise ConfigError("log.dirs must name one data directory: several are not supported")
+        return Path(several[0])
 
     def _check_listeners(self) -> None:
         if not self.listeners:
             raise ConfigError("listeners is empty: name at least one, as PLAINTEXT://127.0.0.1:9092")
-        protocols = dict(pair.upper().split(":", 1) for pair in self["listener.security.protocol.map"] if ":" in pair)
+        protocols = dict(
+            pair.strip().upper().split(":", 1)
+            for pair in self["listener.security.protocol.map"].split(",")
+            if ":" in pair
+        )
         names = [listener.name for listener in self.listeners]
         for name in names:
             if names.count(name) > 1:

@@ -1,4 +1,8 @@
-"""Reading and changing the configuration of topics and of the broker (DescribeConfigs and the two AlterConfigs)."""
+"""Reading and changing the configuration of topics and of the broker (DescribeConfigs and the two AlterConfigs).
+
+What DescribeConfigs shows of a topic, AlterConfigs takes: so no value is null, and what only the broker sets may be
+named as it is. Keys of a broker that nobody knows are kept, as in Kafka, and shown without their value.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from broker.config import (
-    BROKER,
+from broker import loggers
+from broker.config import BROKER, TOPIC, BrokerConfig, check_topic_configs
+from broker.keys import (
     SOURCE_DEFAULT,
     SOURCE_DYNAMIC_BROKER,
     SOURCE_DYNAMIC_DEFAULT,
+    SOURCE_LOGGER,
     SOURCE_STATIC,
     SOURCE_TOPIC,
-    TOPIC,
-    BrokerConfig,
     ConfigError,
     Key,
-    check_topic_configs,
 )
-from broker.metadata import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP, RESOURCE_TOPIC
+from broker.metadata import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
 from broker.queries import check_changes, is_query
-from broker.query_plan import DEAD_LETTER_OF, PLAN, QUERY, START
+from broker.query_plan import DEAD_LETTER_OF, EVENTS, ON_ERROR, PLAN, QUERY, START
 from wire.errors import ErrorCode, KafkaError
 from wire.types import Message
 
@@ -33,7 +42,11 @@ if TYPE_CHECKING:
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 # What an AlterConfigs that does not name them leaves as they are: a query topic is made with them.
 _KEPT = (PLAN, START, DEAD_LETTER_OF)
+# Keys that only query topics take; others may name the default.
+_OF_QUERIES = (START, ON_ERROR, EVENTS)
 _QUERY_CHECK_MS = 30_000
+# Of a broker's keys that nobody knows. Kafka keeps any number.
+MAX_UNKNOWN_KEYS = 100
 
 
 @dataclass
@@ -45,6 +58,7 @@ class Entry:
     value: str | None
     source: int
     read_only: bool = False
+    sensitive: bool = False
     synonyms: list[tuple[str, str | None, int]] = field(default_factory=list)
 
 
@@ -59,13 +73,16 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[En
             for source, values in ((SOURCE_DYNAMIC_DEFAULT, config.dynamic), (SOURCE_STATIC, config.static)):
                 if values.get(key.synonym) is not None:
                     synonyms.append((key.synonym, key.show(values[key.synonym]), source))
-            synonyms.append((key.synonym, key.show(key.default), SOURCE_DEFAULT))
+            broker_default = key.show(BROKER[key.synonym].default)
+            if broker_default is not None:
+                synonyms.append((key.synonym, broker_default, SOURCE_DEFAULT))
         if name in overrides:
             value, source = key.show(key.parse(overrides[name])), SOURCE_TOPIC
         else:
             default, source = config.topic_default(name)
             value = key.show(default)
-        entries.append(Entry(key, name, value, source, synonyms=synonyms))
+        if value is not None:
+            entries.append(Entry(key, name, value, source, synonyms=synonyms))
     return entries
 
 
@@ -82,8 +99,29 @@ def broker_entries(config: BrokerConfig, per_broker: Mapping[str, str], cluster:
             synonyms.append((name, key.show(config.static[name]), SOURCE_STATIC))
         synonyms.append((name, key.show(key.default), SOURCE_DEFAULT))
         _, value, source = synonyms[0]
-        entries.append(Entry(key, name, value, source, not key.dynamic, synonyms))
-    return entries
+        entries.append(Entry(key, name, value, source, not key.dynamic, synonyms=synonyms))
+    return entries + [
+        _unknown(name, source)
+        for source, values in ((SOURCE_DYNAMIC_BROKER, per_broker), (SOURCE_DYNAMIC_DEFAULT, cluster))
+        for name in sorted(values)
+        if name not in BROKER and not (source == SOURCE_DYNAMIC_DEFAULT and name in per_broker)
+    ]
+
+
+def _unknown(name: str, source: int) -> Entry:
+    """A key that is kept for somebody else: its value may be a secret."""
+    key = Key(name, "unknown", None, "Not a key of this broker: kept, and not used.", dynamic=True, used=False)
+    return Entry(key, name, None, source, read_only=True, sensitive=True, synonyms=[(name, None, source)])
+
+
+def _set_for_all(name: str, value: str) -> Entry:
+    if name not in BROKER:
+        return _unknown(name, SOURCE_DYNAMIC_DEFAULT)
+    synonyms: list[tuple[str, str | None, int]] = [(name, value, SOURCE_DYNAMIC_DEFAULT)]
+    return Entry(BROKER[name], name, value, SOURCE_DYNAMIC_DEFAULT, synonyms=synonyms)
+
+
+_ROOT = Key(loggers.ROOT, "unknown", "INFO", "The level of the broker's log.", dynamic=True)
 
 
 def describe(node: Node, kind: int, name: str) -> list[Entry]:
@@ -95,14 +133,14 @@ def describe(node: Node, kind: int, name: str) -> list[Entry]:
     if kind == RESOURCE_BROKER:
         _check_broker(node, name)
         configs = node.metadata.broker_configs
+        cluster = node.config.cluster_wide(configs.get("", {}))
         if name == "":
-            cluster = configs.get("", {})
-            return [
-                Entry(BROKER[n], n, value, SOURCE_DYNAMIC_DEFAULT, synonyms=[(n, value, SOURCE_DYNAMIC_DEFAULT)])
-                for n, value in sorted(cluster.items())
-            ]
-        return broker_entries(node.config, configs.get(name, {}), configs.get("", {}))
-    if kind in (RESOURCE_BROKER_LOGGER, RESOURCE_GROUP):
+            return [_set_for_all(*item) for item in sorted(cluster.items())]
+        return broker_entries(node.config, configs.get(name, {}), cluster)
+    if kind == RESOURCE_BROKER_LOGGER:
+        loggers.check_name(node, name)
+        return [Entry(_ROOT, loggers.ROOT, loggers.level(node), SOURCE_LOGGER)]
+    if kind in (RESOURCE_CLIENT_METRICS, RESOURCE_GROUP):
         return []
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
 
@@ -121,6 +159,9 @@ async def alter(
 
     Raises KafkaError; then nothing has changed.
     """
+    if kind == RESOURCE_BROKER_LOGGER and not whole:
+        loggers.alter(node, name, changes, validate_only=validate_only)
+        return
     current, target = _target(node, kind, name, changes, whole)
     before, asked = _query_of(node, kind, name), None
     if _gets_query(current, target):  # the streams driver is asked, which takes its time
@@ -143,9 +184,30 @@ async def alter(
                 await node.queries.convert(node.topics.find(name), target, records)
             else:
                 await node.topics.commit(records)
+            tell_unused(node, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
             node.configs_changed(name if kind == RESOURCE_TOPIC else None)
             if kind == RESOURCE_TOPIC:
                 node.queries.altered(node.metadata.topics[name])
+
+
+def changed(current: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str]:
+    """The keys that get another value than they had."""
+    return {key: value for key, value in target.items() if current.get(key) != value}
+
+
+def tell_unused(node: Node, keys: Mapping[str, Key], given: Mapping[str, str]) -> None:
+    """Say once of each key that is set to another value than its default that it has no effect."""
+    unused = [
+        name
+        for name, value in sorted(given.items())
+        if name in keys
+        and not keys[name].used
+        and keys[name].parse(value) != keys[name].default
+        and name not in node.told_once
+    ]
+    if unused:
+        node.told_once.update(unused)
+        node.log.info("config.unused", keys=",".join(unused), effect="none here")
 
 
 def _query_of(node: Node, kind: int, name: str) -> tuple[bytes, str | None] | None:
@@ -175,6 +237,8 @@ def _target(
     if len({key for key, _, _ in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     target = {key: value for key, value in current.items() if not whole or key in _KEPT}
+    if kind == RESOURCE_TOPIC:
+        changes = [change for change in changes if not _says_nothing(current, *change)]
     for key, operation, value in changes:
         _change(node, kind, keys, target, key, operation, value)
     try:
@@ -183,34 +247,46 @@ def _target(
             check_changes(name, current, target)
         else:
             for key, value in target.items():
-                BROKER[key].parse(value)
+                if key in BROKER:
+                    BROKER[key].parse(value)
+            if sum(key not in BROKER for key in target) > MAX_UNKNOWN_KEYS:
+                raise ConfigError(f"Too many keys that are unknown here: at most {MAX_UNKNOWN_KEYS} are kept")
     except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        code = ErrorCode.INVALID_CONFIG if kind == RESOURCE_TOPIC else ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, str(error)) from None
     return current, target
+
+
+def _says_nothing(current: Mapping[str, str], name: str, operation: int, value: str | None) -> bool:
+    """Whether a change names the default of a key that only query topics take."""
+    if operation != SET or name not in _OF_QUERIES or name in current:
+        return False
+    key = TOPIC[name]
+    return value == key.show(key.default)
 
 
 def _change(
     node: Node, kind: int, keys: Mapping[str, Key], target: dict[str, str], name: str, operation: int, value: str | None
 ) -> None:
-    if name not in keys:
-        kind_name = "topic" if kind == RESOURCE_TOPIC else "broker"
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind_name} config name: {name}")
-    key = keys[name]
-    if kind == RESOURCE_BROKER and not key.dynamic:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; set it in the config file"
-        )
     if operation == DELETE:
         target.pop(name, None)
         return
     if value is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for {name}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {name}")
+    key = keys.get(name)
+    if key is None and (kind == RESOURCE_TOPIC or operation != SET):
+        kind_name = "topic" if kind == RESOURCE_TOPIC else "broker"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind_name} config name: {name}")
+    if kind == RESOURCE_BROKER and key is not None and not key.dynamic:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; set it in the config file"
+        )
     if operation == SET:
         target[name] = value
         return
     if operation not in (APPEND, SUBTRACT):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown config operation {operation}")
-    if key.type != "list":
+    if key is None or key.type != "list":
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {'append to' if operation == APPEND else 'subtract from'} "
                          f"config {name} because it is not a list")  # fmt: skip
     shown = target.get(name)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import broker.apis  # noqa: F401  registers the handlers
-from broker.config import BROKER, TOPIC, Key
+from broker.config import BROKER, TOPIC
+from broker.keys import Key
 from broker.registry import APIS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,18 +37,38 @@ def _keys(keys: Iterable[Key], extra: str, show: Callable[[Key], str]) -> str:
 
 def broker_keys() -> str:
     """The keys of `server.properties`."""
-    return _keys(BROKER.values(), "changeable", lambda key: "yes" if key.dynamic else "at start")
+    return _keys([key for key in BROKER.values() if key.used], "changeable", _changeable)
+
+
+def _changeable(key: Key) -> str:
+    return "yes" if key.dynamic else "at start"
 
 
 def topic_keys() -> str:
     """The keys of a topic."""
-    return _keys(TOPIC.values(), "from the broker's", lambda key: f"`{key.synonym}`" if key.synonym else "")
+    return _keys([key for key in TOPIC.values() if key.used], "from the broker's", _synonym)
+
+
+def _synonym(key: Key) -> str:
+    return f"`{key.synonym}`" if key.synonym else ""
+
+
+def unused_broker_keys() -> str:
+    """Kafka's keys of `server.properties` that have no effect here."""
+    return _keys([key for key in BROKER.values() if not key.used], "changeable", _changeable)
+
+
+def unused_topic_keys() -> str:
+    """Kafka's keys of a topic that have no effect here."""
+    return _keys([key for key in TOPIC.values() if not key.used], "from the broker's", _synonym)
 
 
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "apis": ("README.md", apis),
     "broker-keys": ("docs/configuration.md", broker_keys),
     "topic-keys": ("docs/configuration.md", topic_keys),
+    "unused-broker-keys": ("docs/configuration.md", unused_broker_keys),
+    "unused-topic-keys": ("docs/configuration.md", unused_topic_keys),
 }
 
 

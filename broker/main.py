@@ -11,7 +11,8 @@ from pathlib import Path
 
 import trio
 
-from broker.config import BrokerConfig, ConfigError, read_properties
+from broker.config import BrokerConfig, read_properties
+from broker.keys import ConfigError
 from broker.log import Log
 from storage.errors import StorageError
 
@@ -46,8 +47,10 @@ def serve(
     failures: list[BaseException] = []
     try:
         config = load_config(file, data_dir, listen, overrides)
-        for key in config.unknown:
-            log.warning("config.unknown", key=key, effect="ignored")
+        if config.unknown:
+            log.warning("config.unknown", keys=",".join(config.unknown), effect="ignored")
+        if config.unused():
+            log.info("config.unused", keys=",".join(config.unused()), effect="none here")
         trio.run(_serve, config, log, began)
     except* (ConfigError, StorageError) as group:
         failures = _leaves(group)

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker.quotas import ClientQuotas
 from storage.errors import StorageError
 from storage.vnode import Origin, Vnode
 from wire.batch import Record, build_batch, check, iter_batches, iter_records
 from wire.codegen import codec, more, uvarint
 from wire.errors import KafkaError
 from wire.records.cluster_metadata import (
+    ClientQuotaRecord,
     ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -30,13 +32,14 @@ from wire.types import Message
 
 METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state", "__barnabas_queries"))
-RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP = 2, 4, 8, 32
+RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP = 2, 4, 8, 16, 32
 PRODUCER_ID_BLOCK = 1000
 FRAME_VERSION = 1
 _MOST_REPAIRS = 1000
 
 _CLASSES: dict[int, type[Message]] = {
-    cls.__wire__.key: cls for cls in (TopicRecord, PartitionRecord, ConfigRecord, RemoveTopicRecord, ProducerIdsRecord)
+    cls.__wire__.key: cls
+    for cls in (TopicRecord, PartitionRecord, ConfigRecord, RemoveTopicRecord, ProducerIdsRecord, ClientQuotaRecord)
 }
 
 
@@ -93,6 +96,7 @@ class Metadata:
         #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
         self.removed_ms: dict[str, int] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
+        self.quotas = ClientQuotas()
         self.next_producer_id = 0
 
     def load(self, vnode: Vnode) -> None:
@@ -165,6 +169,8 @@ class Metadata:
                 self.removed_ms[gone.name] = time.time_ns() // 1_000_000 if timestamp is None else timestamp
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
+        elif isinstance(record, ClientQuotaRecord):
+            self.quotas.apply(record)
         elif isinstance(record, ConfigRecord):
             self._apply_config(record)
 

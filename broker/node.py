@@ -19,11 +19,12 @@ import trio
 
 import broker.apis  # noqa: F401  registers the handlers
 from broker.buffers import ByteBudget
-from broker.config import BrokerConfig, ConfigError, Listener
+from broker.config import BrokerConfig, Listener
 from broker.connection import Connection
 from broker.deadlines import Deadlines
 from broker.fetch_sessions import FetchSessions
 from broker.groups import Groups
+from broker.keys import ConfigError
 from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata
 from broker.poller import Poller
@@ -74,6 +75,8 @@ class Node:
         self.deadlines = Deadlines()
         self.connections: set[Connection] = set()
         self.topics_without_enough_replicas: set[str] = set()
+        self.told_once: set[str] = set()
+        """What the log says once: events, and keys that have no effect."""
         self.bound: list[Listener] = []
         self.stopped = trio.Event()
         self._stop = trio.Event()
@@ -107,7 +110,7 @@ class Node:
     def configs_changed(self, topic: str | None = None) -> None:
         """Put changed configuration into force: one topic's, or the broker's and so every topic's."""
         if topic is None:
-            merged = dict(self.metadata.broker_configs.get("", {}))
+            merged = self.config.cluster_wide(self.metadata.broker_configs.get("", {}))
             merged.update(self.metadata.broker_configs.get(str(self.node_id), {}))
             self.config.set_dynamic(merged)
         for changed in self.metadata.topics.values() if topic is None else [self.metadata.topics[topic]]:
@@ -293,6 +296,12 @@ class Node:
     def _connection_limit(self) -> int:
         """How many connections the process's descriptors allow: log files must never go short of them."""
         return max(16, self._descriptors - self.data_dir.cache.limit - RESERVED_DESCRIPTORS)
+
+    def tell_once(self, event: str, **fields: Any) -> None:
+        """A log line for the first of many times."""
+        if event not in self.told_once:
+            self.told_once.add(event)
+            self.log.info(event, **fields)
 
     def _tell_seldom(self, event: str, **fields: Any) -> None:
         """A warning that a client could make happen any number of times: one every few seconds is enough."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.config import BrokerConfig, ConfigError, check_topic_configs
+from broker.config import BrokerConfig, check_topic_configs
+from broker.keys import ConfigError
 from broker.log import Log
 from broker.metadata import METADATA_TOPIC, Metadata, Topic
 from broker.query_plan import first_offset

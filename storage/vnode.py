@@ -83,6 +83,11 @@ class ReadResult(msgspec.Struct, frozen=True):
     high_watermark: int
     log_start_offset: int
     last_stable_offset: int
+    #: Readable bytes that the range leaves out; LATER_SEGMENT if there are some in a later one.
+    left: int = 0
+
+
+LATER_SEGMENT = 1 << 62
 
 
 class Callbacks:
@@ -1035,15 +1040,14 @@ class Vnode:
         if offset >= limit:
             return ReadResult(None, high, self._log_start_offset, high)
         try:
-            return ReadResult(
-                self._find_slice(offset, max_bytes, min_one_batch, limit), high, self._log_start_offset, high
-            )
+            found, left = self._find_slice(offset, max_bytes, min_one_batch, limit)
+            return ReadResult(found, high, self._log_start_offset, high, left)
         except OSError as error:
             raise self.refused("read", error) from error
         except CorruptLogError as error:
             raise self._met_damage(error) from error
 
-    def _find_slice(self, offset: int, max_bytes: int, min_one_batch: bool, limit: int) -> FileSlice | None:
+    def _find_slice(self, offset: int, max_bytes: int, min_one_batch: bool, limit: int) -> tuple[FileSlice | None, int]:
         io = self._io
         hint = self._hints.get(offset)
         # A hint at the end of a segment is of use only while that segment grows.
@@ -1061,11 +1065,13 @@ class Vnode:
         elif segment.base_offset < last_segment.base_offset:
             end = segment.size
         else:
-            return None
+            return None, 0
+        readable = end
         if end - start > max_bytes:
             end = segment.align(io, file, start, start + max_bytes, at_least_one=min_one_batch)
+        left = readable - end if segment is last_segment else LATER_SEGMENT
         if end <= start:
-            return None
+            return None, left
         self._verify(segment, file, offset, start)
         if segment is self._high_segment and end == self._high_position:
             self._remember(self._high_watermark, segment, end)
@@ -1076,7 +1082,7 @@ class Vnode:
                 self._remember(int.from_bytes(data), segment, end)
         # What was written lately is in the page cache.
         recent = segment is self._high_segment and self._high_position - start < _RECENT_BYTES
-        return FileSlice(io, file, start, end - start, cached=recent)
+        return FileSlice(io, file, start, end - start, cached=recent), left
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         hints = self._hints

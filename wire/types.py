@@ -15,7 +15,7 @@ Field defaults are Kafka's: zero, empty, or what the field's definition states.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Protocol, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, dataclass_transform
 
 import construct as C
 import msgspec
@@ -129,10 +129,16 @@ class Message(Struct):
 
 NEVER = Versions(LATEST, -1)
 M = TypeVar("M", bound=Message)
+S = TypeVar("S", bound=Struct)
+
+
+def replace(struct: S, **fields: Any) -> S:
+    """A copy with other values in some fields."""
+    return msgspec.structs.replace(struct, **fields)  # type: ignore[type-var]
 
 
 def message(*, key: int = -1, versions: Versions, flexible: Versions = NEVER) -> Callable[[type[M]], type[M]]:
-    """Declare a message with the versions that Kafka 4.2 has and the first of them that is flexible."""
+    """Declare a message with the versions that Kafka 4.3 has and the first of them that is flexible."""
 
     def mark(cls: type[M]) -> type[M]:
         cls.__wire__ = Spec(key, versions, flexible)

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import re
 
+from broker import features
 from broker.order import NOTHING
 from broker.registry import APIS, Context, api
 from wire.errors import ErrorCode
-from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -28,7 +35,12 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
 
 def _all() -> ApiVersionsResponse:
     keys = [ApiVersion(a.key, a.advertised.first, a.advertised.last) for _, a in sorted(APIS.items())]
-    return ApiVersionsResponse(api_keys=keys)
+    return ApiVersionsResponse(
+        api_keys=keys,
+        supported_features=[SupportedFeatureKey(name, level, level) for name, level in features.LEVELS.items()],
+        finalized_features_epoch=features.EPOCH,
+        finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in features.LEVELS.items()],
+    )
 
 
 def unsupported() -> ApiVersionsResponse:

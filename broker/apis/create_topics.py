@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.configs import topic_entries
+from broker.config import TOPIC
+from broker.configs import tell_unused, topic_entries
 from broker.order import METADATA
 from broker.queries import QUERIES_TOPIC, check_keys, is_query
 from broker.query_plan import DEAD_LETTER_OF
@@ -57,6 +58,8 @@ async def _create(
     if not validate_only:
         topic_id = (await topics.create(asked.name, count, configs)).topic_id
     values = {key: value for key, value in configs.items() if value is not None}
+    if not validate_only:
+        tell_unused(context.node, TOPIC, values)
     entries = [
         CreatableTopicConfigs(name=e.name, value=e.value, config_source=e.source)
         for e in topic_entries(context.node.config, values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker import operations
 from broker.order import NOTHING
 from broker.registry import Context, api
 from wire.errors import ErrorCode
@@ -20,9 +21,13 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
             error_message="This is a broker listener: ask it for brokers.",
             endpoint_type=request.endpoint_type,
         )
+    allowed = operations.NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        allowed = operations.OF_CLUSTER
     host, port = node.advertised(context.connection.listener)
     return DescribeClusterResponse(
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
-        brokers=[DescribeClusterBroker(broker_id=node.node_id, host=host, port=port)],
+        brokers=[DescribeClusterBroker(node.node_id, host, port, node.config["broker.rack"])],
+        cluster_authorized_operations=allowed,
     )

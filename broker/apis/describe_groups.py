@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from broker import operations
 from broker.order import GROUPS, MEMBERS, OFFSETS
 from broker.registry import Context, api
 from wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from wire.types import replace
 
 
 @api(DescribeGroupsRequest, DescribeGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS)
 def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    return context.node.groups.coordinator.describe(request, context.version)
+    answer = context.node.groups.coordinator.describe(request, context.version)
+    if not request.include_authorized_operations:
+        return answer
+    groups = [
+        group if group.error_code else replace(group, authorized_operations=operations.OF_GROUP)
+        for group in answer.groups
+    ]
+    return replace(answer, groups=groups)

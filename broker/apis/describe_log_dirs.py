@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35), versions 1-4: where the logs are, and how large (KIP-113, KIP-827)."""
+"""DescribeLogDirs (35), versions 1-5: where the logs are, and how large (KIP-113, KIP-827)."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker import operations
 from broker.order import METADATA
 from broker.registry import Context, api
 from wire.errors import ErrorCode
@@ -12,9 +13,6 @@ from wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-
-# Kafka's max.request.partition.size.limit.
-MAX_PARTITIONS = 2000
 
 
 @api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, uses=METADATA)
@@ -30,7 +28,7 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
             names = [name for name in names if name >= request.cursor.topic_name]
             if names and names[0] == request.cursor.topic_name:
                 first = request.cursor.partition_index
-    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    room = max(1, min(request.response_partition_limit, context.node.config["max.request.partition.size.limit"]))
     answers: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         if room == 0:
@@ -39,12 +37,17 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
         if topic is None:
             legal = topics.is_valid_name(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
-            answers.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+            answers.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=code, name=name, topic_authorized_operations=operations.OF_TOPIC
+                )
+            )
             continue
         page = [item for item in sorted(topic.partitions.items()) if item[0] >= first][: room + 1]
         node = context.node.node_id
         answers.append(DescribeTopicPartitionsResponseTopic(
             name=name, topic_id=topic.topic_id, is_internal=topic.internal,
+            topic_authorized_operations=operations.OF_TOPIC,
             partitions=[
                 DescribeTopicPartitionsResponsePartition(
                     partition_index=index, leader_id=node, leader_epoch=epoch, replica_nodes=[node],

@@ -1,7 +1,9 @@
 """Fetch (1), versions 4-18: record batches as slices of the log files, with long poll and sessions.
 
-A request that finds `min_bytes` is answered at once. Otherwise it waits on its partitions: each one tells when its
-high watermark moves, and only those are read again. In a session the partitions without news are not even looked at.
+A request that finds `min_bytes` is answered at once. What a limit on the answer's size cuts off counts as found, and
+`min_bytes` asks for no more than the limits allow: waiting would not make the answer larger. Nor would it at the end of
+an older segment, as a range is of one file. Otherwise it waits on its partitions: each one tells when its high
+watermark moves, and only those are read again. In a session the partitions without news are not even looked at.
 `max_bytes` is shared in the order of the request (or of the session, see `broker.fetch_sessions`); the first batch is
 given whole even if it is larger.
 """
@@ -75,13 +77,25 @@ class Reading:
         self.read_from: dict[Asked, Vnode] = {}
         self.wanted = dict(plan.partitions)
         self.size = 0
+        self.left: dict[Asked, int] = {}
+        """What the answer leaves out of what could be read."""
         self.failed = False
         limit: int = context.node.config["fetch.max.bytes"]
         self.max_bytes = min(request.max_bytes, limit)
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
 
     def enough(self) -> bool:
         """Whether the answer may go: enough bytes, or something that the client must be told now."""
-        return self.size >= self.request.min_bytes or self.failed
+        if self.failed or self.size >= self.min_bytes:
+            return True
+        if not self.left:
+            return False
+        return self.size + sum(self.left.values()) >= self.min_bytes or self._is_full()
+
+    def _is_full(self) -> bool:
+        """Whether every partition has given as much as its limit allows."""
+        asked = self.plan.partitions if self.plan.session is None else self.plan.session.partitions
+        return len(self.left) == len(asked)
 
     def read_all(self) -> None:
         """Look at every partition, in order, within the byte limit."""
@@ -109,6 +123,7 @@ class Reading:
         before = self.results.get(asked)
         if before is not None and before.records is not None:
             self.size -= len(before.records)
+        self.left.pop(asked, None)
         try:
             result = self._partition(asked, wanted)
         except KafkaError as error:
@@ -141,6 +156,8 @@ class Reading:
                 max_offset=vnode.last_stable_offset if committed else vnode.high_watermark,
             )
             records = found.slice
+            if found.left:
+                self.left[asked] = found.left
         return PartitionData(
             partition_index=asked.partition, high_watermark=vnode.high_watermark,
             last_stable_offset=vnode.last_stable_offset, log_start_offset=vnode.log_start_offset,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from broker import operations
 from broker.large import Breath, Large
 from broker.metadata import Topic
 from broker.order import METADATA
@@ -21,7 +22,7 @@ from wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from wire.types import ZERO_UUID
+from wire.types import ZERO_UUID, replace
 
 # An answer about more partitions gives way to others while it is made.
 PARTITIONS_AT_ONCE = 1000
@@ -34,16 +35,16 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
     if everything:
         names = sorted(topics.metadata.topics)
         if sum(len(topic.partitions) for topic in topics.metadata.topics.values()) > PARTITIONS_AT_ONCE:
-            return _answer_slowly(context, names)
-        return _answer(context, [_known(topics, name) for name in names])
+            return _answer_slowly(context, request, names)
+        return _answer(context, request, [_known(topics, name) for name in names])
     create = request.allow_auto_topic_creation and context.node.config["auto.create.topics.enable"]
     wanted = list(dict.fromkeys((asked.name, asked.topic_id) for asked in request.topics or ()))
     if create and any(i == ZERO_UUID and name and name not in topics.metadata.topics for name, i in wanted):
-        return _create_and_answer(context, wanted)
-    return _answer(context, [_find(topics, name, topic_id) for name, topic_id in wanted])
+        return _create_and_answer(context, request, wanted)
+    return _answer(context, request, [_find(topics, name, topic_id) for name, topic_id in wanted])
 
 
-async def _answer_slowly(context: Context, names: list[str]) -> Large:
+async def _answer_slowly(context: Context, request: MetadataRequest, names: list[str]) -> Large:
     """The answer about many partitions: others have their turn meanwhile."""
     known = context.node.topics.metadata
     breath = Breath()
@@ -58,10 +59,12 @@ async def _answer_slowly(context: Context, names: list[str]) -> Large:
             partitions += _partitions(known.node_id, items[start : start + PARTITIONS_AT_ONCE])
             await breath()
         answers.append(_topic(topic, partitions))
-    return Large(_answer(context, answers))
+    return Large(_answer(context, request, answers))
 
 
-async def _create_and_answer(context: Context, wanted: list[tuple[str | None, bytes]]) -> MetadataResponse:
+async def _create_and_answer(
+    context: Context, request: MetadataRequest, wanted: list[tuple[str | None, bytes]]
+) -> MetadataResponse:
     topics = context.node.topics
     answers = []
     for name, topic_id in wanted:
@@ -72,7 +75,7 @@ async def _create_and_answer(context: Context, wanted: list[tuple[str | None, by
             except KafkaError as error:
                 code = error.code
         answers.append(MetadataResponseTopic(error_code=code, name=name) if code else _find(topics, name, topic_id))
-    return _answer(context, answers)
+    return _answer(context, request, answers)
 
 
 def _find(topics: Topics, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
@@ -109,14 +112,20 @@ def _partitions(node: int, items: list[tuple[int, int]]) -> list[MetadataRespons
     ]
 
 
-def _answer(context: Context, answers: list[MetadataResponseTopic]) -> MetadataResponse:
+def _answer(context: Context, request: MetadataRequest, answers: list[MetadataResponseTopic]) -> MetadataResponse:
     node = context.node
+    if request.include_topic_authorized_operations:
+        answers = [replace(a, topic_authorized_operations=operations.OF_TOPIC) for a in answers]
+    allowed = operations.NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        allowed = operations.OF_CLUSTER
     if context.version < 12:  # a topic that was asked for by id and is not there has no name to give
-        answers = [a if a.name is not None else MetadataResponseTopic(a.error_code, "", a.topic_id) for a in answers]
+        answers = [a if a.name is not None else replace(a, name="") for a in answers]
     host, port = node.advertised(context.connection.listener)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=node.node_id, host=host, port=port)],
+        brokers=[MetadataResponseBroker(node_id=node.node_id, host=host, port=port, rack=node.config["broker.rack"])],
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
         topics=answers,
+        cluster_authorized_operations=allowed,
     )

@@ -88,6 +88,61 @@ async def test_a_fetch_inside_a_batch_gives_the_whole_batch_whatever_its_limit(s
         assert (await client.fetch("t", -1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+# The tests below would wait for an hour if the broker waited.
+AN_HOUR = 3_600_000
+
+
+async def test_a_fetch_at_the_end_of_an_older_segment_is_answered_at_once(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t", segment_bytes="1024")
+        for number in range(8):  # two batches a segment
+            await client.produce("t", batch_of(b"%d" % number * 400))
+        found = await client.fetch("t", max_wait_ms=AN_HOUR, min_bytes=1 << 20)
+        assert [offset for offset, _ in values_of(found.records)] == [0, 1]
+        assert [offset for offset, _ in values_of((await client.fetch("t", 2)).records)] == [2, 3]
+
+
+@pytest.mark.parametrize("limit", ["max_bytes", "partition_max_bytes", "fetch.max.bytes"])
+async def test_what_a_limit_cuts_off_counts_as_found(limit: str, start: Start) -> None:
+    settings = {"fetch_max_bytes": "1024"} if limit == "fetch.max.bytes" else {}
+    async with start(**settings) as broker, await broker.client() as client:
+        await client.create_topic("t")
+        for number in range(8):
+            await client.produce("t", batch_of(b"%d" % number * 400))
+        asked = {} if settings else {limit: 1024}
+        found = await client.fetch("t", max_wait_ms=AN_HOUR, min_bytes=1 << 20, **asked)
+        assert [offset for offset, _ in values_of(found.records)] == [0, 1]
+
+
+async def test_a_limit_of_one_partition_leaves_others_to_wait_for(start: Start) -> None:
+    async with start() as broker, await broker.client() as client, await broker.client() as writer:
+        await client.create_topic("t", 2)
+        for _ in range(2):
+            await writer.produce("t", batch_of(b"x" * 400))
+        parts = [FetchPartition(partition=index, partition_max_bytes=500) for index in range(2)]
+        topics = [FetchTopic(topic="t", partitions=parts)]
+        await client.send(FetchRequest(
+            max_wait_ms=AN_HOUR, min_bytes=1500, max_bytes=1 << 20, session_epoch=-1, topics=topics
+        ), 12)  # fmt: skip
+        await writer.ask(fetch_request("t"), 12)
+        waited_for = broker.node.partition("t", 1)
+        assert waited_for is not None
+        assert waited_for.on_high_watermark.callables  # it waits
+        for _ in range(2):
+            await writer.produce("t", batch_of(b"y" * 400), 1)
+        found = (await client.receive()).responses[0].partitions
+        assert [len(values_of(part.records)) for part in found] == [1, 1]
+
+
+async def test_a_waiting_fetch_looks_at_limits_too(start: Start) -> None:
+    async with start() as broker, await broker.client() as client, await broker.client() as writer:
+        await client.create_topic("t")
+        await client.send(fetch_request("t", max_wait_ms=AN_HOUR, min_bytes=1 << 20, partition_max_bytes=500), 12)
+        for _ in range(2):
+            await writer.produce("t", batch_of(b"x" * 400))
+        assert len(values_of((await client.receive()).responses[0].partitions[0].records)) == 1
+
+
 # --- fetch sessions ---------------------------------------------------------------------------------------------------
 
 
@@ -345,9 +400,10 @@ async def test_a_topics_configuration_is_changed_and_described(start: Start) -> 
         assert await shown(client, "cleanup.policy") == ("delete", 5)
         for name, operation, value in (
             ("retention.ms", set_, "x"), ("retention.ms", append, "1"), ("nonsense", set_, "1"),
-            ("retention.ms", set_, None), ("min.cleanable.dirty.ratio", set_, "nan"),
+            ("min.cleanable.dirty.ratio", set_, "nan"),
         ):  # fmt: skip
             assert await alter(client, name, operation, value) == ErrorCode.INVALID_CONFIG, name
+        assert await alter(client, "retention.ms", set_, None) == ErrorCode.INVALID_REQUEST
 
 
 async def test_a_group_that_is_looked_for_while_its_topic_is_made_has_its_coordinator(start: Start) -> None:

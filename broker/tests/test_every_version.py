@@ -9,18 +9,38 @@ import pytest
 from broker.registry import APIS
 from broker.tests.client import Client, batch_of
 from broker.tests.conftest import Start
+from wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, OpData
+from wire.messages.alter_client_quotas import EntryData as QuotaEntry
 from wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from wire.messages.api_versions import ApiVersionsRequest
+from wire.messages.create_acls import AclCreation, CreateAclsRequest
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from wire.messages.describe_acls import DescribeAclsRequest
+from wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.find_coordinator import FindCoordinatorRequest
 from wire.messages.heartbeat import HeartbeatRequest
@@ -30,8 +50,10 @@ from wire.messages.incremental_alter_configs import IncrementalAlterConfigsReque
 from wire.messages.init_producer_id import InitProducerIdRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from wire.messages.list_config_resources import ListConfigResourcesRequest
 from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -52,6 +74,8 @@ from wire.messages.offset_for_leader_epoch import (
 )
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.messages.sync_group import SyncGroupRequest
+from wire.messages.unregister_broker import UnregisterBrokerRequest
+from wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from wire.types import ZERO_UUID, Message
 
 
@@ -101,14 +125,29 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
         21: DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, 0)])]),
         22: InitProducerIdRequest(transactional_id=None),
         23: OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(name, [OffsetForLeaderPartition(0)])]),
+        29: DescribeAclsRequest(1, None, 1 if version else 3, None, None, 1, 1),
+        30: CreateAclsRequest([AclCreation(2, name, 3, "User:a", "*", 3, 3)]),
+        31: DeleteAclsRequest([DeleteAclsFilter(2, name, 3, None, None, 1, 1)]),
         32: DescribeConfigsRequest([DescribeConfigsResource(2, name, None)]),
         33: AlterConfigsRequest([AlterConfigsResource(2, name, [AlterableConfig("segment.ms", "1000")])]),
+        34: AlterReplicaLogDirsRequest([AlterReplicaLogDir("/elsewhere", [AlterReplicaLogDirTopic(name, [0])])]),
         35: DescribeLogDirsRequest(None),
         37: CreatePartitionsRequest([CreatePartitionsTopic("grows", version + 2, None)]),
         42: DeleteGroupsRequest(["absent"]),
+        43: ElectLeadersRequest(topic_partitions=[TopicPartitions(name, [0])]),
         44: IncrementalAlterConfigsRequest([Changed(2, name, [Change("segment.ms", 0, "1000")])]),
         47: OffsetDeleteRequest("committed"),
+        45: AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name, [ReassignablePartition(0, [1])])]),
+        46: ListPartitionReassignmentsRequest(),
+        48: DescribeClientQuotasRequest([ComponentData("user", 2, None)]),
+        49: AlterClientQuotasRequest([QuotaEntry([EntityData("user", "a")], [OpData("consumer_byte_rate", 1.0)])]),
+        50: DescribeUserScramCredentialsRequest([UserName("a")]),
+        51: AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion("a", 1)]),
+        55: DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]),
+        57: UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 7)]),
         60: DescribeClusterRequest(),
+        64: UnregisterBrokerRequest(7),
+        74: ListConfigResourcesRequest(),
         75: DescribeTopicPartitionsRequest([TopicRequest(name)]),
     }  # fmt: skip
     return fixed[key]
@@ -118,6 +157,8 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
 EXPECTED = {
     11: {0, 79},  # the first join is told its member id (KIP-394)
     12: {25}, 13: {0, 25}, 14: {25}, 15: {0, 69}, 20: {3}, 42: {69},
+    29: {54}, 30: {54}, 31: {54},  # there is no authorizer
+    34: {57}, 43: {0, 84}, 50: {0, 91}, 51: {91}, 64: {102},
 }  # fmt: skip
 
 

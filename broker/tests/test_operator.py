@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.config import BrokerConfig, ConfigError, read_properties
+from broker.config import BrokerConfig, read_properties
+from broker.keys import ConfigError
 from broker.main import load_config
 from broker.tests.client import Client, batch_of
 from broker.tests.conftest import Start
@@ -406,7 +407,8 @@ async def test_a_large_topic_fits_the_metadata_log_whatever_the_limits_of_topics
 def test_a_free_port_is_free_in_both_families(monkeypatch: pytest.MonkeyPatch) -> None:
     """With port 0 the kernel picks one for 127.0.0.1; if ::1 has it in use, another one is tried."""
     import broker.node
-    from broker.config import BrokerConfig, ConfigError
+    from broker.config import BrokerConfig
+    from broker.keys import ConfigError
 
     real, refused = broker.node._bind_one, list[int]()
 

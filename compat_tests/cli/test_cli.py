@@ -199,5 +199,5 @@ def test_serve_reads_a_properties_file_and_stops_cleanly(tmp_path: Path):
         process.send_signal(signal.SIGTERM)
         log = process.stderr.read()
         assert process.wait(30) == 0
-    assert "config.unknown key=no.such.key" in log
+    assert "config.unknown keys=no.such.key" in log
     assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()

@@ -29,6 +29,12 @@ LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 CONFIGS = "kafka.admin.ConfigCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+ELECTIONS = "org.apache.kafka.tools.LeaderElectionCommand"
+REASSIGNMENTS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ACLS = "org.apache.kafka.tools.AclCommand"
+CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
 
 
 def _archive(main: str) -> Path:

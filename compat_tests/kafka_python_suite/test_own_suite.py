@@ -27,7 +27,7 @@ from compat_tests.tools import kafka_python_source, missing
 
 HERE = Path(__file__).resolve().parent
 PASSING = HERE / "passing.txt"
-KAFKA_VERSION = "4.2.0"
+KAFKA_VERSION = "4.3.1"
 DEADLINE = 280
 # What the suite's own fixtures would set on the broker that they start.
 SETTINGS = {"num.partitions": "4", "node.id": "0", "group.min.session.timeout.ms": "1000"}

@@ -17,7 +17,7 @@ import msgspec
 from compat_tests.pipe import Pipe
 from compat_tests.waiting import until
 from wire.batch import Record, build_batch
-from wire.messages import alter_configs, incremental_alter_configs
+from wire.messages import alter_client_quotas, alter_configs, describe_client_quotas, incremental_alter_configs
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_groups import DeleteGroupsRequest
@@ -27,6 +27,7 @@ from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfi
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.find_coordinator import FindCoordinatorRequest
 from wire.messages.heartbeat import HeartbeatRequest
@@ -192,6 +193,20 @@ def describe_configs(names: Names) -> Asked:
     return DescribeConfigsRequest(resources=[DescribeConfigsResource(TOPIC, n, keys) for n in (names.t, names.new)])
 
 
+def set_quota(names: Names) -> Asked:
+    """Of a user of this run."""
+    entity = [alter_client_quotas.EntityData("user", names.t)]
+    rate = [alter_client_quotas.OpData("consumer_byte_rate", 1000.0)]
+    return alter_client_quotas.AlterClientQuotasRequest([alter_client_quotas.EntryData(entity, rate)])
+
+
+def describe_quotas(names: Names) -> Asked:
+    """Of a user of this run."""
+    return describe_client_quotas.DescribeClientQuotasRequest(
+        [describe_client_quotas.ComponentData("user", 0, names.t)]
+    )
+
+
 CHANGES: dict[str, Callable[[Names], Asked]] = {
     "CreateTopics": create,
     "Metadata, creating": lambda names: metadata(names, create=True),
@@ -199,6 +214,7 @@ CHANGES: dict[str, Callable[[Names], Asked]] = {
     "CreatePartitions": grow,
     "AlterConfigs": replace_configs,
     "IncrementalAlterConfigs": set_config,
+    "AlterClientQuotas": set_quota,
     "DeleteRecords": lambda names: delete_records(names, 2),
     "Produce, acks=all": lambda names: produce({names.t: 0}, batch(b"x", b"y")),
     "Produce, acks=1": lambda names: produce({names.t: 0}, batch(b"x", b"y"), 1),
@@ -218,6 +234,10 @@ LOOKS: dict[str, Callable[[Names], Asked]] = {
         [TopicRequest(names.t), TopicRequest(names.new)]
     ),
     "DescribeConfigs": describe_configs,
+    "DescribeClientQuotas": describe_quotas,
+    "ElectLeaders": lambda names: ElectLeadersRequest(
+        topic_partitions=[TopicPartitions(names.t, [0, 3]), TopicPartitions(names.new, [0])]
+    ),
     "ListOffsets, latest": lambda names: list_offsets(names, LATEST),
     "ListOffsets, earliest": lambda names: list_offsets(names, EARLIEST),
     "ListOffsets, by time": lambda names: list_offsets(names, NOW + 1),

@@ -10,7 +10,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[Int32] = []
 
 
-@message(key=35, versions=v[1:4], flexible=v[2:])
+@message(key=35, versions=v[1:5], flexible=v[2:])
 class DescribeLogDirsRequest(Message):
     topics: list[DescribableLogDirTopic] | None = []
 
@@ -31,11 +31,12 @@ class DescribeLogDirsResult(Struct):
     error_code: Int16 = 0
     log_dir: String = ""
     topics: list[DescribeLogDirsTopic] = []
-    total_bytes: Annotated[Int64, v[4], ignorable] = -1
-    usable_bytes: Annotated[Int64, v[4], ignorable] = -1
+    total_bytes: Annotated[Int64, v[4:], ignorable] = -1
+    usable_bytes: Annotated[Int64, v[4:], ignorable] = -1
+    is_cordoned: Annotated[Bool, v[5], ignorable] = False
 
 
-@message(key=35, versions=v[1:4], flexible=v[2:])
+@message(key=35, versions=v[1:5], flexible=v[2:])
 class DescribeLogDirsResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, v[3:], ignorable] = 0

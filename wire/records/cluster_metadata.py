@@ -2,7 +2,22 @@
 
 from typing import Annotated
 
-from wire.types import ZERO_UUID, Int8, Int16, Int32, Int64, Message, String, Tag, Uuid, message, v
+from wire.types import (
+    ZERO_UUID,
+    Bool,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Struct,
+    Tag,
+    Uuid,
+    message,
+    v,
+)
 
 
 @message(key=12, versions=v[0], flexible=v[0:])
@@ -67,3 +82,16 @@ class ProducerIdsRecord(Message):
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
     next_producer_id: Int64 = 0
+
+
+class QuotaEntity(Struct):
+    entity_type: String = ""
+    entity_name: String | None = ""
+
+
+@message(key=14, versions=v[0], flexible=v[0:])
+class ClientQuotaRecord(Message):
+    entity: list[QuotaEntity] = []
+    key: String = ""
+    value: Float64 = 0.0
+    remove: Bool = False

@@ -1,0 +1,82 @@
+"""AlterClientQuotas (49), versions 0-1 (KIP-546): quotas are kept in the metadata log; nothing enforces them yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import trio
+
+from broker import quotas
+from broker.order import METADATA
+from broker.registry import Context, api
+from wire.errors import ErrorCode, KafkaError
+from wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+    EntryDataResponse,
+)
+from wire.types import Message
+
+# There are four keys; a tool may remove others that it knows.
+MAX_OPS = 50
+
+
+@api(AlterClientQuotasRequest, AlterClientQuotasResponse, uses=METADATA, changes=METADATA)
+async def handle(context: Context, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    topics = context.node.topics
+    with trio.CancelScope(shield=True):
+        async with topics.changes:
+            failures, records = _checked(context, request)
+            if records and not request.validate_only:
+                try:
+                    await topics.commit(records)
+                except KafkaError as error:
+                    failures = [failure or error for failure in failures]
+                else:
+                    context.node.tell_once("quotas.not.enforced", effect="kept and described")
+    return AlterClientQuotasResponse(
+        entries=[
+            EntryDataResponse(failure.code if failure else ErrorCode.NONE, str(failure) if failure else None, e.entity)
+            for e, failure in zip(request.entries, failures, strict=True)
+        ]
+    )
+
+
+def _checked(context: Context, request: AlterClientQuotasRequest) -> tuple[list[KafkaError | None], list[Message]]:
+    """What is wrong with each entry, and the change that the others are."""
+    failures: list[KafkaError | None] = []
+    records: list[Message] = []
+    known = set(context.node.metadata.quotas.of)
+    seen: set[quotas.Entity] = set()
+    for entry in request.entries:
+        names = [(each.entity_type, each.entity_name) for each in entry.entity]
+        try:
+            quotas.check_entity(names)
+            entity = quotas.entity_of(names)
+            if entity in seen:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity stands once in a request.")
+            seen.add(entity)
+            changes = _changes(names, entry, context.node.metadata.quotas.of.get(entity, {}))
+            if any(not each.remove for each in entry.ops):
+                known.add(entity)
+                if len(known) > quotas.MAX_ENTITIES:
+                    known.discard(entity)
+                    raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {quotas.MAX_ENTITIES} entities have quotas.")
+        except KafkaError as error:
+            failures.append(error)
+        else:
+            failures.append(None)
+            records += changes
+    return failures, records
+
+
+def _changes(names: list[tuple[str, str | None]], entry: EntryData, current: Mapping[str, float]) -> list[Message]:
+    """The records of an entry; what is as asked already makes none. Raises KafkaError."""
+    if len(entry.ops) > MAX_OPS or len({each.key for each in entry.ops}) != len(entry.ops):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A quota stands once in an entry.")
+    wanted = {each.key: None if each.remove else each.value for each in entry.ops}
+    for key, value in wanted.items():
+        if value is not None:
+            quotas.check_value(names, key, value)
+    return [quotas.record(names, key, value) for key, value in wanted.items() if current.get(key) != value]

@@ -1,0 +1,43 @@
+"""AlterPartitionReassignments (45), versions 0-1 (KIP-455): a partition moves to where it is, and nowhere else."""
+
+from __future__ import annotations
+
+from broker.order import METADATA
+from broker.registry import Context, api
+from wire.errors import ErrorCode
+from wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+    ReassignableTopicResponse,
+)
+
+
+@api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, uses=METADATA)
+def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(topic.name, [_answer(context, topic, part) for part in topic.partitions])
+            for topic in request.topics
+        ],
+    )
+
+
+def _answer(context: Context, topic: ReassignableTopic, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+    code, why = _judge(context, topic.name, asked.partition_index, asked.replicas)
+    return ReassignablePartitionResponse(asked.partition_index, code, why)
+
+
+def _judge(context: Context, name: str, index: int, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
+    node = context.node
+    if node.partition(name, index) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name[:300]}:{index}."
+    if replicas is None:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+    if replicas != [node.node_id]:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"This cluster has only broker {node.node_id}."
+    return ErrorCode.NONE, None

@@ -1,0 +1,37 @@
+"""AlterReplicaLogDirs (34), versions 1-2 (KIP-113): there is one directory, where every replica is already."""
+
+from __future__ import annotations
+
+import os
+
+from broker.order import METADATA
+from broker.registry import Context, api
+from wire.errors import ErrorCode
+from wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+
+@api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, uses=METADATA)
+def handle(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    node = context.node
+    own = os.path.abspath(node.config.data_dir)
+
+    def judge(path: str, topic: str, index: int) -> ErrorCode:
+        if path != own:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        return ErrorCode.NONE if node.partition(topic, index) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic.name,
+                [AlterReplicaLogDirPartitionResult(i, judge(each.path, topic.name, i)) for i in topic.partitions],
+            )
+            for each in request.dirs
+            for topic in each.topics
+        ]
+    )

@@ -1,0 +1,15 @@
+"""CreateAcls (30), versions 1-3: there is no authorizer, so there are no ACLs."""
+
+from __future__ import annotations
+
+from broker.operations import NO_AUTHORIZER
+from broker.order import NOTHING
+from broker.registry import Context, api
+from wire.errors import ErrorCode
+from wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+
+@api(CreateAclsRequest, CreateAclsResponse, uses=NOTHING)
+def handle(context: Context, request: CreateAclsRequest) -> CreateAclsResponse:
+    refused = AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    return CreateAclsResponse(results=[refused] * len(request.creations))

@@ -1,0 +1,14 @@
+"""DescribeAcls (29), versions 1-3: there is no authorizer, so there are no ACLs."""
+
+from __future__ import annotations
+
+from broker.operations import NO_AUTHORIZER
+from broker.order import NOTHING
+from broker.registry import Context, api
+from wire.errors import ErrorCode
+from wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+
+@api(DescribeAclsRequest, DescribeAclsResponse, uses=NOTHING)
+def handle(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

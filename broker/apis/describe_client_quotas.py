@@ -1,0 +1,33 @@
+"""DescribeClientQuotas (48), versions 0-1 (KIP-546)."""
+
+from __future__ import annotations
+
+from broker.large import Breath, Large
+from broker.order import METADATA
+from broker.quotas import Component, check_filter
+from broker.registry import Context, api
+from wire.errors import KafkaError
+from wire.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+
+@api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, uses=METADATA)
+async def handle(context: Context, request: DescribeClientQuotasRequest) -> Large:
+    components = [Component(c.entity_type, c.match_type, c.match) for c in request.components]
+    try:
+        check_filter(components)
+    except KafkaError as error:
+        return Large(DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None))
+    breath = Breath()
+    entries = []
+    for found in context.node.metadata.quotas.matching(components, request.strict):
+        if found is not None:
+            entity, values = found
+            entries.append(EntryData([EntityData(*each) for each in entity], [ValueData(*v) for v in values.items()]))
+        await breath()
+    return Large(DescribeClientQuotasResponse(error_message=None, entries=entries))

@@ -1,0 +1,50 @@
+"""DescribeQuorum (55), versions 0-2 (KIP-595, KIP-853): the metadata log has one voter, this node."""
+
+from __future__ import annotations
+
+import time
+
+from broker.metadata import METADATA_TOPIC
+from broker.order import METADATA
+from broker.registry import Context, api
+from wire.errors import ErrorCode
+from wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionDataResponse,
+    ReplicaState,
+    TopicDataResponse,
+)
+
+
+@api(DescribeQuorumRequest, DescribeQuorumResponse, uses=METADATA)
+def handle(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    topics = [
+        TopicDataResponse(
+            topic.topic_name, [_describe(context, topic.topic_name, each.partition_index) for each in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    nodes = []
+    if context.version >= 2 and any(not part.error_code for topic in topics for part in topic.partitions):
+        listener = context.connection.listener
+        nodes = [Node(context.node.node_id, [Listener(listener, *context.node.advertised(listener))])]
+    return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
+
+
+def _describe(context: Context, topic: str, index: int) -> PartitionDataResponse:
+    if (topic, index) != (METADATA_TOPIC, 0):
+        return PartitionDataResponse(
+            index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    log = context.node.vnodes[METADATA_TOPIC, 0]
+    now = time.time_ns() // 1_000_000
+    voter = ReplicaState(
+        context.node.node_id, log_end_offset=log.log_end_offset, last_fetch_timestamp=now, last_caught_up_timestamp=now
+    )
+    return PartitionDataResponse(
+        index, error_message=None, leader_id=context.node.node_id, leader_epoch=0, high_watermark=log.high_watermark,
+        current_voters=[voter],
+    )  # fmt: skip

@@ -1,0 +1,37 @@
+"""ElectLeaders (43), versions 0-2 (KIP-183, KIP-460): the one replica of a partition leads it already."""
+
+from __future__ import annotations
+
+from broker.order import METADATA
+from broker.registry import Context, api
+from wire.errors import ErrorCode
+from wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+@api(ElectLeadersRequest, ElectLeadersResponse, uses=METADATA)
+def handle(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    known = request.election_type in (PREFERRED, UNCLEAN)
+    return ElectLeadersResponse(
+        error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
+        replica_election_results=[
+            ReplicaElectionResult(
+                asked.topic, [_judge(context, request.election_type, asked.topic, index) for index in asked.partitions]
+            )
+            for asked in request.topic_partitions or ()  # of all partitions, those that need an election: none
+        ],
+    )
+
+
+def _judge(context: Context, kind: int, topic: str, index: int) -> PartitionResult:
+    if kind not in (PREFERRED, UNCLEAN):
+        return PartitionResult(index, ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+    if context.node.partition(topic, index) is None:
+        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
+    return PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")

@@ -1,0 +1,38 @@
+"""ListConfigResources (74), versions 0-1 (KIP-1142): what has a configuration; version 0 asks for client metrics."""
+
+from __future__ import annotations
+
+from broker.large import Breath, Large
+from broker.metadata import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
+from broker.order import METADATA
+from broker.registry import Context, api
+from wire.errors import ErrorCode
+from wire.messages.list_config_resources import ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse
+
+
+@api(ListConfigResourcesRequest, ListConfigResourcesResponse, uses=METADATA)
+async def handle(context: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse | Large:
+    node = context.node
+    names: dict[int, list[str]] = {
+        RESOURCE_TOPIC: sorted(node.metadata.topics),
+        RESOURCE_BROKER: [str(node.node_id)],
+        RESOURCE_BROKER_LOGGER: [str(node.node_id)],
+        RESOURCE_CLIENT_METRICS: [],
+        RESOURCE_GROUP: [],
+    }
+    asked = set(request.resource_types or names) if context.version >= 1 else {RESOURCE_CLIENT_METRICS}
+    if not asked <= names.keys():
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    breath = Breath()
+    found = []
+    for kind in sorted(asked):
+        for name in names[kind]:
+            found.append(ConfigResource(name, kind))
+            await breath()
+    return Large(ListConfigResourcesResponse(config_resources=found))

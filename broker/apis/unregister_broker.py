@@ -1,0 +1,21 @@
+"""UnregisterBroker (64), version 0: the one broker stays, and there is no other."""
+
+from __future__ import annotations
+
+from broker.order import NOTHING
+from broker.registry import Context, api
+from wire.errors import ErrorCode
+from wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+
+@api(UnregisterBrokerRequest, UnregisterBrokerResponse, uses=NOTHING)
+def handle(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    if request.broker_id == context.node.node_id:
+        return UnregisterBrokerResponse(
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="The cluster's only broker stays registered.",
+        )
+    return UnregisterBrokerResponse(
+        error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+        error_message=f"Broker ID {request.broker_id} is not currently registered",
+    )

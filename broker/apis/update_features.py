@@ -1,0 +1,41 @@
+"""UpdateFeatures (57), versions 0-2 (KIP-584): each feature has one level, which it has already."""
+
+from __future__ import annotations
+
+from broker.features import LEVELS
+from broker.order import NOTHING
+from broker.registry import Context, api
+from wire.errors import ErrorCode
+from wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+@api(UpdateFeaturesRequest, UpdateFeaturesResponse, uses=NOTHING)
+def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    for update in request.feature_updates:
+        wrong = _objection(update)
+        if wrong:
+            return UpdateFeaturesResponse(
+                error_code=ErrorCode.INVALID_UPDATE_VERSION,
+                error_message="The update failed for all features: "
+                f"invalid level {update.max_version_level} for {update.feature[:300]}. {wrong}",
+            )
+    return UpdateFeaturesResponse(
+        error_message=None,
+        results=[UpdatableFeatureResult(update.feature, error_message=None) for update in request.feature_updates],
+    )
+
+
+def _objection(update: FeatureUpdateKey) -> str | None:
+    level = LEVELS.get(update.feature)
+    if level is None:
+        return "This cluster does not have this feature."
+    if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return "Unknown upgrade type."
+    return None if update.max_version_level == level else f"Only level {level} is supported."

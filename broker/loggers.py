@@ -1,0 +1,53 @@
+"""BROKER_LOGGER resources: the level of the broker's log, by the names that Kafka gives to levels (KIP-412).
+
+There is one log, which `root` names. A level that is set holds until the broker stops, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from broker.log import LEVELS
+from wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.node import Node
+
+ROOT = "root"
+SET, DELETE = 0, 1
+#: Kafka's levels, and ours; of those that come to the same the first is shown.
+_OURS = {"DEBUG": "debug", "TRACE": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error", "FATAL": "error"}
+
+
+def level(node: Node) -> str:
+    """The level of the log, as Kafka calls it."""
+    return next(name for name, ours in _OURS.items() if LEVELS[ours] == node.log.level)
+
+
+def check_name(node: Node, name: str) -> None:
+    """Raises KafkaError for another resource than this broker."""
+    if name != str(node.node_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node.node_id} but got {name!r}")
+
+
+def alter(node: Node, name: str, changes: Iterable[tuple[str, int, str | None]], *, validate_only: bool) -> None:
+    """Set the level. Raises KafkaError; then nothing has changed."""
+    check_name(node, name)
+    wanted = node.log.level
+    for logger, operation, value in changes:
+        if logger.lower() != ROOT:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {logger} does not exist: there is {ROOT} only.")
+        if operation == DELETE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        if operation != SET:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The level of a logger can only be set.")
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {logger}")
+        if value not in _OURS:
+            levels = ", ".join(sorted(_OURS))
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{value} is no log level: expected one of {levels}")
+        wanted = LEVELS[_OURS[value]]
+    if not validate_only and wanted != node.log.level:
+        node.log.level = wanted
+        node.log.warning("log.level", level=level(node))

@@ -1,0 +1,142 @@
+"""Client quotas (KIP-13, KIP-546): which entity has which. They are kept and described; nothing enforces them yet.
+
+An entity is a user, a client id, both, or an address; the name None stands for all that have no quota of their own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from wire.errors import ErrorCode, KafkaError
+from wire.records.cluster_metadata import ClientQuotaRecord, QuotaEntity
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+EXACT, DEFAULT, ANY = 0, 1, 2
+LONG, DOUBLE, INT = 2**63, math.inf, 2**31
+#: The keys of each kind of entity, and what a value must be less than. Only a double may have a fraction.
+OF_CLIENTS = {
+    "producer_byte_rate": LONG, "consumer_byte_rate": LONG, "request_percentage": DOUBLE,
+    "controller_mutation_rate": DOUBLE,
+}  # fmt: skip
+OF_ADDRESSES: dict[str, float] = {"connection_creation_rate": INT}
+#: A client can make up any number of names; more than this are not kept.
+MAX_ENTITIES = 10_000
+MAX_NAME = 1000
+
+Entity = tuple[tuple[str, str | None], ...]
+
+
+class Component(NamedTuple):
+    """Of a filter: entities that have a name of this type, which `match` says."""
+
+    type: str
+    how: int
+    match: str | None
+
+
+class ClientQuotas:
+    """All quotas of the cluster, as the metadata log has them."""
+
+    def __init__(self) -> None:
+        self.of: dict[Entity, dict[str, float]] = {}
+
+    def apply(self, record: ClientQuotaRecord) -> None:
+        """Change the image by one record."""
+        entity = entity_of((each.entity_type, each.entity_name) for each in record.entity)
+        values = self.of.setdefault(entity, {})
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if not values:
+            del self.of[entity]
+
+    def matching(
+        self, components: list[Component], strict: bool
+    ) -> Iterator[tuple[Entity, Mapping[str, float]] | None]:
+        """The entities that a filter finds; None for each that it does not, for who counts the steps."""
+        for entity, values in list(self.of.items()):
+            names = dict(entity)
+            found = all(c.type in names and _matches(c, names[c.type]) for c in components)
+            yield (entity, values) if found and not (strict and len(names) > len(components)) else None
+
+
+def entity_of(names: Iterable[tuple[str, str | None]]) -> Entity:
+    """An entity in the one order."""
+    return tuple(sorted(names))
+
+
+def _matches(component: Component, name: str | None) -> bool:
+    if component.how == EXACT:
+        return name == component.match
+    return component.how == ANY or name is None
+
+
+def check_filter(components: list[Component]) -> None:
+    """Raises KafkaError for a filter that makes no sense."""
+    types = [component.type for component in components]
+    for component in components:
+        if not component.type:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+        if component.type not in (USER, CLIENT_ID, IP):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {component.type}")
+        if types.count(component.type) > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Entity type {component.type} stands twice in the filter.")
+        if component.how not in (EXACT, DEFAULT, ANY):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.how}")
+        if (component.match is None) == (component.how == EXACT):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A name goes with an exact match, and with no other.")
+    _check_combination(types)
+
+
+def check_entity(names: list[tuple[str, str | None]]) -> None:
+    """Raises KafkaError for an entity that cannot have quotas."""
+    if not names:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
+    types = [kind for kind, _ in names]
+    for kind, name in names:
+        if kind not in (USER, CLIENT_ID, IP):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
+        if types.count(kind) > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"An entity has one {kind}")
+        if name == "":
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported")
+        if name is not None and len(name) > MAX_NAME:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The name of a {kind} has at most {MAX_NAME} characters")
+        if kind == IP and name is not None:
+            _check_address(name)
+    _check_combination(types)
+
+
+def _check_combination(types: list[str]) -> None:
+    if IP in types and len(types) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "An address goes with no user and no client id.")
+
+
+def _check_address(name: str) -> None:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is not a valid IP address.") from None
+
+
+def check_value(names: list[tuple[str, str | None]], key: str, value: float) -> None:
+    """Raises KafkaError for a key or a value that this entity cannot have."""
+    limit = (OF_ADDRESSES if names[0][0] == IP else OF_CLIENTS).get(key)
+    if limit is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
+    if not math.isfinite(value) or value <= 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
+    if value >= limit:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Proposed value for {key} is too large.")
+    if limit != DOUBLE and not value.is_integer():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key} cannot be a fractional value.")
+
+
+def record(names: list[tuple[str, str | None]], key: str, value: float | None) -> ClientQuotaRecord:
+    """The change of one quota; None removes it."""
+    entity = [QuotaEntity(*each) for each in names]
+    return ClientQuotaRecord(entity, key, 0.0 if value is None else value, value is None)

@@ -1,0 +1,1 @@
+"""Fetch on the wire: the same against Apache Kafka (`--peer`)."""
