@@ -28,6 +28,10 @@ class Checkpoints:
     starts: dict[Key, int] = field(default_factory=dict)
     ids: dict[Key, str] | None = field(default_factory=dict)
 
+    def states(self, key: Key) -> bool:
+        """Whether anything is stated of a partition; only then its topic's id matters."""
+        return key in self.points or key in self.starts
+
     def of(self, key: Key, topic_id: str) -> tuple[int, int]:
         """(log start offset, recovery point) of the partition, as far as it is the one that was meant; else zeros."""
         if self.ids is not None and self.ids.get(key) != (topic_id or NO_TOPIC_ID):

@@ -126,7 +126,7 @@ class LogDir:
         for key in keys:
             segments = self.segments(key)
             first = segments[0].base_offset if segments else 0
-            start, point = checkpoints.of(key, self.topic_id(key))
+            start, point = checkpoints.of(key, self.topic_id(key)) if checkpoints.states(key) else (0, 0)
             end = self._kept_end(key, segments, point)
             found[key] = min(max(first, start), end), end
         return found
