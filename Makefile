@@ -24,7 +24,7 @@ $(VENV)/bin/python:
 	$(PY) -m venv $(VENV)
 
 # --require-hashes: exactly the locked files, nothing resolved anew.
-$(VENV)/.base: lock/base.txt pyproject.toml $(wildcard wire/_*.c streams/*/_*.c) | $(VENV)/bin/python
+$(VENV)/.base: lock/base.txt pyproject.toml $(wildcard wire/_*.[ch] streams/*/_*.c) | $(VENV)/bin/python
 	$(PIP) --require-hashes -r lock/base.txt
 	$(PIP) --no-deps -e .
 	@touch $@

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../wire/_varint.h"
+
 enum { KEY = 1, VALUE = 2, OFFSET = 4, TIMESTAMP = 8, TIMESTAMP_TYPE = 16, HEADERS = 32 };
 #define MIN_RECORD 7
 #define MIN_HEADER 2
@@ -40,35 +42,6 @@ typedef struct {
     uint8_t *lists_valid;
     int32_t rows;
 } Out;
-
-static int varint(const uint8_t **pos, const uint8_t *end, int bits, int64_t *value) {
-    const uint8_t *p = *pos;
-    uint64_t raw = 0;
-    int shift = 0;
-    for (;;) {
-        if (p >= end) return 0;
-        uint64_t byte = *p++;
-        if (shift == 63 && (byte & 0x7e)) return 0;
-        raw |= (byte & 0x7f) << shift;
-        if (byte < 0x80) break;
-        shift += 7;
-        if (shift >= 70) return 0;
-    }
-    if (bits == 32 && raw >> 32) return 0;
-    *value = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
-    *pos = p;
-    return 1;
-}
-
-static inline int number(const uint8_t **pos, const uint8_t *end, int bits, int64_t *value) {
-    const uint8_t *p = *pos;
-    if (p < end && *p < 0x80) {
-        *value = (int64_t)(*p >> 1) ^ -(int64_t)(*p & 1);
-        *pos = p + 1;
-        return 1;
-    }
-    return varint(pos, end, bits, value);
-}
 
 /* A length and so many bytes; a length of -1 is null. */
 static inline int blob(const uint8_t **pos, const uint8_t *end, const uint8_t **start, int64_t *size) {
