@@ -26,6 +26,8 @@ def test_a_commit_that_was_not_waited_for_is_committed(address: str) -> None:
     try:
         place = TopicPartition("t", 0)
         consumer.assign([place])
+        # The coordinator is known from here on.
+        consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
         for offset in range(1, 40):
             consumer.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=True)
             assert consumer.committed([place], 30)[0].offset == offset
@@ -35,7 +37,8 @@ def test_a_commit_that_was_not_waited_for_is_committed(address: str) -> None:
 
 def test_a_topic_whose_creation_was_not_waited_for_is_described(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
-    admin.list_topics(timeout=30)
+    # The controller is known from here on.
+    admin.create_topics([NewTopic("first", 1)])["first"].result(30)
     for number in range(20):
         name = f"new-{number}"
         made = admin.create_topics([NewTopic(name, 1, config={"retention.ms": "77000"})])[name]
