@@ -9,6 +9,7 @@ Invariant: `decompress` never allocates much more than `max_size` bytes, whateve
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
 
@@ -96,6 +97,24 @@ def decompress(codec: int, data: Bytes, max_size: int) -> bytes:
         guess = min(max_size, guess * 4)
 
 
+def decompress_into(codec: int, data: Bytes, buffer: bytearray) -> int:
+    """As `decompress`, into a buffer that is used again, which is quicker; gives the number of bytes.
+
+    Raises KafkaError: `TooLarge` where the buffer is too small, CORRUPT_MESSAGE.
+    """
+    if codec == Codec.SNAPPY:
+        return _decompress_snappy_into(memoryview(data), buffer)
+    module = _MODULES.get(codec)
+    if module is None:
+        raise _unknown(codec)
+    try:
+        return int(module.decompress_into(data, buffer))
+    except cramjam.DecompressionError as error:
+        if _OVERFLOW in str(error):
+            raise TooLarge(len(buffer)) from None
+        raise _damaged(codec, error) from None
+
+
 def _compress_xerial(data: memoryview) -> bytes:
     parts: list[bytes] = [_XERIAL_HEADER]
     for start in range(0, max(len(data), 1), _XERIAL_BLOCK):  # at least one: some readers want it
@@ -105,13 +124,35 @@ def _compress_xerial(data: memoryview) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, max_size: int) -> bytes:
+    try:
+        return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block, _ in _snappy_blocks(data, max_size))
+    except cramjam.DecompressionError as error:
+        raise _damaged(Codec.SNAPPY, error) from None
+
+
+def _decompress_snappy_into(data: memoryview, buffer: bytearray) -> int:
+    with memoryview(buffer) as view:
+        pos = 0
+        for block, size in _snappy_blocks(data, len(buffer)):
+            try:
+                with view[pos : pos + size] as part:
+                    cramjam.snappy.decompress_raw_into(block, part)
+            except cramjam.DecompressionError as error:
+                raise _damaged(Codec.SNAPPY, error) from None
+            pos += size
+    return pos
+
+
+def _snappy_blocks(data: memoryview, max_size: int) -> Iterator[tuple[memoryview, int]]:
+    """The raw blocks of a stream, or the one that is all, with the sizes that they state. Believed only below what is
+    left of `max_size`, and below what a block's bytes could ever expand to."""
     if data[:8] != _XERIAL_MAGIC:
-        return _decompress_block(data, max_size, max_size)
+        yield data, _stated_size(data, max_size, max_size)
+        return
     end = len(data)
     pos = len(_XERIAL_HEADER)
     if end < pos:
         raise _damaged(Codec.SNAPPY, "truncated stream header")
-    parts: list[bytes] = []
     left = max_size
     while pos < end:
         if end - pos < 4:
@@ -120,24 +161,23 @@ def _decompress_snappy(data: memoryview, max_size: int) -> bytes:
         pos += 4
         if not 0 <= size <= end - pos:
             raise _damaged(Codec.SNAPPY, f"block of {size} bytes with {end - pos} left")
-        part = _decompress_block(data[pos : pos + size], left, max_size)
+        block = data[pos : pos + size]
+        expands_to = _stated_size(block, left, max_size)
+        yield block, expands_to
         pos += size
-        left -= len(part)
-        parts.append(part)
-    return b"".join(parts)
+        left -= expands_to
 
 
-def _decompress_block(block: memoryview, left: int, max_size: int) -> bytes:
+def _stated_size(block: memoryview, left: int, max_size: int) -> int:
     try:
-        # A block states its size: believe it only below what is left, and below what its bytes could ever expand to.
-        size = cramjam.snappy.decompress_raw_len(block)
-        if size > left:
-            raise TooLarge(max_size)
-        if not len(block) or size > 64 * len(block):
-            raise _damaged(Codec.SNAPPY, f"{len(block)} bytes cannot hold {size}")
-        return bytes(cramjam.snappy.decompress_raw(block))
+        size = int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
         raise _damaged(Codec.SNAPPY, error) from None
+    if size > left:
+        raise TooLarge(max_size)
+    if not len(block) or size > 64 * len(block):
+        raise _damaged(Codec.SNAPPY, f"{len(block)} bytes cannot hold {size}")
+    return size
 
 
 def _unknown(codec: int) -> KafkaError:

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire.compression import Codec, compress, decompress
+from wire.compression import Codec, TooLarge, compress, decompress, decompress_into
 from wire.errors import ErrorCode, KafkaError
 
 LIMIT = 1 << 20
@@ -43,6 +43,27 @@ THEIR_ENCODE = {
 def test_round_trip(data: bytes, codec: Codec) -> None:
     assert decompress(codec, compress(codec, data), LIMIT) == data
     assert decompress(codec, memoryview(compress(codec, memoryview(data))), len(data)) == data
+
+
+@given(payloads, st.sampled_from(REAL_CODECS))
+def test_a_buffer_that_is_used_again_takes_the_same(data: bytes, codec: Codec) -> None:
+    buffer = bytearray(b"x" * (len(data) + 9))
+    packed = compress(codec, data)
+    assert bytes(buffer[: decompress_into(codec, memoryview(packed), buffer)]) == data
+    for size in {0, len(data) - 1} if data else ():
+        with pytest.raises(TooLarge):
+            decompress_into(codec, packed, bytearray(size))
+
+
+@given(st.binary(max_size=200), st.sampled_from(REAL_CODECS))
+def test_garbage_is_refused_by_both_ways(data: bytes, codec: Codec) -> None:
+    told: list[object] = []
+    for size in (lambda: len(decompress(codec, data, 1000)), lambda: decompress_into(codec, data, bytearray(1000))):
+        try:
+            told.append(size())
+        except KafkaError as error:
+            told.append(error.code)
+    assert told[0] == told[1]
 
 
 @given(payloads, st.sampled_from(REAL_CODECS))
