@@ -55,6 +55,8 @@ BROKER = _keys([
         choices=("broker", "controller")),
     Key("listeners", "list", ("PLAINTEXT://127.0.0.1:9092",), "Addresses to listen on: NAME://HOST:PORT, ..."),
     Key("advertised.listeners", "list", None, "Addresses that clients are told; default: listeners."),
+    Key("controller.listener.names", "list", (), "Listeners of the controller's quorum: not opened, as the "
+        "one node is its own controller."),
     Key("listener.security.protocol.map", "string", "PLAINTEXT:PLAINTEXT", "Security protocol of each listener name."),
     Key("log.dirs", "list", None, "The data directory (one).", ),
     Key("log.dir", "list", ("data",), "The data directory; log.dirs has precedence."),
@@ -272,12 +274,9 @@ class BrokerConfig:
                 self.unknown.append(name)
             else:
                 self.static[name] = BROKER[name].parse(text)
-        self.listeners = [parse_listener(text, "listeners") for text in self["listeners"]]
+        self.listeners = self._for_clients("listeners")
         self._check_listeners()
-        advertised = self["advertised.listeners"]
-        self.advertised = (
-            None if advertised is None else [parse_listener(t, "advertised.listeners") for t in advertised]
-        )
+        self.advertised = None if self["advertised.listeners"] is None else self._for_clients("advertised.listeners")
         self._check_advertised()
 
     def cluster_wide(self, stored: Mapping[str, str]) -> dict[str, str]:
@@ -316,9 +315,15 @@ class BrokerConfig:
             raise ConfigError("log.dirs must name one data directory: several are not supported")
         return Path(several[0])
 
+    def _for_clients(self, key: str) -> list[Listener]:
+        """The listeners of a key without the controller's: there is no quorum, and clients are not served there."""
+        hidden = {name.upper() for name in self["controller.listener.names"]}
+        return [one for one in (parse_listener(text, key) for text in self[key]) if one.name not in hidden]
+
     def _check_listeners(self) -> None:
         if not self.listeners:
-            raise ConfigError("listeners is empty: name at least one, as PLAINTEXT://127.0.0.1:9092")
+            only = "names only the controller's" if self["listeners"] else "is empty"
+            raise ConfigError(f"listeners {only}: name at least one for clients, as PLAINTEXT://127.0.0.1:9092")
         protocols = dict(
             pair.strip().upper().split(":", 1)
             for pair in self["listener.security.protocol.map"].split(",")

@@ -13,8 +13,9 @@ import trio
 
 from broker.config import BrokerConfig, read_properties
 from broker.keys import ConfigError
-from broker.log import Log
+from broker.log import Log, take_logging
 from storage.errors import StorageError
+from wire.text import visible
 
 
 def load_config(
@@ -41,9 +42,10 @@ def load_config(
 def serve(
     file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], *, log_level: str = "info"
 ) -> int:
-    """Run a broker until SIGTERM or SIGINT. Gives the exit status; errors of the operator's making are one line."""
+    """Run a broker until SIGTERM, SIGINT or SIGHUP. Gives the exit status; an operator's error is one line."""
     began = time.perf_counter()
     log = Log(level=log_level)
+    take_logging(log)
     failures: list[BaseException] = []
     try:
         config = load_config(file, data_dir, listen, overrides)
@@ -55,7 +57,7 @@ def serve(
     except* (ConfigError, StorageError) as group:
         failures = _leaves(group)
     for error in failures:
-        print(f"barnabas: {error}", file=sys.stderr)
+        print(f"barnabas: {visible(str(error))}", file=sys.stderr)
     return 1 if failures else 0
 
 
@@ -102,7 +104,10 @@ async def _stop_on_signal(node: object, scope: trio.CancelScope) -> None:
     from broker.node import Node
 
     assert isinstance(node, Node)
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    stops = {signal.SIGTERM, signal.SIGINT}
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup a broker outlives its terminal
+        stops.add(signal.SIGHUP)
+    with trio.open_signal_receiver(*stops) as signals:
         async for number in signals:
             if node.stopping:
                 scope.cancel()

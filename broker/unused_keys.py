@@ -152,7 +152,6 @@ UNUSED_BROKER = [
     *_rows(NO_QUORUM, """
         broker.heartbeat.interval.ms int 2000 - .
         broker.session.timeout.ms int 9000 - .
-        controller.listener.names list - - .
         controller.quorum.append.linger.ms int 25 - .
         controller.quorum.auto.join.enable boolean false - .
         controller.quorum.election.backoff.max.ms int 1000 - .

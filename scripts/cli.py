@@ -64,7 +64,7 @@ Commands = argparse._SubParsersAction  # argparse gives this type no public name
 
 def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
     serve = commands.add_parser(
-        "serve", help="run a broker", description="Run a broker until SIGTERM or SIGINT.",
+        "serve", help="run a broker", description="Run a broker until SIGTERM, SIGINT or SIGHUP.",
         epilog="Example: barnabas serve --listen 127.0.0.1:9093 --data-dir /var/lib/barnabas "
         "--override num.partitions=4",
     )  # fmt: skip

@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from wire.text import visible
+
 TAKEN_OVER = 4
 RETRY_SECONDS = 1.0
 
@@ -98,7 +100,7 @@ def _say_in_json(level: str, event: str, **fields: Any) -> None:
 
 def _say_in_words(level: str, event: str, **fields: Any) -> None:
     pairs = "".join(f" {key}={value!r}" if " " in str(value) else f" {key}={value}" for key, value in fields.items())
-    print(f"{level} {event}{pairs}", file=sys.stderr, flush=True)
+    print(visible(f"{level} {event}{pairs}"), file=sys.stderr, flush=True)
 
 
 def _die_with_parent() -> None:
