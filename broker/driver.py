@@ -62,7 +62,8 @@ class Driver:
     async def _run_once(self) -> str:
         """Run a driver to its end: why it ended."""
         try:
-            with open(os.path.join(self._node.config.data_dir, LOG_FILE), "wb") as errors:
+            path = os.path.join(self._node.config.data_dir, LOG_FILE)
+            with open(self._node.io.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as errors:
                 process = await trio.lowlevel.open_process(
                     self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                     start_new_session=True,

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from client.cluster import ClientError
+from wire.text import SPARK_REMEDY
 
 _HEIGHT = 24
 _WIDTH = 72
@@ -20,7 +21,7 @@ def chart(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     try:
         import plotext
     except ModuleNotFoundError:
-        raise ClientError("--plot needs plotext: pip install 'barnabas[spark]'") from None
+        raise ClientError(f"--plot needs plotext: {SPARK_REMEDY}") from None
     if len(columns) == 1:
         columns, rows = ["row", *columns], [(at, *row) for at, row in enumerate(rows, 1)]
     numeric = [number for number in range(1, len(columns)) if _all_numbers([row[number] for row in rows])]

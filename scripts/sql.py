@@ -25,6 +25,7 @@ from scripts.consume import Reader
 from scripts.output import table
 from scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
 from wire.errors import ErrorCode
+from wire.text import SPARK_REMEDY
 
 QUERIES_TOPIC = "__barnabas_queries"
 QUERY, FORMAT, SCHEMA, PLAN = (
@@ -77,7 +78,7 @@ def _adhoc() -> Any:
     try:
         return importlib.import_module("streams.adhoc")
     except ImportError as error:
-        raise ClientError(f"this needs Spark ({error}): pip install 'barnabas[spark]'") from None
+        raise ClientError(f"this needs Spark ({error.name or error}): {SPARK_REMEDY}") from None
 
 
 def _select(args: argparse.Namespace, query: str) -> None:

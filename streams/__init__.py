@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wire.text import SPARK_REMEDY
+
 try:
     import pyarrow  # noqa: F401
 except ModuleNotFoundError:
-    raise ImportError("streams needs pyarrow and pyspark: pip install 'barnabas[spark]'") from None
+    raise ImportError(f"streams needs pyarrow and pyspark: {SPARK_REMEDY}", name="pyarrow") from None
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +24,7 @@ def register(spark: SparkSession) -> None:
     try:
         from streams.source.source import WalDataSource
     except ModuleNotFoundError as error:
-        raise ImportError(f"the wal data source needs {error.name}: pip install 'barnabas[spark]'") from None
+        raise ImportError(f"the wal data source needs {error.name}: {SPARK_REMEDY}", name=error.name) from None
     spark.dataSource.register(WalDataSource)
     # Filters narrow what is read and what goes to the JVM; Spark asks for it to be switched on.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

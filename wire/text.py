@@ -2,13 +2,16 @@
 replaced by an escape (`\\n`, `\\x1b`, `\\u2028`).
 
 Names, keys and error texts come from clients and brokers. Wherever a person reads them, in the log and on the terminal,
-they are shown through `visible`. Letters of every script, spaces of any width, and the two joiners that some scripts and
-emoji need stay as they are. A backslash stays too: who needs the text back must escape it first.
+they are shown through `visible`. Letters of every script, spaces of any width, and the two joiners that some
+scripts and emoji need stay as they are. A backslash stays too: who needs the text back must escape it first.
 """
 
 from __future__ import annotations
 
 import unicodedata
+
+#: How to install what query topics, `barnabas sql` and `barnabas export` need; barnabas is on no package index.
+SPARK_REMEDY = "run `make setup-all` in its checkout, or pip install 'PATH[spark]' with PATH the checkout or a wheel"
 
 _JOINERS = "\u200c\u200d"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from wire.text import visible
+from wire.text import SPARK_REMEDY, visible
 
 TAKEN_OVER = 4
 RETRY_SECONDS = 1.0
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         from streams.query.session import run_init, start_session
         from streams.wal import WalError
     except ImportError as error:
-        say("error", "streams.fatal", reason=f"Query topics need Spark ({error}): pip install 'barnabas[spark]'")
+        say("error", "streams.fatal", reason=f"Query topics need Spark ({error.name or error}): {SPARK_REMEDY}")
         return 1
     from client.cluster import ClientError
 
