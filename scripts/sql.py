@@ -24,8 +24,9 @@ from scripts.chart import chart
 from scripts.consume import Reader
 from scripts.output import table
 from scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
+from scripts.topics import absent
 from wire.errors import ErrorCode
-from wire.text import SPARK_REMEDY
+from wire.text import SPARK_REMEDY, visible, visible_bytes
 
 QUERIES_TOPIC = "__barnabas_queries"
 QUERY, FORMAT, SCHEMA, PLAN = (
@@ -94,8 +95,8 @@ def _cell(value: Any) -> str:
     """A value of a row in one line."""
     if value is None:
         return ""
-    text = bytes(value).decode(errors="replace") if isinstance(value, bytes | bytearray) else str(value)
-    text = text.replace("\n", "\\n").replace("\t", "\\t")
+    text = visible_bytes(bytes(value)) if isinstance(value, bytes | bytearray) else str(value)
+    text = visible(text)
     return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
 
 
@@ -134,7 +135,7 @@ def _create(cluster: Cluster, statement: CreateTopic) -> None:
 
 def _tell_values(cluster: Cluster, name: str) -> None:
     told = topic_configs(cluster, [name], [SCHEMA, FORMAT]).get(name, {})
-    print(f"Its values: {told.get(FORMAT, 'raw')} {told.get(SCHEMA, '')}".rstrip() + ".")
+    print(visible(f"Its values: {told.get(FORMAT, 'raw')} {told.get(SCHEMA, '')}".rstrip() + "."))
 
 
 def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) -> None:
@@ -153,16 +154,16 @@ def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) ->
 def _describe(cluster: Cluster, name: str) -> None:
     configs = topic_configs(cluster, [name]).get(name)
     if configs is None:
-        raise ClientError(f"Topic {name}: UNKNOWN_TOPIC_OR_PARTITION")
+        raise ClientError(absent(cluster, name))
     leaders = cluster.leaders(name)
     keys = [(name, partition) for partition in leaders]
     first, end = list_offsets(cluster, keys, EARLIEST), list_offsets(cluster, keys, LATEST)
     print(f"Topic:      {name}")
     if QUERY in configs:
         plan = msgspec.json.decode(configs[PLAN], type=dict[str, Any])
-        print(f"Query:      {configs[QUERY]}")
-        print(f"Source:     {plan.get('source')}, from offsets {plan.get('offsets')}")
-    print(f"Values:     {configs.get(FORMAT, 'raw')} {configs.get(SCHEMA, '')}".rstrip())
+        print(visible(f"Query:      {configs[QUERY]}"))
+        print(visible(f"Source:     {plan.get('source')}, from offsets {plan.get('offsets')}"))
+    print(visible(f"Values:     {configs.get(FORMAT, 'raw')} {configs.get(SCHEMA, '')}".rstrip()))
     print(f"Partitions: {', '.join(f'{p}: {first[t, p]} to {end[t, p]}' for t, p in keys)}")
 
 
