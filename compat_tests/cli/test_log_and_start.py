@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import re
 import signal
 import socket
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -125,12 +129,24 @@ def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path):
 
 
 def test_a_closed_terminal_stops_the_broker_cleanly(tmp_path: Path):
-    with Barnabas(tmp_path) as broker:
-        assert broker.process
-        broker.process.send_signal(signal.SIGHUP)
-        assert broker.process.wait(30) == 0
-        assert "stopping signal=SIGHUP" in broker.log_file.read_text()
-        assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+    """The kernel sends SIGHUP when the terminal goes, and nothing can be written to it from then on."""
+    data_dir, (terminal, inner) = tmp_path / "data", pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scripts.cli", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)],
+        stdin=inner, stdout=inner, stderr=inner, cwd=ROOT, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(inner)
+    try:
+        shown = b""
+        while b"barnabas is ready" not in shown:
+            shown += os.read(terminal, 4096)
+        os.close(terminal)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert (data_dir / ".kafka_cleanshutdown").exists()
 
 
 def test_under_nohup_the_broker_outlives_its_terminal(tmp_path: Path):

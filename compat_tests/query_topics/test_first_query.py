@@ -33,7 +33,10 @@ def sql_block() -> str:
 def typed(broker: Barnabas, lines: str) -> subprocess.CompletedProcess[str]:
     """Type lines into a shell whose `barnabas` talks to this broker."""
     function = f'barnabas() {{ word=$1; shift; "{sys.executable}" -m scripts.cli $word -b {broker.address} "$@"; }}\n'
-    return subprocess.run(["/bin/sh", "-ec", function + lines], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        ["/bin/sh", "-ec", function + lines], capture_output=True, text=True, timeout=120, cwd=broker.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
 
 
 def test_the_readmes_block_begins_with_the_installation_and_does_what_it_says(tmp_path: Path) -> None:
