@@ -128,4 +128,4 @@ def _message(record: logging.LogRecord) -> str:
 
 def take_logging(log: Log) -> None:
     """From now on what is told to `logging` goes to `log`, and nowhere else."""
-    logging.basicConfig(level=logging.INFO, handlers=[Bridge(log)], force=True)
+    logging.basicConfig(level=min(log.level, logging.INFO), handlers=[Bridge(log)], force=True)

@@ -24,6 +24,12 @@ from wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, Cr
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 LINE = re.compile(
@@ -59,6 +65,23 @@ def test_no_client_forges_a_line_of_the_log(tmp_path: Path):
     assert any("info groupcoord.group message=" in line and "rebalance" in line for line in told)
     assert max(map(len, told)) < 10000
     assert broker.errors() == []
+
+
+def test_a_start_tells_of_the_partitions_that_hold_groups_only(tmp_path: Path):
+    with Barnabas(tmp_path) as broker, Cluster(broker.address) as cluster:
+        commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic("t", partitions=[
+            OffsetCommitRequestPartition(0, 7)])])  # fmt: skip
+        wire = cluster.coordinator("g")
+        create = CreateTopicsRequest([CreatableTopic("t", 1, 1, [], [])], 1000)
+        assert wire.ask(create, CreateTopicsResponse).topics[0].error_code == 0
+        answer = wire.ask(commit, OffsetCommitResponse, version=8)
+        assert answer.topics[0].partitions[0].error_code == 0
+        assert "loaded" not in broker.log_file.read_text()
+        assert broker.stop() == 0
+        broker.start()
+        assert broker.stop() == 0
+        (loaded,) = [line for line in broker.log_file.read_text().splitlines() if "loaded" in line]
+        assert "loaded: 1 groups, 1 offsets" in loaded
 
 
 STOCK = """\
