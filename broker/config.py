@@ -23,7 +23,7 @@ from broker.keys import (
     ConfigError,
     Key,
 )
-from broker.unused_keys import UNUSED_BROKER, UNUSED_TOPIC, one_replica
+from broker.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from groupcoord.config import GroupConfig
 from storage.config import LogConfig
 
@@ -267,10 +267,13 @@ class BrokerConfig:
         self.static: dict[str, Any] = {}
         self.dynamic: dict[str, Any] = {}
         self.unknown: list[str] = []
+        self._internal: list[str] = []
         for name, text in properties.items():
             if name in _UNSERVED and text.strip().lower() not in ("", "false"):
                 raise ConfigError(_UNSERVED[name])
-            if name not in BROKER:
+            if name in INTERNAL:
+                self._internal.append(name)
+            elif name not in BROKER:
                 self.unknown.append(name)
             else:
                 self.static[name] = BROKER[name].parse(text)
@@ -287,7 +290,7 @@ class BrokerConfig:
 
     def unused(self) -> list[str]:
         """Of the keys that are set, those that have no effect here."""
-        return sorted(name for name in self.static if not BROKER[name].used)
+        return sorted([*self._internal, *(name for name in self.static if not BROKER[name].used)])
 
     def __getitem__(self, name: str) -> Any:
         if name in self.dynamic:

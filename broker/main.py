@@ -87,17 +87,24 @@ async def _serve(config: BrokerConfig, log: Log, began: float) -> None:
         # first client would wait for it.
         gc.freeze()
         addresses = ", ".join(f"{b.host or '*'}:{b.port}" for b in node.bound)
-        print(
+        _say(
             f"barnabas is ready on {addresses}, data in {config.data_dir}, started in "
-            f"{time.perf_counter() - began:.2f} s",
-            flush=True,
+            f"{time.perf_counter() - began:.2f} s"
         )
         if sys.stdout.isatty():
             address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
-            print(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
+            _say(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
         await node.stopped.wait()
         nursery.cancel_scope.cancel()
     log.info("stopped")
+
+
+def _say(line: str) -> None:
+    """Tell who started the broker, if the terminal is still there."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        pass
 
 
 async def _stop_on_signal(node: object, scope: trio.CancelScope) -> None:

@@ -79,6 +79,7 @@ def test_a_start_tells_of_the_partitions_that_hold_groups_only(tmp_path: Path):
         assert "loaded" not in broker.log_file.read_text()
         assert broker.stop() == 0
         broker.start()
+        until(lambda: "loaded" in broker.log_file.read_text(), "the group's partition is loaded", 10)
         assert broker.stop() == 0
         (loaded,) = [line for line in broker.log_file.read_text().splitlines() if "loaded" in line]
         assert "loaded: 1 groups, 1 offsets" in loaded
@@ -147,6 +148,7 @@ def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path):
         assert broker.stop() == 0
     lines = broker.log_file.read_text().splitlines()
     (one,) = [line for line in lines if " config." in line]
+    assert " info config.unused " in one
     assert "num.network.threads" in one
     assert broker.errors() == []
 
