@@ -23,7 +23,7 @@ from broker.keys import (
     ConfigError,
     Key,
 )
-from broker.unused_keys import UNUSED_BROKER, UNUSED_TOPIC, one_replica
+from broker.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from groupcoord.config import GroupConfig
 from storage.config import LogConfig
 
@@ -55,6 +55,8 @@ BROKER = _keys([
         choices=("broker", "controller")),
     Key("listeners", "list", ("PLAINTEXT://127.0.0.1:9092",), "Addresses to listen on: NAME://HOST:PORT, ..."),
     Key("advertised.listeners", "list", None, "Addresses that clients are told; default: listeners."),
+    Key("controller.listener.names", "list", (), "Listeners of the controller's quorum: not opened, as the "
+        "one node is its own controller."),
     Key("listener.security.protocol.map", "string", "PLAINTEXT:PLAINTEXT", "Security protocol of each listener name."),
     Key("log.dirs", "list", None, "The data directory (one).", ),
     Key("log.dir", "list", ("data",), "The data directory; log.dirs has precedence."),
@@ -265,19 +267,19 @@ class BrokerConfig:
         self.static: dict[str, Any] = {}
         self.dynamic: dict[str, Any] = {}
         self.unknown: list[str] = []
+        self._internal: list[str] = []
         for name, text in properties.items():
             if name in _UNSERVED and text.strip().lower() not in ("", "false"):
                 raise ConfigError(_UNSERVED[name])
-            if name not in BROKER:
+            if name in INTERNAL:
+                self._internal.append(name)
+            elif name not in BROKER:
                 self.unknown.append(name)
             else:
                 self.static[name] = BROKER[name].parse(text)
-        self.listeners = [parse_listener(text, "listeners") for text in self["listeners"]]
+        self.listeners = self._for_clients("listeners")
         self._check_listeners()
-        advertised = self["advertised.listeners"]
-        self.advertised = (
-            None if advertised is None else [parse_listener(t, "advertised.listeners") for t in advertised]
-        )
+        self.advertised = None if self["advertised.listeners"] is None else self._for_clients("advertised.listeners")
         self._check_advertised()
 
     def cluster_wide(self, stored: Mapping[str, str]) -> dict[str, str]:
@@ -288,7 +290,7 @@ class BrokerConfig:
 
     def unused(self) -> list[str]:
         """Of the keys that are set, those that have no effect here."""
-        return sorted(name for name in self.static if not BROKER[name].used)
+        return sorted([*self._internal, *(name for name in self.static if not BROKER[name].used)])
 
     def __getitem__(self, name: str) -> Any:
         if name in self.dynamic:
@@ -316,9 +318,15 @@ class BrokerConfig:
             raise ConfigError("log.dirs must name one data directory: several are not supported")
         return Path(several[0])
 
+    def _for_clients(self, key: str) -> list[Listener]:
+        """The listeners of a key without the controller's: there is no quorum, and clients are not served there."""
+        hidden = {name.upper() for name in self["controller.listener.names"]}
+        return [one for one in (parse_listener(text, key) for text in self[key]) if one.name not in hidden]
+
     def _check_listeners(self) -> None:
         if not self.listeners:
-            raise ConfigError("listeners is empty: name at least one, as PLAINTEXT://127.0.0.1:9092")
+            only = "names only the controller's" if self["listeners"] else "is empty"
+            raise ConfigError(f"listeners {only}: name at least one for clients, as PLAINTEXT://127.0.0.1:9092")
         protocols = dict(
             pair.strip().upper().split(":", 1)
             for pair in self["listener.security.protocol.map"].split(",")

@@ -1,5 +1,6 @@
 """The streams driver as a child process: started with the first query topic, and again with back-off when it ends,
-also when another driver has taken over: whoever runs one by hand sets `barnabas.streams.driver=none`.
+also when another driver has taken over: whoever runs one by hand sets `barnabas.streams.driver=none`. While there is no
+query, and nobody asks for one, none is started; nor where Spark or Java is missing, which the log says once.
 
 The child is `python -m streams.query`: a Kafka client of this broker that runs Spark. Its life hangs on its standard
 input, which the system closes when this process ends, however it does. It says on its standard output, in JSON lines,
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
+from broker import spark_here
+
 if TYPE_CHECKING:
     from broker.node import Node
 
@@ -29,40 +32,50 @@ _LAST_BYTES = 2048
 
 
 class Driver:
-    """Keeps one driver running while it is needed. `failed` hears why one ended that somebody may wait for."""
+    """Keeps one driver running while `wanted` says so. `failed` hears why there is none that somebody may wait for."""
 
-    def __init__(self, node: Node, failed: Callable[[str], None]) -> None:
-        self._node, self._failed = node, failed
-        self._needed = trio.Event()
+    def __init__(self, node: Node, failed: Callable[[str], None], wanted: Callable[[], bool]) -> None:
+        self._node, self._failed, self._wanted = node, failed, wanted
         self._again = trio.Event()
 
     def need(self) -> None:
-        """There is a query: have a driver run, at once if one has failed lately."""
-        self._needed.set()
+        """There may be a query now: have a driver run, at once if one has failed lately."""
         self._again.set()
 
     async def run(self) -> None:
-        """Start the driver when it is needed, and again when it ends, until cancelled."""
+        """Start the driver when it is wanted, and again when it ends, until cancelled."""
         if self._node.config["barnabas.streams.driver"] != "auto":
             return
-        await self._needed.wait()
-        backoff = _FIRST_BACKOFF_SECONDS
+        backoff, told = _FIRST_BACKOFF_SECONDS, ""
         while True:
             self._again = trio.Event()
-            began = trio.current_time()
-            reason = await self._run_once()
-            self._node.log.error("streams.driver.ended", reason=reason)
-            self._failed(reason)
-            if trio.current_time() - began > _MAX_BACKOFF_SECONDS:
-                backoff = _FIRST_BACKOFF_SECONDS
-            with trio.move_on_after(backoff):
+            if not self._wanted():
                 await self._again.wait()
-            backoff = min(2 * backoff, _MAX_BACKOFF_SECONDS)
+                continue
+            missing = spark_here.missing()
+            if missing is None:
+                began = trio.current_time()
+                reason = await self._run_once()
+                self._node.log.error("streams.driver.ended", reason=reason)
+                self._failed(reason)
+                if trio.current_time() - began > _MAX_BACKOFF_SECONDS:
+                    backoff = _FIRST_BACKOFF_SECONDS
+                told, wait = "", backoff
+                backoff = min(2 * backoff, _MAX_BACKOFF_SECONDS)
+            else:
+                if missing != told:
+                    self._node.log.error("streams.driver.not_started", reason=missing)
+                self._failed(missing)
+                told, wait = missing, _MAX_BACKOFF_SECONDS
+            with trio.move_on_after(wait):
+                await self._again.wait()
 
     async def _run_once(self) -> str:
         """Run a driver to its end: why it ended."""
+        self._node.log.info("streams.driver.starting", message="starting Spark ...")
         try:
-            with open(os.path.join(self._node.config.data_dir, LOG_FILE), "wb") as errors:
+            path = os.path.join(self._node.config.data_dir, LOG_FILE)
+            with open(self._node.io.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as errors:
                 process = await trio.lowlevel.open_process(
                     self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                     start_new_session=True,

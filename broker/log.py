@@ -1,23 +1,40 @@
-"""Structured log lines on standard error: `time level event key=value ...` (logfmt), one line per event."""
+"""Structured log lines on standard error: `time level event key=value ...` (logfmt), one line per event.
+
+A value may be a stranger's text (a group id, a host name, an error that quotes them): it stays one value of one line,
+steers no terminal, and is bounded in length. What other packages tell Python's `logging` comes here too (`Bridge`).
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 import traceback
 from typing import Any, TextIO
 
+from wire.text import visible
+
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+# A longer value is cut in its middle: in a traceback both ends say most.
+MAX_VALUE_CHARS = 8192
+# Lines of `logging` below error in a second: clients can make any number of them happen.
+BRIDGE_LINES_PER_SECOND = 200
+_QUOTED = frozenset(' "=\\')
 
 
 def _quote(value: Any) -> str:
-    text = str(value)
-    if text and not any(c in text for c in ' "=\n\r\t'):
+    text = _cut(str(value))
+    if text and text.isprintable() and _QUOTED.isdisjoint(text):
         return text
-    escaped = (
-        text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\t", " ")
-    )
-    return f'"{escaped}"'
+    return '"' + visible(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def _cut(text: str) -> str:
+    more = len(text) - MAX_VALUE_CHARS
+    if more <= 0:
+        return text
+    head = MAX_VALUE_CHARS // 2
+    return f"{text[:head]} ... {more} characters left out ... {text[head + more :]}"
 
 
 class Log:
@@ -26,35 +43,89 @@ class Log:
     def __init__(self, stream: TextIO | None = None, level: str = "info") -> None:
         self.stream, self.level = stream or sys.stderr, LEVELS[level]
 
-    def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+    def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """A line, if its level is written."""
         if LEVELS[level] < self.level:
             return
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
-        pairs = "".join(f" {key}={_quote(value)}" for key, value in fields.items())
+        pairs = "".join(f" {visible(key)}={_quote(value)}" for key, value in fields.items())
         try:
-            self.stream.write(f"{stamp} {level} {event}{pairs}\n")
+            self.stream.write(f"{stamp} {level} {visible(event)}{pairs}\n")
             self.stream.flush()
         except (OSError, ValueError):
             pass  # a log that nobody can read must not stop the broker
 
     def debug(self, event: str, **fields: Any) -> None:
         """What only who looks for it wants to see."""
-        self._write("debug", event, fields)
+        self.write("debug", event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
         """Something that happened."""
-        self._write("info", event, fields)
+        self.write("info", event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
         """Something that the operator should look at."""
-        self._write("warning", event, fields)
+        self.write("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
         """Something that failed."""
-        self._write("error", event, fields)
+        self.write("error", event, fields)
 
     def exception(self, event: str, error: BaseException, **fields: Any) -> None:
         """A failure that should not have happened, with its traceback in one line."""
         trace = "".join(traceback.format_exception(error))
-        self._write("error", event, {**fields, "error": repr(error), "trace": trace})
+        self.write("error", event, {**fields, "error": repr(error), "trace": trace})
+
+
+class Bridge(logging.Handler):
+    """Takes what is told to Python's `logging` to the log: the event is the logger's name, the text its `message`.
+
+    The coordinator tells what it does so, as it knows no broker. Texts in a message are quoted as values are, so that a
+    group id cannot read as the rest of the sentence. Lines beyond a number in a second are counted, and left out.
+    """
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+        self._second, self._lines = 0, 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; called with the handler's lock held, from any thread."""
+        level = _level(record.levelno)
+        if LEVELS[level] < self._log.level or (record.levelno < logging.ERROR and not self._may_write()):
+            return
+        fields: dict[str, Any] = {"message": _message(record)}
+        if record.exc_info and record.exc_info[1]:
+            fields["error"] = repr(record.exc_info[1])
+            fields["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
+        self._log.write(level, record.name, fields)
+
+    def _may_write(self) -> bool:
+        second = int(time.monotonic())
+        if second != self._second:
+            left_out = self._lines - BRIDGE_LINES_PER_SECOND
+            self._second, self._lines = second, 0
+            if left_out > 0:
+                self._log.warning("log.lines_left_out", lines=left_out)
+        self._lines += 1
+        return self._lines <= BRIDGE_LINES_PER_SECOND
+
+
+def _level(number: int) -> str:
+    return next((name for name in ("error", "warning", "info") if number >= LEVELS[name]), "debug")
+
+
+def _message(record: logging.LogRecord) -> str:
+    args = record.args
+    if isinstance(args, tuple):
+        args = tuple(_quote(arg) if isinstance(arg, str) else arg for arg in args)
+    try:
+        return str(record.msg) % args if args else str(record.msg)
+    except (TypeError, ValueError):
+        return f"{record.msg} {args}"
+
+
+def take_logging(log: Log) -> None:
+    """From now on what is told to `logging` goes to `log`, and nowhere else."""
+    logging.basicConfig(level=min(log.level, logging.INFO), handlers=[Bridge(log)], force=True)

@@ -13,8 +13,9 @@ import trio
 
 from broker.config import BrokerConfig, read_properties
 from broker.keys import ConfigError
-from broker.log import Log
+from broker.log import Log, take_logging
 from storage.errors import StorageError
+from wire.text import visible
 
 
 def load_config(
@@ -41,9 +42,10 @@ def load_config(
 def serve(
     file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], *, log_level: str = "info"
 ) -> int:
-    """Run a broker until SIGTERM or SIGINT. Gives the exit status; errors of the operator's making are one line."""
+    """Run a broker until SIGTERM, SIGINT or SIGHUP. Gives the exit status; an operator's error is one line."""
     began = time.perf_counter()
     log = Log(level=log_level)
+    take_logging(log)
     failures: list[BaseException] = []
     try:
         config = load_config(file, data_dir, listen, overrides)
@@ -55,7 +57,7 @@ def serve(
     except* (ConfigError, StorageError) as group:
         failures = _leaves(group)
     for error in failures:
-        print(f"barnabas: {error}", file=sys.stderr)
+        print(f"barnabas: {visible(str(error))}", file=sys.stderr)
     return 1 if failures else 0
 
 
@@ -85,24 +87,34 @@ async def _serve(config: BrokerConfig, log: Log, began: float) -> None:
         # first client would wait for it.
         gc.freeze()
         addresses = ", ".join(f"{b.host or '*'}:{b.port}" for b in node.bound)
-        print(
+        _say(
             f"barnabas is ready on {addresses}, data in {config.data_dir}, started in "
-            f"{time.perf_counter() - began:.2f} s",
-            flush=True,
+            f"{time.perf_counter() - began:.2f} s"
         )
         if sys.stdout.isatty():
             address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
-            print(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
+            _say(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
         await node.stopped.wait()
         nursery.cancel_scope.cancel()
     log.info("stopped")
+
+
+def _say(line: str) -> None:
+    """Tell who started the broker, if the terminal is still there."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        pass
 
 
 async def _stop_on_signal(node: object, scope: trio.CancelScope) -> None:
     from broker.node import Node
 
     assert isinstance(node, Node)
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    stops = {signal.SIGTERM, signal.SIGINT}
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup a broker outlives its terminal
+        stops.add(signal.SIGHUP)
+    with trio.open_signal_receiver(*stops) as signals:
         async for number in signals:
             if node.stopping:
                 scope.cancel()

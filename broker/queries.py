@@ -95,7 +95,7 @@ class Queries:
         self.writer: int | None = None
         #: Who proves with it to be the driver, and asked for a producer id last, may write query topics.
         self.secret = DriverSecret(Path(node.config.data_dir))
-        self.driver = Driver(node, self._driver_failed)
+        self.driver = Driver(node, self._driver_failed, self._driver_wanted)
 
         for topic in node.metadata.topics.values():
             self._note(topic)
@@ -110,8 +110,6 @@ class Queries:
         """Keep the driver running from the first query on, until cancelled."""
         for topic in list(self._node.metadata.topics.values()):
             self.grown(topic)  # a crash may have come between a source's growth and its queries'
-        if any(plan.source or plan.pattern for plan in self.plans.values()):
-            self.driver.need()
         await self.driver.run()
 
     # --- definitions --------------------------------------------------------------------------------------------------
@@ -123,6 +121,7 @@ class Queries:
             return False
         self.plans[topic.name] = plan
         self.closed.add(topic.name)
+        self.driver.need()
         return True
 
     def created(self, topic: Topic) -> None:
@@ -394,6 +393,11 @@ class Queries:
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT, f"The streams driver did not answer within {wait:.0f} s: {remedy}."
         )
+
+    def _driver_wanted(self) -> bool:
+        """Whether there is a query, or somebody asks about one."""
+        asked = any(not pending.done.is_set() for pending in self._pending.values())
+        return asked or any(plan.source or plan.pattern for plan in self.plans.values())
 
     def _driver_failed(self, problem: str) -> None:
         for pending in self._pending.values():

@@ -81,6 +81,12 @@ NO_QUORUM = "The one node is its own controller."
 NO_METRICS = "There are no metrics yet."
 LEVEL = "A batch that is compressed anew gets the codec's default level."
 
+#: Keys in the settings that Kafka comes with, which Kafka itself does not describe.
+INTERNAL = frozenset((
+    "share.coordinator.state.topic.min.isr", "share.coordinator.state.topic.num.partitions",
+    "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.segment.bytes",
+))  # fmt: skip
+
 UNUSED_BROKER = [
     *_rows(NO_THREADS, """
         background.threads int 10 1 *
@@ -152,7 +158,6 @@ UNUSED_BROKER = [
     *_rows(NO_QUORUM, """
         broker.heartbeat.interval.ms int 2000 - .
         broker.session.timeout.ms int 9000 - .
-        controller.listener.names list - - .
         controller.quorum.append.linger.ms int 25 - .
         controller.quorum.auto.join.enable boolean false - .
         controller.quorum.election.backoff.max.ms int 1000 - .

@@ -169,7 +169,10 @@ class GroupCoordinator:
                 if group_id in image.groups:
                     group.restore(image.groups[group_id])
             self._forget_stale(shard)
-        log.info("partition %d loaded: %d groups, %d offsets", shard.partition, len(shard.groups), len(image.offsets))
+        level = logging.INFO if shard.groups or image.offsets else logging.DEBUG  # most partitions hold nothing
+        log.log(
+            level, "partition %d loaded: %d groups, %d offsets", shard.partition, len(shard.groups), len(image.offsets)
+        )
 
     def _forget_stale(self, shard: Shard) -> None:
         """Offsets of topics that were deleted and made again since, and whose tombstones a crash has taken."""

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from client.cluster import ClientError
+from wire.text import SPARK_REMEDY, visible
 
 _HEIGHT = 24
 _WIDTH = 72
@@ -20,7 +21,7 @@ def chart(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     try:
         import plotext
     except ModuleNotFoundError:
-        raise ClientError("--plot needs plotext: pip install 'barnabas[spark]'") from None
+        raise ClientError(f"--plot needs plotext: {SPARK_REMEDY}") from None
     if len(columns) == 1:
         columns, rows = ["row", *columns], [(at, *row) for at, row in enumerate(rows, 1)]
     numeric = [number for number in range(1, len(columns)) if _all_numbers([row[number] for row in rows])]
@@ -34,13 +35,13 @@ def chart(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     plotext.plot_size(_WIDTH, _HEIGHT)
     for number in numeric:
         points = [(x, float(row[number])) for x, row in zip(places, rows, strict=True) if row[number] is not None]
-        plotext.plot([x for x, _ in points], [y for _, y in points], label=columns[number])
+        plotext.plot([x for x, _ in points], [y for _, y in points], label=visible(columns[number]))
     if not scaled:
-        labels = [str(x) for x in along]
+        labels = [visible(str(x)) for x in along]
         fitting = max(1, _WIDTH // (max(map(len, labels)) + 4))
         step = -(-len(rows) // fitting)
         plotext.xticks(places[::step], labels[::step])
-    plotext.xlabel(columns[0])
+    plotext.xlabel(visible(columns[0]))
     return str(plotext.uncolorize(plotext.build()))
 
 

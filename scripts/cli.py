@@ -64,7 +64,7 @@ Commands = argparse._SubParsersAction  # argparse gives this type no public name
 
 def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
     serve = commands.add_parser(
-        "serve", help="run a broker", description="Run a broker until SIGTERM or SIGINT.",
+        "serve", help="run a broker", description="Run a broker until SIGTERM, SIGINT or SIGHUP.",
         epilog="Example: barnabas serve --listen 127.0.0.1:9093 --data-dir /var/lib/barnabas "
         "--override num.partitions=4",
     )  # fmt: skip
@@ -116,7 +116,8 @@ def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.Ar
 def _add_produce(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
     produce = commands.add_parser(
         "produce", parents=[server], help="send lines of standard input",
-        description="Send each line of standard input as a record; every batch is answered with acks=all.",
+        description="Send each line of standard input as a record; every batch is answered with acks=all. The first "
+        "line that is no record ends it, with the line's number, when all lines before it are sent.",
         epilog="Example: printf 'k1:v1\\n' | barnabas produce orders --key-separator :",
     )  # fmt: skip
     produce.add_argument("topic")
@@ -133,20 +134,25 @@ def _add_produce(commands: Commands[argparse.ArgumentParser], server: argparse.A
 def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
     consume = commands.add_parser(
         "consume", parents=[server], help="print a topic's records",
-        description="Print the records of a topic, new ones as they come, until interrupted.",
+        description="Print the records of a topic, new ones as they come, until interrupted. A terminal gets no escape "
+        "sequences and other control characters of keys, values and headers: they are shown as \\x1b and the like, but "
+        "for ends of lines and tabs. A pipe or a file gets records as they are.",
         epilog="Example: barnabas consume orders --from-beginning --exit --format '%p %o %k=%s\\n'",
     )  # fmt: skip
     consume.add_argument("topic")
     start = consume.add_mutually_exclusive_group()
     start.add_argument("--from-beginning", action="store_true", help="start with the oldest record (default: new ones)")
-    start.add_argument("--offset", type=int, help="start at this offset; a negative one counts from the end")
+    start.add_argument("--offset", type=int, help="start at this offset, which all partitions that are read must "
+                       "have; a negative one counts from the end")  # fmt: skip
     consume.add_argument("--partition", type=int, help="only this partition")
     consume.add_argument("--group", metavar="ID", help="read as a member of this group, and commit")
     consume.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after so many records")
     consume.add_argument("-e", "--exit", action="store_true", help="stop at the end of the topic")
+    consume.add_argument("--raw", action="store_true", help="records as they are, to a terminal too")
     consume.add_argument("--format", default="%s\\n",
                          help="what is printed: %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, "
-                         "%%s value, %%h headers (default: %%s\\n)")  # fmt: skip
+                         "%%s value, %%h headers, %%%% a percent sign; with \\n, \\t, \\xNN and the like "
+                         "(default: %%s\\n)")  # fmt: skip
     consume.set_defaults(run=_lazy("scripts.consume", "run"))
 
 
@@ -213,7 +219,7 @@ def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
         description="Print the batches and records of segment files. The status is 1 if one is damaged. The broker "
         "may be running: then the last batch of an active segment may be reported as cut off.",
     )  # fmt: skip
-    dump.add_argument("path", nargs="+", help="a segment (*.log), or a folder with segments")
+    dump.add_argument("path", nargs="+", help="a segment (20 digits and .log), or a folder with segments")
     dump.add_argument("--batches-only", action="store_true", help="leave the records out")
     dump.set_defaults(run=_lazy("scripts.log_dump", "run"))
 
@@ -262,12 +268,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command == "serve":
         return _serve(args)
     from client.cluster import ClientError
+    from wire.text import visible
 
     try:
         status: int = args.run(args)
         sys.stdout.flush()
     except ClientError as error:
-        print(f"barnabas: {error}", file=sys.stderr)
+        print(f"barnabas: {visible(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from client.admin import EARLIEST, LATEST
 from client.cluster import ClientError, Cluster, check
+from scripts.form import Form, fill, parse_form
 from scripts.group_member import GroupMember, Rebalance
-from scripts.topics import offsets
+from scripts.topics import existing, offsets
 from wire.batch import Record, iter_batches, iter_records
 from wire.errors import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -69,22 +70,24 @@ class Reader:
 
 def run(args: argparse.Namespace) -> int:
     """Print records until told to stop: by count, at the end, or by a signal."""
+    form = parse_form(args.format)
     with Cluster(args.server) as cluster:
-        leaders = cluster.leaders(args.topic, create=True)
+        leaders = existing(cluster, args.topic)
         if args.partition is not None:
             if args.partition not in leaders:
                 raise ClientError(f"Topic {args.topic} has no partition {args.partition}: it has {len(leaders)}")
             leaders = {args.partition: leaders[args.partition]}
         reader = Reader(cluster, args.topic, leaders)
         if args.group:
-            return _as_member(args, cluster, reader)
+            return _as_member(args, form, cluster, reader)
         reader.positions = _start(args, cluster, leaders)
-        _print(args, _endless(reader, args.exit))
+        _print(args, form, _endless(reader, args.exit))
     return 0
 
 
 def _start(args: argparse.Namespace, cluster: Cluster, leaders: dict[int, int]) -> dict[int, int]:
     if args.offset is not None and args.offset >= 0:
+        _check_inside(args, cluster, leaders)
         return dict.fromkeys(leaders, args.offset)
     found = offsets(cluster, args.topic, leaders, EARLIEST if args.from_beginning else LATEST)
     if args.offset is not None:  # the last so many
@@ -94,6 +97,18 @@ def _start(args: argparse.Namespace, cluster: Cluster, leaders: dict[int, int]) 
     return found
 
 
+def _check_inside(args: argparse.Namespace, cluster: Cluster, leaders: dict[int, int]) -> None:
+    """Raises ClientError for an offset that a partition does not have; the end is where the next record will be."""
+    first, end = (offsets(cluster, args.topic, leaders, special) for special in (EARLIEST, LATEST))
+    for partition in leaders:
+        if not first[partition] <= args.offset <= end[partition]:
+            other = "" if args.partition is not None or len(leaders) == 1 else "; choose one with --partition"
+            raise ClientError(
+                f"Offset {args.offset} is outside {args.topic}-{partition}, which begins at {first[partition]} and "
+                f"ends at {end[partition]}{other}"
+            )
+
+
 def _endless(reader: Reader, stop_at_end: bool) -> Iterator[tuple[int, Record]]:
     while True:
         yield from reader.poll()
@@ -101,7 +116,7 @@ def _endless(reader: Reader, stop_at_end: bool) -> Iterator[tuple[int, Record]]:
             return
 
 
-def _as_member(args: argparse.Namespace, cluster: Cluster, reader: Reader) -> int:
+def _as_member(args: argparse.Namespace, form: Form, cluster: Cluster, reader: Reader) -> int:
     member = GroupMember(cluster, args.group, args.topic, len(reader.leaders))
     left = [args.max_messages]
     try:
@@ -112,7 +127,7 @@ def _as_member(args: argparse.Namespace, cluster: Cluster, reader: Reader) -> in
             reader.positions = {p: committed.get(p, start[p]) for p in assigned}
             reader.ends.clear()
             try:
-                _print(args, _membership(member, reader, args.exit), left)
+                _print(args, form, _membership(member, reader, args.exit), left)
                 return 0
             except Rebalance:
                 continue
@@ -141,42 +156,17 @@ def _membership(member: GroupMember, reader: Reader, stop_at_end: bool) -> Itera
 
 
 def _print(
-    args: argparse.Namespace, records: Iterable[tuple[int, Record]], left: list[int | None] | None = None
+    args: argparse.Namespace, form: Form, records: Iterable[tuple[int, Record]], left: list[int | None] | None = None
 ) -> None:
     left = [args.max_messages] if left is None else left
     out = sys.stdout.buffer
+    raw = args.raw or not sys.stdout.isatty()
     if left[0] == 0:
         return
     for partition, record in records:
-        out.write(_format(args.format, args.topic, partition, record))
+        out.write(fill(form, args.topic, partition, record, raw=raw))
         out.flush()
         if left[0] is not None:
             left[0] -= 1
             if left[0] <= 0:
                 return
-
-
-def _format(form: str, topic: str, partition: int, record: Record) -> bytes:
-    """kcat's place-holders: %t topic, %p partition, %o offset, %T timestamp, %k key, %s value, %h headers."""
-    out = bytearray()
-    i = 0
-    data = form.encode().decode("unicode_escape").encode("latin-1", "ignore")
-    while i < len(data):
-        if data[i : i + 1] != b"%" or i + 1 == len(data):
-            out += data[i : i + 1]
-            i += 1
-            continue
-        mark = data[i + 1 : i + 2]
-        if mark == b"k":
-            out += b"NULL" if record.key is None else record.key
-        elif mark == b"s":
-            out += b"NULL" if record.value is None else record.value
-        elif mark == b"h":
-            out += ",".join(
-                f"{n}={'NULL' if v is None else v.decode(errors='replace')}" for n, v in record.headers
-            ).encode()
-        else:
-            plain = {b"t": topic, b"p": partition, b"o": record.offset, b"T": record.timestamp, b"%": "%"}
-            out += str(plain.get(mark, "%" + mark.decode("latin-1"))).encode()
-        i += 2
-    return bytes(out)

@@ -7,6 +7,7 @@ import sys
 from datetime import datetime
 
 from client.cluster import ClientError
+from wire.text import visible
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     except WalError as error:
         raise ClientError(str(error)) from None
     for line in totals.warnings + totals.errors:
-        print(f"barnabas: {line}", file=sys.stderr)
+        print(visible(f"barnabas: {line}"), file=sys.stderr)
     print(
         f"{totals.rows:,} rows in {totals.files:,} files, {megabytes(totals.bytes)}, {totals.seconds:.1f} s "
         f"to {args.to}" + (f"; {len(totals.errors)} partitions failed" if totals.errors else "")

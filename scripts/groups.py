@@ -14,6 +14,7 @@ from wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest,
 from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from wire.records.consumer_protocol import ConsumerProtocolAssignment
+from wire.text import visible
 
 DESCRIBE = 5
 
@@ -47,8 +48,8 @@ def describe(args: argparse.Namespace) -> int:
         for topic in sorted({topic for topic, _ in [*positions, *owners]}):
             leaders = cluster.leaders(topic)
             ends.update({(topic, p): end for p, end in offsets(cluster, topic, leaders, LATEST).items()})
-        print(f"Group: {args.group}  State: {group.group_state}  Members: {len(group.members)}  "
-              f"Assignor: {group.protocol_data or '-'}")  # fmt: skip
+        print(f"Group: {visible(args.group)}  State: {visible(group.group_state)}  Members: {len(group.members)}  "
+              f"Assignor: {visible(group.protocol_data) or '-'}")  # fmt: skip
         rows = []
         for topic, partition in sorted({*positions, *owners}):
             at, end = positions.get((topic, partition), -1), ends.get((topic, partition), -1)

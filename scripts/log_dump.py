@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import mmap
+import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +13,11 @@ from client.cluster import ClientError
 from wire.batch import HEADER_SIZE, BatchHeader, Record, check, iter_records
 from wire.compression import Codec
 from wire.errors import KafkaError
+from wire.text import visible
 
 SHOWN_BYTES = 200
+_SEGMENT = re.compile(r"\d{20}\.log(\.|$)")
+_NAMES = "20 digits and .log"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,16 +28,23 @@ def run(args: argparse.Namespace) -> int:
     return 1 if damaged else 0
 
 
+def _is_segment(name: str) -> bool:
+    """Whether a file of this name is a log segment, or one that was set aside (`.log.deleted`, `.log.damaged-1`)."""
+    return _SEGMENT.match(name) is not None
+
+
 def _segments(paths: list[str]) -> list[Path]:
     found: list[Path] = []
     for text in paths:
         path = Path(text)
         if path.is_dir():
-            inside = sorted(path.rglob("*.log"))
+            inside = sorted(file for file in path.rglob("*.log") if _is_segment(file.name))
             if not inside:
-                raise ClientError(f"{path}: no segment (*.log) in this folder")
+                raise ClientError(f"{path}: no segment ({_NAMES}) in this folder")
             found += inside
         elif path.is_file():
+            if not _is_segment(path.name):
+                raise ClientError(f"{path}: no log segment, by its name: they are called {_NAMES}")
             found.append(path)
         else:
             raise ClientError(f"{path}: no such file or folder")
@@ -42,7 +53,7 @@ def _segments(paths: list[str]) -> list[Path]:
 
 def dump(path: Path, *, records: bool) -> bool:
     """Print a segment; gives whether it is sound. What is wrong is said with its position."""
-    print(f"Segment: {path}  Size: {path.stat().st_size}")
+    print(f"Segment: {visible(str(path))}  Size: {path.stat().st_size}")
     if path.stat().st_size == 0:
         return True
     with (
@@ -50,7 +61,7 @@ def dump(path: Path, *, records: bool) -> bool:
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         memoryview(data) as view,
     ):
-        position, following = 0, int(path.stem) if path.stem.isdigit() else 0
+        position, following = 0, int(path.name[:20])
         try:
             while position < len(view):
                 with view[position:] as rest:
@@ -69,7 +80,7 @@ def dump(path: Path, *, records: bool) -> bool:
                 position += header.size_in_bytes
         except (KafkaError, ClientError) as error:
             sys.stdout.flush()
-            print(f"{path}: damaged at position {position}: {error}", file=sys.stderr)
+            print(visible(f"{path}: damaged at position {position}: {error}"), file=sys.stderr)
             return False
     return True
 
@@ -104,12 +115,12 @@ def _batch(position: int, header: BatchHeader) -> str:
 def _shown(data: bytes | None) -> str:
     if data is None:
         return "null"
-    text = data[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-    return repr(text) + (f" ... {len(data)} bytes" if len(data) > SHOWN_BYTES else "")
+    text = data[:SHOWN_BYTES].decode("utf-8", "surrogateescape").replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{visible(text)}'" + (f" ... {len(data)} bytes" if len(data) > SHOWN_BYTES else "")
 
 
 def _record(record: Record) -> str:
-    headers = "".join(f" {name}={_shown(value)}" for name, value in record.headers)
+    headers = "".join(f" {visible(name)}={_shown(value)}" for name, value in record.headers)
     return (
         f"  {record.offset}  {_time(record.timestamp)}  key {_shown(record.key)}  value {_shown(record.value)}"
         f"{'  headers' + headers if headers else ''}"

@@ -1,13 +1,16 @@
-"""Tables on the terminal."""
+"""Tables on the terminal. A cell is one line: what would end it or steer the terminal is escaped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from wire.text import visible
+
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Columns as wide as their widest cell; numbers to the right."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    header = [visible(title) for title in header]
+    cells = [[visible(str(cell)) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(header, *cells, strict=True)]
     numeric = [bool(cells) and all(row[i].lstrip("-").isdigit() for row in cells) for i in range(len(header))]
 

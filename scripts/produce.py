@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from client.cluster import ClientError, Cluster, check
+from scripts.form import unescape
 from wire.batch import Record, build_batch
 from wire.compression import Codec
 from wire.messages.produce import (
@@ -16,11 +17,15 @@ from wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from wire.text import visible_bytes
 
 BATCH_RECORDS = 1000
 BATCH_BYTES = 512 << 10
 # Versions beyond name topics by id.
 BY_NAME = 12
+
+#: A record, and the line that it stands in.
+Numbered = tuple[int, Record]
 
 
 def murmur2(data: bytes) -> int:
@@ -38,66 +43,104 @@ def murmur2(data: bytes) -> int:
     return (h ^ h >> 15) & 0x7FFFFFFF
 
 
-def records(args: argparse.Namespace) -> Iterator[Record]:
-    """The records of the input's lines."""
-    headers = []
-    for text in args.header:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ClientError(f"--header {text}: expected NAME=VALUE")
-        headers.append((name, value.encode()))
-    separator = args.key_separator.encode().decode("unicode_escape").encode() if args.key_separator else None
-    for raw in sys.stdin.buffer:
-        line = raw.rstrip(b"\r\n") if args.strip_cr else raw.removesuffix(b"\n")
-        key: bytes | None = None
-        if separator:
-            key, found, line = line.partition(separator)
-            if not found:
-                raise ClientError(f"A line has no key separator {args.key_separator!r}: {key[:60]!r}")
-        value = None if args.null_value is not None and line == args.null_value.encode() else line
-        yield Record(key, value, time.time_ns() // 1_000_000, tuple(headers))
+class BadLineError(ClientError):
+    """A line of the input that is no record."""
+
+
+class Lines:
+    """The records of the input's lines, with the lines' numbers. Raises ClientError for options that make no sense."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._strip_cr: bool = args.strip_cr
+        self._null = None if args.null_value is None else args.null_value.encode()
+        self._separator = unescape(args.key_separator, "--key-separator") if args.key_separator else None
+        self._headers = []
+        for text in args.header:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise ClientError(f"--header {text}: expected NAME=VALUE")
+            self._headers.append((name, value.encode()))
+
+    def records(self, lines: Iterable[bytes]) -> Iterator[Numbered]:
+        """Raises BadLineError at the first line that is no record."""
+        for number, raw in enumerate(lines, 1):
+            line = raw.rstrip(b"\r\n") if self._strip_cr else raw.removesuffix(b"\n")
+            key: bytes | None = None
+            if self._separator:
+                key, found, line = line.partition(self._separator)
+                if not found:
+                    raise BadLineError(f"Line {number} has no key separator: {visible_bytes(key[:60])}")
+            value = None if line == self._null else line
+            yield number, Record(key, value, time.time_ns() // 1_000_000, tuple(self._headers))
+
+
+class Sender:
+    """Gathers records by partition, and sends them in batches."""
+
+    def __init__(self, args: argparse.Namespace, cluster: Cluster) -> None:
+        self._topic, self._cluster = args.topic, cluster
+        self._codec = Codec[args.compression.upper()]
+        self._leaders = cluster.leaders(args.topic, create=True)
+        if args.partition is not None and args.partition not in self._leaders:
+            raise ClientError(f"Topic {args.topic} has no partition {args.partition}: it has {len(self._leaders)}")
+        self._fixed: int | None = args.partition
+        self._pending: dict[int, list[Numbered]] = {}
+        self._bytes = self._turn = 0
+        self.sent = 0
+
+    def add(self, number: int, record: Record) -> None:
+        """Take a record, and send what is gathered if that is enough. Raises ClientError."""
+        self._pending.setdefault(self._partition(record), []).append((number, record))
+        self._bytes += len(record.value or b"") + len(record.key or b"") + 64
+        if self._bytes >= BATCH_BYTES or sum(map(len, self._pending.values())) >= BATCH_RECORDS:
+            self.send()
+
+    def _partition(self, record: Record) -> int:
+        if self._fixed is not None:
+            return self._fixed
+        return (self._turn if record.key is None else murmur2(record.key)) % len(self._leaders)
+
+    def send(self) -> None:
+        """Send what is gathered. Raises ClientError, which names the lines that are refused."""
+        for partition, batch in self._pending.items():
+            data = PartitionProduceData(partition, build_batch([r for _, r in batch], compression=self._codec))
+            request = ProduceRequest(
+                acks=-1, timeout_ms=30000, topic_data=[TopicProduceData(self._topic, partition_data=[data])]
+            )
+            wire = self._cluster.broker(self._leaders[partition])
+            answer = wire.ask(request, ProduceResponse, version=min(BY_NAME, wire.version_of(ProduceRequest)))
+            part = answer.responses[0].partition_responses[0]
+            refused = [batch[e.batch_index][0] for e in part.record_errors or () if e.batch_index < len(batch)]
+            what = f"{_numbers(refused or [number for number, _ in batch])} to {self._topic}-{partition}"
+            check(part.error_code, what, part.error_message)
+            self.sent += len(batch)
+        self._pending.clear()
+        self._bytes, self._turn = 0, self._turn + 1
+
+
+def _numbers(lines: list[int]) -> str:
+    if len(lines) == 1:
+        return f"Line {lines[0]}"
+    return f"Lines {min(lines)} to {max(lines)}"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Send until the input ends; each batch goes when it is full or when the input pauses for a terminal's line."""
-    sent = 0
+    """Send until the input ends; each batch goes when it is full, from a terminal each line at once.
+
+    A bad line ends the input: what came before it is sent. Raises ClientError.
+    """
+    lines = Lines(args)
     with Cluster(args.server) as cluster:
-        leaders = cluster.leaders(args.topic, create=True)
-        if args.partition is not None and args.partition not in leaders:
-            raise ClientError(f"Topic {args.topic} has no partition {args.partition}: it has {len(leaders)}")
-        pending: dict[int, list[Record]] = {}
-        size, turn = 0, 0
+        sender = Sender(args, cluster)
         interactive = sys.stdin.isatty()
-        for record in records(args):
-            if args.partition is not None:
-                partition = args.partition
-            elif record.key is not None:
-                partition = murmur2(record.key) % len(leaders)
-            else:
-                partition = turn % len(leaders)
-            pending.setdefault(partition, []).append(record)
-            size += len(record.value or b"") + len(record.key or b"") + 64
-            sent += 1
-            if interactive or size >= BATCH_BYTES or sum(map(len, pending.values())) >= BATCH_RECORDS:
-                _send(cluster, args, leaders, pending)
-                size, turn = 0, turn + 1
-        if pending:
-            _send(cluster, args, leaders, pending)
-    print(f"{sent} record(s) sent to {args.topic}.", file=sys.stderr)
+        try:
+            for number, record in lines.records(sys.stdin.buffer):
+                sender.add(number, record)
+                if interactive:
+                    sender.send()
+        except BadLineError as error:
+            sender.send()
+            raise ClientError(f"{error}; {sender.sent} record(s) before it were sent") from None
+        sender.send()
+    print(f"{sender.sent} record(s) sent to {args.topic}.", file=sys.stderr)
     return 0
-
-
-def _send(
-    cluster: Cluster, args: argparse.Namespace, leaders: dict[int, int], pending: dict[int, list[Record]]
-) -> None:
-    codec = Codec[args.compression.upper()]
-    for partition, batch in pending.items():
-        data = PartitionProduceData(partition, build_batch(batch, compression=codec))
-        request = ProduceRequest(
-            acks=-1, timeout_ms=30000, topic_data=[TopicProduceData(args.topic, partition_data=[data])]
-        )
-        wire = cluster.broker(leaders[partition])
-        answer = wire.ask(request, ProduceResponse, version=min(BY_NAME, wire.version_of(ProduceRequest)))
-        part = answer.responses[0].partition_responses[0]
-        check(part.error_code, f"Produce to {args.topic}-{partition}", part.error_message)
-    pending.clear()

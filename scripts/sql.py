@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -24,7 +27,9 @@ from scripts.chart import chart
 from scripts.consume import Reader
 from scripts.output import table
 from scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
+from scripts.topics import absent
 from wire.errors import ErrorCode
+from wire.text import SPARK_REMEDY, visible, visible_bytes
 
 QUERIES_TOPIC = "__barnabas_queries"
 QUERY, FORMAT, SCHEMA, PLAN = (
@@ -33,6 +38,7 @@ QUERY, FORMAT, SCHEMA, PLAN = (
 _WATCH_SECONDS = 1.0
 _WIDEST_CELL = 60
 _STALE_MS = 15_000
+_SOON_SECONDS = 0.5
 _STATUS_MESSAGES = 50  # among so many there is one on how the queries are
 _COLUMNS = (
     ("TOPIC", "topic"), ("SOURCE", "source"), ("STATE", "state"), ("LAG", "lag"), ("ROWS", "rows"),
@@ -77,7 +83,7 @@ def _adhoc() -> Any:
     try:
         return importlib.import_module("streams.adhoc")
     except ImportError as error:
-        raise ClientError(f"this needs Spark ({error}): pip install 'barnabas[spark]'") from None
+        raise ClientError(f"this needs Spark ({error.name or error}): {SPARK_REMEDY}") from None
 
 
 def _select(args: argparse.Namespace, query: str) -> None:
@@ -93,8 +99,8 @@ def _cell(value: Any) -> str:
     """A value of a row in one line."""
     if value is None:
         return ""
-    text = bytes(value).decode(errors="replace") if isinstance(value, bytes | bytearray) else str(value)
-    text = text.replace("\n", "\\n").replace("\t", "\\t")
+    text = visible_bytes(bytes(value)) if isinstance(value, bytes | bytearray) else str(value)
+    text = visible(text)
     return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
 
 
@@ -121,7 +127,8 @@ def _create(cluster: Cluster, statement: CreateTopic) -> None:
     _check_schema(configs)
     if statement.query is not None:
         configs[QUERY] = statement.query
-    made = create_topic(cluster, statement.name, configs, partitions=statement.partitions)
+    with _saying_that_spark_starts(cluster, configs):
+        made = create_topic(cluster, statement.name, configs, partitions=statement.partitions)
     if statement.if_not_exists and made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         print(f"Topic {statement.name} is there already.")
         return
@@ -131,9 +138,29 @@ def _create(cluster: Cluster, statement: CreateTopic) -> None:
         _tell_values(cluster, statement.name)
 
 
+@contextmanager
+def _saying_that_spark_starts(cluster: Cluster, configs: dict[str, str]) -> Iterator[None]:
+    """On a terminal, say why a query is waited for, when no driver runs yet and the answer does not come at once."""
+    if QUERY not in configs or not sys.stderr.isatty() or _fresh(last_status(cluster)):
+        yield
+        return
+    timer = threading.Timer(_SOON_SECONDS, print, ("starting Spark ... (the broker does so for the first query)",),
+                            {"file": sys.stderr, "flush": True})  # fmt: skip
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _fresh(status: dict[str, Any] | None) -> bool:
+    """Whether a driver has said lately how the queries are."""
+    return status is not None and time.time_ns() // 1_000_000 - status["at_ms"] < _STALE_MS
+
+
 def _tell_values(cluster: Cluster, name: str) -> None:
     told = topic_configs(cluster, [name], [SCHEMA, FORMAT]).get(name, {})
-    print(f"Its values: {told.get(FORMAT, 'raw')} {told.get(SCHEMA, '')}".rstrip() + ".")
+    print(visible(f"Its values: {told.get(FORMAT, 'raw')} {told.get(SCHEMA, '')}".rstrip() + "."))
 
 
 def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) -> None:
@@ -143,7 +170,8 @@ def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) ->
     else:
         options = statement.options or {QUERY: statement.query or ""}
         _check_schema(options)
-    set_topic_config(cluster, statement.name, options)
+    with _saying_that_spark_starts(cluster, options):
+        set_topic_config(cluster, statement.name, options)
     print(f"Altered topic {statement.name}.")
     if statement.infer or QUERY in options:
         _tell_values(cluster, statement.name)
@@ -152,16 +180,16 @@ def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) ->
 def _describe(cluster: Cluster, name: str) -> None:
     configs = topic_configs(cluster, [name]).get(name)
     if configs is None:
-        raise ClientError(f"Topic {name}: UNKNOWN_TOPIC_OR_PARTITION")
+        raise ClientError(absent(cluster, name))
     leaders = cluster.leaders(name)
     keys = [(name, partition) for partition in leaders]
     first, end = list_offsets(cluster, keys, EARLIEST), list_offsets(cluster, keys, LATEST)
     print(f"Topic:      {name}")
     if QUERY in configs:
         plan = msgspec.json.decode(configs[PLAN], type=dict[str, Any])
-        print(f"Query:      {configs[QUERY]}")
-        print(f"Source:     {plan.get('source')}, from offsets {plan.get('offsets')}")
-    print(f"Values:     {configs.get(FORMAT, 'raw')} {configs.get(SCHEMA, '')}".rstrip())
+        print(visible(f"Query:      {configs[QUERY]}"))
+        print(visible(f"Source:     {plan.get('source')}, from offsets {plan.get('offsets')}"))
+    print(visible(f"Values:     {configs.get(FORMAT, 'raw')} {configs.get(SCHEMA, '')}".rstrip()))
     print(f"Partitions: {', '.join(f'{p}: {first[t, p]} to {end[t, p]}' for t, p in keys)}")
 
 
@@ -194,12 +222,11 @@ def _queries(cluster: Cluster) -> str:
         if QUERY in found
     }
     status = last_status(cluster)
-    age_ms = time.time_ns() // 1_000_000 - status["at_ms"] if status else None
     told = {query["topic"]: query for query in status["queries"]} if status else {}
     rows = []
     for name, plan in queries.items():
         unknown = {"topic": name, "source": plan.get("source"), "state": "UNKNOWN", "last_error": "no driver runs"}
-        query = told.get(name) if age_ms is not None and age_ms < _STALE_MS else unknown
+        query = told.get(name) if _fresh(status) else unknown
         query = query or {**unknown, "state": "STARTING", "last_error": ""}
         rows.append(["" if query.get(key) is None else query[key] for _, key in _COLUMNS])
     return table([title for title, _ in _COLUMNS], rows)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import uuid
 
 from client.admin import EARLIEST, LATEST, create_topic, delete_topic, set_topic_config, topic_configs
 from client.cluster import ClientError, Cluster, check
 from scripts.output import table
+from wire.errors import ErrorCode
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -15,6 +17,7 @@ from wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from wire.text import visible
 
 
 def pairs(texts: list[str]) -> dict[str, str]:
@@ -26,6 +29,22 @@ def pairs(texts: list[str]) -> dict[str, str]:
             raise ClientError(f"--config {text}: expected KEY=VALUE")
         found[key] = value
     return found
+
+
+def existing(cluster: Cluster, topic: str) -> dict[int, int]:
+    """The leaders of a topic that is there. Raises ClientError, with the nearest name, for one that is not."""
+    (found,) = cluster.metadata([topic])
+    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise ClientError(absent(cluster, topic))
+    return cluster.leaders(topic)
+
+
+def absent(cluster: Cluster, topic: str) -> str:
+    """What the user is told of a topic that is not there."""
+    names = [known.name or "" for known in cluster.metadata(None)]
+    near = difflib.get_close_matches(topic, names, n=1)
+    remedy = f"did you mean {near[0]}?" if near else "'barnabas topics list' shows all"
+    return f"Topic {topic}: UNKNOWN_TOPIC_OR_PARTITION (it does not exist; {remedy})"
 
 
 def create(args: argparse.Namespace) -> int:
@@ -45,7 +64,7 @@ def list_topics(args: argparse.Namespace) -> int:
     with Cluster(args.server) as cluster:
         for topic in sorted(cluster.metadata(None), key=lambda t: t.name or ""):
             if args.internal or not topic.is_internal:
-                print(topic.name)
+                print(visible(topic.name or ""))
     return 0
 
 
@@ -67,14 +86,16 @@ def describe(args: argparse.Namespace) -> int:
         known = sorted(t.name or "" for t in cluster.metadata(None) if args.internal or not t.is_internal)
         for i, name in enumerate([args.topic] if args.topic else known):
             (topic,) = cluster.metadata([name])
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise ClientError(absent(cluster, name))
             check(topic.error_code, f"Topic {name}")
             leaders = {p.partition_index: p.leader_id for p in topic.partitions}
             first, end = (offsets(cluster, name, leaders, special) for special in (EARLIEST, LATEST))
             own = [f"{key}={value}" for key, value in topic_configs(cluster, [name])[name].items()]
             if i:
                 print()
-            print(f"Topic: {name}  Id: {uuid.UUID(bytes=topic.topic_id)}  Partitions: {len(topic.partitions)}")
-            print(f"Configs: {', '.join(own) or 'the defaults'}")
+            print(f"Topic: {visible(name)}  Id: {uuid.UUID(bytes=topic.topic_id)}  Partitions: {len(topic.partitions)}")
+            print(f"Configs: {visible(', '.join(own)) or 'the defaults'}")
             rows = [
                 (p.partition_index, p.leader_id, p.leader_epoch, first[p.partition_index], end[p.partition_index],
                  end[p.partition_index] - first[p.partition_index])

@@ -13,6 +13,7 @@ import fcntl
 import functools
 import os
 import resource
+import stat
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -109,7 +110,9 @@ class DataDir:
         io = io or Io()
         path = os.path.abspath(os.fspath(path))
         try:
-            os.makedirs(path, exist_ok=True)
+            os.makedirs(path, io.dir_mode, exist_ok=True)
+            if os.stat(path).st_mode & stat.S_ISGID:  # the operator's word that its group reads along
+                io.share_with_group()
             lock_fd = io.open(os.path.join(path, LOCK_FILE), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StorageError(f"cannot use the data directory {path}: {error.strerror}") from error

@@ -1,6 +1,8 @@
 """Every system call that storage makes on a file, in one place, so that tests can make any of them fail.
 
-`Io` is stateless; a test passes a subclass. Nothing here retries: what an error means, `storage.faults` says.
+`Io` has no state but the modes of what it makes; a test passes a subclass. What clients store is nobody else's on this
+machine: directories are made 0700 and files 0600, less what the umask takes away. A group may read along where the
+operator says so (`share_with_group`). Nothing here retries: what an error means, `storage.faults` says.
 """
 
 from __future__ import annotations
@@ -19,8 +21,14 @@ from wire.compression import Bytes
 class Io:
     """The real system calls."""
 
-    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
-        return os.open(path, flags | os.O_CLOEXEC, mode)
+    dir_mode, file_mode = 0o700, 0o600
+
+    def share_with_group(self) -> None:
+        """What is made from now on may be read by the group that has it."""
+        self.dir_mode, self.file_mode = 0o750, 0o640
+
+    def open(self, path: str, flags: int, mode: int = 0o666) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, mode & self.file_mode)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -65,7 +73,7 @@ class Io:
         os.unlink(path)
 
     def mkdir(self, path: str) -> None:
-        os.mkdir(path)
+        os.mkdir(path, self.dir_mode)
 
     def rmtree(self, path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)

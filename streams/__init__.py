@@ -8,21 +8,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wire.text import SPARK_REMEDY
+
 try:
     import pyarrow  # noqa: F401
 except ModuleNotFoundError:
-    raise ImportError("streams needs pyarrow and pyspark: pip install 'barnabas[spark]'") from None
+    raise ImportError(f"streams needs pyarrow and pyspark: {SPARK_REMEDY}", name="pyarrow") from None
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def register(spark: SparkSession) -> None:
-    """Make the `wal` data source known to a session. Raises ImportError, in one line, without pyspark."""
+    """Make the `wal` data source known to a session. An error of it that nobody catches is one line from then on.
+
+    Raises ImportError, in one line, without pyspark; WalError where the workers' Python cannot run it.
+    """
     try:
         from streams.source.source import WalDataSource
+        from streams.source.workers import check_workers
+        from streams.uncaught import tell_in_one_line
     except ModuleNotFoundError as error:
-        raise ImportError(f"the wal data source needs {error.name}: pip install 'barnabas[spark]'") from None
+        raise ImportError(f"the wal data source needs {error.name}: {SPARK_REMEDY}", name=error.name) from None
+    tell_in_one_line()
+    check_workers(spark)
     spark.dataSource.register(WalDataSource)
     # Filters narrow what is read and what goes to the JVM; Spark asks for it to be switched on.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -12,6 +12,7 @@ from streams.export.partition import Outcome, Plan, Work, export_partition
 from streams.java import JavaError, check_java, options
 from streams.quiet import Quiet, in_one_line
 from streams.wal import WalError
+from wire.text import SPARK_REMEDY
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -24,7 +25,7 @@ _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0
 def check() -> None:
     """Raises WalError unless there is Spark, and a Java that is new enough for it."""
     if importlib.util.find_spec("pyspark") is None:
-        raise WalError("the export needs pyspark: pip install 'barnabas[spark]'")
+        raise WalError(f"the export needs pyspark: {SPARK_REMEDY}")
     try:
         check_java()
     except JavaError as error:

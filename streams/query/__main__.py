@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from wire.text import SPARK_REMEDY, visible
+
 TAKEN_OVER = 4
 RETRY_SECONDS = 1.0
 
@@ -55,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         from streams.query.session import run_init, start_session
         from streams.wal import WalError
     except ImportError as error:
-        say("error", "streams.fatal", reason=f"Query topics need Spark ({error}): pip install 'barnabas[spark]'")
+        say("error", "streams.fatal", reason=f"Query topics need Spark ({error.name or error}): {SPARK_REMEDY}")
         return 1
     from client.cluster import ClientError
 
@@ -98,7 +100,7 @@ def _say_in_json(level: str, event: str, **fields: Any) -> None:
 
 def _say_in_words(level: str, event: str, **fields: Any) -> None:
     pairs = "".join(f" {key}={value!r}" if " " in str(value) else f" {key}={value}" for key, value in fields.items())
-    print(f"{level} {event}{pairs}", file=sys.stderr, flush=True)
+    print(visible(f"{level} {event}{pairs}"), file=sys.stderr, flush=True)
 
 
 def _die_with_parent() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from streams.java import JavaError, check_java, options
 from streams.query.errors import FatalError
+from wire.text import SPARK_REMEDY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +28,7 @@ def start_session(
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
-        raise FatalError(f"Spark is not installed ({error.name}): pip install 'barnabas[spark]'") from None
+        raise FatalError(f"Spark is not installed ({error.name}): {SPARK_REMEDY}") from None
     try:
         check_java()
     except JavaError as error:

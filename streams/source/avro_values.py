@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streams.source.blocks import Parsed, in_blocks, without_nulls
 from streams.wal import WalError
+from wire.text import SPARK_REMEDY
 
 # What Confluent's serializers write before each datum: a zero byte, and the id of a schema.
 _CONFLUENT_BYTES = 5
@@ -70,7 +71,7 @@ def _loaded(written: str) -> Any:
     try:
         from fastavro import parse_schema
     except ModuleNotFoundError:
-        raise WalError("format=avro needs fastavro: pip install 'barnabas[spark]'") from None
+        raise WalError(f"format=avro needs fastavro: {SPARK_REMEDY}") from None
     try:
         return parse_schema(_cleaned(json.loads(written)))
     except Exception as error:  # fastavro raises what comes up

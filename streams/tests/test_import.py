@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from compat_tests.tools import ROOT
+from wire.text import SPARK_REMEDY
 
 READING = """
 import sys, streams.wal, streams.decode, streams.encode, streams.schema, streams.export
@@ -26,7 +27,7 @@ def test_without_the_extra_there_is_one_line_with_the_remedy(missing: str, act: 
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ImportError: ")
     assert f"needs {missing}" in last
-    assert last.endswith("pip install 'barnabas[spark]'")
+    assert last.endswith(SPARK_REMEDY)
 
 
 def test_reading_needs_neither_spark_nor_an_event_loop_nor_the_broker() -> None:

@@ -1,0 +1,78 @@
+"""What a user writes to say how records look on a line: escapes, and the place-holders of `consume --format`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from client.cluster import ClientError
+from wire.batch import Record
+from wire.text import visible_bytes
+
+#: The place-holders, which are kcat's.
+PLACES = {
+    "t": "topic", "p": "partition", "o": "offset", "T": "timestamp", "k": "key", "s": "value", "h": "headers",
+    "%": "a percent sign",
+}  # fmt: skip
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
+_PLAIN = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "e": b"\x1b", "\\": b"\\"}
+_KEPT = "\n\t"
+
+#: A text, or the letter of a place-holder.
+Form = Sequence[bytes | str]
+
+
+def unescape(text: str, option: str) -> bytes:
+    r"""The bytes that a text with \n, \r, \t, \0, \e, \\, \xNN and \uNNNN stands for. Raises ClientError."""
+    found, at = b"", 0
+    for escape in _ESCAPE.finditer(text):
+        found += text[at : escape.start()].encode()
+        byte, code, letter = escape.groups()
+        if byte:
+            found += bytes([int(byte, 16)])
+        elif code:
+            found += chr(int(code, 16)).encode(errors="surrogatepass")
+        elif letter in _PLAIN:
+            found += _PLAIN[letter]
+        else:
+            raise ClientError(f"{option}: unknown escape {escape[0]}: known are \\n \\r \\t \\0 \\e \\\\ \\xNN \\uNNNN")
+        at = escape.end()
+    return found + text[at:].encode()
+
+
+def parse_form(text: str) -> Form:
+    """A format. Raises ClientError for a place-holder or escape that is not known."""
+    parts: list[bytes | str] = []
+    for plain, place in re.findall(r"((?:[^%]|\n)+)|%(.?)", text, re.DOTALL):
+        if plain:
+            parts.append(unescape(plain, "--format"))
+        elif place in PLACES:
+            parts.append(place)
+        else:
+            known = ", ".join(f"%{letter} {what}" for letter, what in PLACES.items())
+            raise ClientError(f"--format: unknown %{place}: known are {known}")
+    return parts
+
+
+def fill(form: Form, topic: str, partition: int, record: Record, *, raw: bool) -> bytes:
+    """A record in a form. Unless `raw`, what steers a terminal is escaped, but for ends of lines and tabs."""
+
+    def shown(data: bytes | None) -> bytes:
+        if data is None:
+            return b"NULL"
+        return bytes(data) if raw else visible_bytes(bytes(data), keep=_KEPT).encode()
+
+    out = bytearray()
+    for part in form:
+        if isinstance(part, bytes):
+            out += part
+        elif part == "k":
+            out += shown(record.key)
+        elif part == "s":
+            out += shown(record.value)
+        elif part == "h":
+            out += b",".join(shown(name.encode()) + b"=" + shown(value) for name, value in record.headers)
+        else:
+            plain = {"t": topic, "p": partition, "o": record.offset, "T": record.timestamp, "%": "%"}
+            out += str(plain[part]).encode()
+    return bytes(out)

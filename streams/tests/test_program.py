@@ -1,0 +1,84 @@
+"""A user's program that reads with the `wal` source, and what it says when something is wrong: one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from compat_tests.tools import ROOT, missing
+from streams.java import options
+from streams.tests.support import Logs
+from streams.uncaught import in_one_line
+from streams.wal import WalError
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+if reason := missing("java"):
+    pytest.skip(reason, allow_module_level=True)
+
+PROGRAM = f"""
+import sys
+from pyspark.sql import SparkSession
+from streams import register
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.extraJavaOptions", {options(brief=True)!r})
+spark = builder.getOrCreate()
+register(spark)
+spark.read.format("wal").option("topic", sys.argv[2]).load(sys.argv[1]).select("offset").show()
+"""
+
+
+def said_by_program(tmp_path: Path, topic: str, **environment: str) -> tuple[int, str, list[str]]:
+    """Status, output and the lines of errors that are the program's, not Spark's own warnings at its start."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    kept = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "data"), topic], capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, env={**kept, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+    )  # fmt: skip
+    _, _, after = done.stderr.partition("For SparkR, use setLogLevel(newLevel).\n")
+    return done.returncode, done.stdout, [line for line in after.splitlines() if " WARN " not in line]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A Python without this project and its packages."""
+    venv.create(tmp_path / "bare", with_pip=False)
+    return tmp_path / "bare" / "bin"
+
+
+def test_a_missing_topic_is_one_line_with_those_that_there_are(tmp_path: Path) -> None:
+    Logs(tmp_path / "data").write([b"v"], "orders")
+    status, shown, said = said_by_program(tmp_path, "order")
+    assert (status, shown) == (1, "")
+    assert said == [
+        f"program.py: there is no topic order in {tmp_path / 'data'}: create it first, or name one of these: orders"
+    ]
+
+
+def test_a_wrong_python_of_the_workers_is_one_line_with_the_right_one(tmp_path: Path, bare: Path) -> None:
+    python = str(bare / "python")
+    status, shown, said = said_by_program(tmp_path, "orders", PYSPARK_PYTHON=python)
+    assert (status, shown) == (1, "")
+    assert said == [
+        f"program.py: Spark's workers are to run {python}, which has not what it needs (ModuleNotFoundError: No module "
+        f"named 'pyspark'): unset PYSPARK_PYTHON, or set it to {sys.executable}"
+    ]
+
+
+def test_where_no_python_is_chosen_the_workers_run_that_of_the_program(tmp_path: Path, bare: Path) -> None:
+    Logs(tmp_path / "data").write([b"v"], "orders")
+    status, shown, _ = said_by_program(tmp_path, "orders", PATH=f"{bare}{os.pathsep}{os.environ['PATH']}")
+    assert status == 0
+    assert "|offset|" in shown
+
+
+def test_errors_of_others_are_not_touched() -> None:
+    assert in_one_line(ValueError("streams.wal.errors.WalError: no")) is None
+    assert in_one_line(WalError("set the option path")) == "set the option path"

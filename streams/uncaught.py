@@ -1,0 +1,44 @@
+"""What a program sees that reads with the `wal` source and catches nothing: one line, in place of Spark's traces.
+
+The source runs in processes of Spark's, so its errors come back as Spark's, with the traces of two Pythons around the
+line that says what to do. Whoever catches them gets them as Spark raises them. Errors of anything else are not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from types import TracebackType
+
+from streams.wal import WalError
+from wire.text import visible
+
+_RAISED = re.compile(r"^streams\.wal\.errors\.\w+: (.+)", re.MULTILINE)
+
+
+def in_one_line(error: BaseException) -> str | None:
+    """What the source says is wrong; None for an error that is not its own."""
+    if isinstance(error, WalError):
+        return str(error)
+    if type(error).__module__.startswith("pyspark.") and (found := _RAISED.findall(str(error))):
+        return str(found[-1])
+    return None
+
+
+def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    line = in_one_line(error)
+    if line is None:
+        _before(kind, error, trace)
+    else:
+        print(visible(f"{os.path.basename(sys.argv[0]) or 'python'}: {line}"), file=sys.stderr)
+
+
+_before = sys.excepthook
+
+
+def tell_in_one_line() -> None:
+    """From now on, for errors that nobody catches."""
+    global _before
+    if sys.excepthook is not _hook:
+        _before, sys.excepthook = sys.excepthook, _hook
