@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ def start_session(
         # With a limit of bytes Spark measures a batch anew for each row that it adds, which takes more than all else.
         .config("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
         .config("spark.sql.ansi.enabled", "false")  # a value that cannot be computed is null, and stops nothing
+        # Nothing makes tables. Spark would make the folder for them where the program was started.
+        .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), f"spark-warehouse-{os.getpid()}"))
         .config("spark.sql.runSQLOnFiles", "false")  # a relation is a topic, and never a path
     )
     if master is None and _SUBMITTED not in os.environ:
