@@ -106,9 +106,9 @@ BROKER = _keys([
         dynamic=True),
     Key("log.segment.delete.delay.ms", "long", 60000, "How long a deleted file is kept for readers.", minimum=0,
         dynamic=True),
-    Key("log.flush.interval.messages", "long", 1, "1: acks=all and acks=1 are answered after a (shared) fsync. A larger number: "
-        "fsync after that many records, answer from the page cache, as Kafka's default 9223372036854775807 does.",
-        minimum=1, dynamic=True),
+    Key("log.flush.interval.messages", "long", 1,
+        "1: acks=all and acks=1 are answered after a (shared) fsync. A larger number: fsync after that many records, "
+        "answer from the page cache, as Kafka's default 9223372036854775807 does.", minimum=1, dynamic=True),
     Key("log.flush.interval.ms", "long", None, "Longest time until a record is fsynced.", minimum=0, dynamic=True),
     Key("producer.id.expiration.ms", "int", 86400000, "How long an idle producer id is remembered.", minimum=1,
         dynamic=True),
