@@ -60,7 +60,7 @@ def list_segments(io: Io, directory: str) -> list[Segment]:
         if name.endswith(LOG_SUFFIX) and name[:20].isdigit() and len(name) == 24:
             segment = Segment(directory, int(name[:20]))
             status = io.stat(segment.path())
-            segment.size = status.st_size
+            segment.size = segment.unchecked_until = status.st_size
             segment.created_ms = int(status.st_mtime * 1000)
             segments.append(segment)
     return sorted(segments, key=lambda segment: segment.base_offset)

@@ -18,6 +18,8 @@ from storage.io import Io, read_file, write_all, write_file
 from wire import batch
 
 LOG_SUFFIX = ".log"
+# Of readers at so many places of a segment; what the others have checked is checked again.
+_KEPT_CHECKED = 64
 _WARM_STEP = 1024 * 1024
 # Zeros that wait at a segment's end to be overwritten: as many as it has bytes, but these at most, up to a whole page;
 # and none for appends of which there is not room for so many.
@@ -118,6 +120,7 @@ class Segment:
         "_last_indexed_time",
         "_times_written",
         "base_offset",
+        "checked",
         "created_ms",
         "directory",
         "dirty",
@@ -129,6 +132,7 @@ class Segment:
         "reserved",
         "size",
         "times",
+        "unchecked_until",
         "used",
     )
 
@@ -137,6 +141,9 @@ class Segment:
         self.base_offset = base_offset
         self.size = size
         self.reserved = 0
+        #: Bytes before that were there when the process began; ranges of them whose CRCs were looked at since.
+        self.unchecked_until = 0
+        self.checked: list[tuple[int, int]] = []
         self.created_ms = created_ms
         self.file: OpenFile | None = None
         self.used = False  # since the cache last looked
@@ -154,6 +161,29 @@ class Segment:
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         return os.path.join(self.directory, f"{self.base_offset:020d}{suffix}")
+
+    # -- what was looked at ------------------------------------------------------------------------------------------
+
+    def checked_end(self, start: int, end: int) -> int:
+        """Up to where, from `start` to at most `end`, the CRCs are known to be right."""
+        if start >= self.unchecked_until:
+            return end
+        for low, high in self.checked:
+            if low <= start < high:
+                return end if high >= self.unchecked_until else min(high, end)
+        return start
+
+    def note_checked(self, start: int, end: int) -> None:
+        """The CRCs of the batches from `start` to `end` are right."""
+        apart = []
+        for low, high in self.checked:
+            if high < start or low > end:
+                apart.append((low, high))
+            else:
+                start, end = min(start, low), max(end, high)
+        self.checked = [*apart[-_KEPT_CHECKED:], (start, end)]
+        if start == 0 and end >= self.unchecked_until:
+            self.checked, self.unchecked_until = [], 0
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

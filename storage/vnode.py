@@ -27,6 +27,7 @@ import msgspec
 from storage import index
 from storage.checkpoints import encode_topic_id, read_topic_id
 from storage.config import LogConfig
+from storage.crc_check import CrcCheck
 from storage.errors import StorageError
 from storage.faults import Fault, NotBegunError, fault_of
 from storage.io import Io, sync_path, write_all, write_file
@@ -85,6 +86,8 @@ class ReadResult(msgspec.Struct, frozen=True):
     last_stable_offset: int
     #: Readable bytes that the range leaves out; LATER_SEGMENT if there are some in a later one.
     left: int = 0
+    #: What must be run, and given to `end_check`, before the range may be sent.
+    check: CrcCheck | None = None
 
 
 LATER_SEGMENT = 1 << 62
@@ -1023,13 +1026,20 @@ class Vnode:
     # -- read --------------------------------------------------------------------------------------------------------
 
     def read(
-        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, max_offset: int | None = None
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+        max_offset: int | None = None,
+        verified: bool = False,
     ) -> ReadResult:
         """A range of one segment file from the batch that contains `offset` (or the next one, over a gap).
 
         It ends on a batch boundary below the high watermark (and `max_offset`, exclusive) and within `max_bytes`, but
-        for a first batch larger than that under `min_one_batch`. No slice where there is nothing to read. Raises
-        `KafkaError` OFFSET_OUT_OF_RANGE outside the log.
+        for a first batch larger than that under `min_one_batch`. No slice where there is nothing to read. If
+        it is to be `verified`, it ends before what was not looked at yet, or comes with a check. Raises `KafkaError`
+        OFFSET_OUT_OF_RANGE outside the log.
         """
         if not self._ready:
             self._load()
@@ -1040,14 +1050,16 @@ class Vnode:
         if offset >= limit:
             return ReadResult(None, high, self._log_start_offset, high)
         try:
-            found, left = self._find_slice(offset, max_bytes, min_one_batch, limit)
-            return ReadResult(found, high, self._log_start_offset, high, left)
+            found, left, check = self._find_slice(offset, max_bytes, min_one_batch, limit, verified)
+            return ReadResult(found, high, self._log_start_offset, high, left, check)
         except OSError as error:
             raise self.refused("read", error) from error
         except CorruptLogError as error:
             raise self._met_damage(error) from error
 
-    def _find_slice(self, offset: int, max_bytes: int, min_one_batch: bool, limit: int) -> tuple[FileSlice | None, int]:
+    def _find_slice(
+        self, offset: int, max_bytes: int, min_one_batch: bool, limit: int, verified: bool
+    ) -> tuple[FileSlice | None, int, CrcCheck | None]:
         io = self._io
         hint = self._hints.get(offset)
         # A hint at the end of a segment is of use only while that segment grows.
@@ -1065,13 +1077,20 @@ class Vnode:
         elif segment.base_offset < last_segment.base_offset:
             end = segment.size
         else:
-            return None, 0
+            return None, 0, None
         readable = end
         if end - start > max_bytes:
             end = segment.align(io, file, start, start + max_bytes, at_least_one=min_one_batch)
+        check = None
+        if verified and segment.unchecked_until:
+            known = segment.checked_end(start, end)
+            if known > start:
+                end = known
+            elif end > start:
+                check = CrcCheck(io, segment, file, start, end)
         left = readable - end if segment is last_segment else LATER_SEGMENT
         if end <= start:
-            return None, left
+            return None, left, None
         self._verify(segment, file, offset, start)
         if segment is self._high_segment and end == self._high_position:
             self._remember(self._high_watermark, segment, end)
@@ -1082,7 +1101,15 @@ class Vnode:
                 self._remember(int.from_bytes(data), segment, end)
         # What was written lately is in the page cache.
         recent = segment is self._high_segment and self._high_position - start < _RECENT_BYTES
-        return FileSlice(io, file, start, end - start, cached=recent), left
+        return FileSlice(io, file, start, end - start, cached=recent), left, check
+
+    def end_check(self, check: CrcCheck) -> FileSlice:
+        """`check` has run: the whole batches at its start. Raises StorageError where the first one is damaged."""
+        segment = check.segment
+        if check.good > check.start:
+            segment.note_checked(check.start, check.good)
+            return check.slice()
+        raise self._met_damage(CorruptLogError(f"{segment.path()} at {check.start}: {check.error}", segment))
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         hints = self._hints

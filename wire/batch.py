@@ -151,6 +151,14 @@ def check(buf: Bytes, pos: int = 0) -> BatchHeader:
     return header
 
 
+def size_at(buf: Bytes, pos: int) -> int:
+    """How long the batch at `pos` says that it is; of less than a header, that of a header."""
+    if pos + LOG_OVERHEAD > len(buf):
+        return HEADER_SIZE
+    size: int = OFFSET_AND_LENGTH.unpack_from(buf, pos)[1] + LOG_OVERHEAD
+    return size
+
+
 def validate(buf: Bytes) -> BatchHeader:
     """The header of the batch at the start of `buf` after the checks of a produce request; no record is decoded.
 

@@ -11,7 +11,9 @@ given whole even if it is larger.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
+from typing import Any
 
+import msgspec
 import trio
 
 from broker.fetch_sessions import Asked, Plan, asked_for
@@ -19,6 +21,8 @@ from broker.large import Breath, Large, given
 from broker.order import METADATA, RECORDS
 from broker.registry import Context, Later, api
 from broker.replicas import check_leader_epoch
+from storage.crc_check import CrcCheck
+from storage.segment import FileSlice
 from storage.vnode import Vnode
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.fetch import (
@@ -29,6 +33,7 @@ from wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from wire.types import Message
 
 READ_COMMITTED = 1
 # A fetch of more partitions gives way to others while it looks at them.
@@ -36,7 +41,7 @@ PARTITIONS_AT_ONCE = 500
 
 
 @api(FetchRequest, FetchResponse, uses=METADATA | RECORDS)
-def handle(context: Context, request: FetchRequest) -> FetchResponse | Later | Awaitable[Large]:
+def handle(context: Context, request: FetchRequest) -> FetchResponse | Later | Awaitable[Large | Message]:
     try:
         if context.version >= 7:
             plan = context.node.fetch_sessions.plan(request, trio.current_time())
@@ -48,7 +53,7 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Later | A
     if len(plan.partitions) > PARTITIONS_AT_ONCE:
         return _handle_slowly(reading)
     reading.read_all()
-    return _answer(reading)
+    return _handle_checked(reading) if reading.checks else _answer(reading)
 
 
 async def _handle_slowly(reading: Reading) -> Large:
@@ -56,7 +61,13 @@ async def _handle_slowly(reading: Reading) -> Large:
     for asked, wanted in reading.plan.partitions:
         reading.read(asked, wanted)
         await breath()
+    await reading.check()
     return Large(await given(_answer(reading)))
+
+
+async def _handle_checked(reading: Reading) -> Message:
+    await reading.check()
+    return await given(_answer(reading))
 
 
 def _answer(reading: Reading) -> FetchResponse | LongPoll:
@@ -79,6 +90,8 @@ class Reading:
         self.size = 0
         self.left: dict[Asked, int] = {}
         """What the answer leaves out of what could be read."""
+        self.checks: dict[Asked, tuple[Vnode, CrcCheck]] = {}
+        """What nobody has looked at yet of what would be sent."""
         self.failed = False
         limit: int = context.node.config["fetch.max.bytes"]
         self.max_bytes = min(request.max_bytes, limit)
@@ -124,17 +137,46 @@ class Reading:
         if before is not None and before.records is not None:
             self.size -= len(before.records)
         self.left.pop(asked, None)
+        self.checks.pop(asked, None)
         try:
             result = self._partition(asked, wanted)
         except KafkaError as error:
-            self.failed = True
-            result = PartitionData(
-                partition_index=asked.partition, error_code=error.code, high_watermark=-1,
-                aborted_transactions=None, records=b"",
-            )  # fmt: skip
+            result = self._refused(asked, error)
         self.results[asked] = result
         if result.records is not None:
             self.size += len(result.records)
+
+    def _refused(self, asked: Asked, error: KafkaError) -> PartitionData:
+        self.failed = True
+        return PartitionData(
+            partition_index=asked.partition, error_code=error.code, high_watermark=-1,
+            aborted_transactions=None, records=b"",
+        )  # fmt: skip
+
+    async def check(self) -> None:
+        """Look at what nobody has looked at; what is damaged is not sent."""
+        while self.checks:
+            asked, (vnode, job) = self.checks.popitem()
+            before = self.results[asked]
+            self.size -= job.end - job.start
+            try:
+                try:
+                    await trio.to_thread.run_sync(job.run, limiter=self.context.node.cold_reads)
+                except OSError as error:
+                    raise vnode.read_failed(error) from error
+                found = vnode.end_check(job)
+                self.size += len(found)
+                self.results[asked] = _with_records(before, found)
+            except KafkaError as error:
+                self.results[asked] = self._refused(asked, error)
+
+    def leave_unchecked(self) -> None:
+        """Send nothing that has not been looked at: the client asks again."""
+        for asked, (_, job) in self.checks.items():
+            self.size -= job.end - job.start
+            self.results[asked] = _with_records(self.results[asked], b"")
+            self.failed = True  # an answer now, and no further wait
+        self.checks.clear()
 
     def _partition(self, asked: Asked, wanted: FetchPartition) -> PartitionData:
         vnode = self.read_from[asked] = self._vnode(asked)
@@ -154,8 +196,11 @@ class Reading:
                 max(0, min(room, wanted.partition_max_bytes)),
                 min_one_batch=self.size == 0,
                 max_offset=vnode.last_stable_offset if committed else vnode.high_watermark,
+                verified=True,
             )
             records = found.slice
+            if found.check is not None:
+                self.checks[asked] = vnode, found.check
             if found.left:
                 self.left[asked] = found.left
         return PartitionData(
@@ -219,6 +264,11 @@ class Reading:
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
 
 
+def _with_records(result: Any, records: FileSlice | bytes) -> PartitionData:
+    changed: PartitionData = msgspec.structs.replace(result, records=records)
+    return changed
+
+
 class LongPoll(Later):
     """A fetch that has found too little: its partitions tell when they move, until there is enough or time is up."""
 
@@ -248,6 +298,7 @@ class LongPoll(Later):
         try:
             while self._dirty:
                 self._reading.read_again(self._dirty.pop())
+            self._reading.leave_unchecked()
             if self._reading.enough() and self.message is None:
                 self._answer()
         except Exception as error:  # whoever moved the partition must not suffer for it
