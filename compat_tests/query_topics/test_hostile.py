@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +15,14 @@ from compat_tests.broker_process import Barnabas
 from compat_tests.conftest import NewServer
 from compat_tests.driver import Driver, Record, Refused
 from compat_tests.kafka_python.driver import KafkaPythonDriver
+from compat_tests.lies.test_batches import produced
+from compat_tests.pipe import Pipe
 from compat_tests.query_topics.processes import processes
 from compat_tests.tools import missing
 from compat_tests.waiting import until
+from wire.batch import Record as Written
+from wire.batch import build_batch
+from wire.compression import Codec
 from wire.errors import ErrorCode
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -46,7 +53,7 @@ def broker(new_server: NewServer, tmp_path_factory: pytest.TempPathFactory) -> B
         "barnabas.streams.tick.timeout.ms": "5000", "barnabas.streams.init.file": str(init),
     })  # fmt: skip
     assert isinstance(server, Barnabas)
-    server.expected_errors += ["topic=spinning", "another streams driver has taken over"]
+    server.expected_errors += ["topic=spinning", "topic=grows", "another streams driver has taken over"]
     return server
 
 
@@ -144,7 +151,7 @@ def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path
     with Cluster(broker.address) as cluster, ThreadPoolExecutor() as pool:
         control = Control(cluster, str(broker.data_dir))
         made = pool.submit(admin.create_topic, "old", 1, {"barnabas.query": "SELECT device FROM topics('(?!x).*')"})
-        (question,) = [m for m in control.hear(20_000) if m["type"] == "check"]
+        question = heard(control, "check")
         control.say({"type": "checked", "id": question["id"], "pattern": "(?!x).*", "format": "json",
                      "schema": "device STRING", "output_format": "json", "output_schema": "device STRING"})  # fmt: skip
         made.result()
@@ -180,5 +187,84 @@ def test_results_as_large_as_may_be_do_not_take_the_drivers_memory(broker: Barna
     for name in ("longest", "constants", "several"):
         wait_for(broker, name, "wide")
     assert [value for _, _, value in records(broker, "longest")] == [b'{"n":14400000}'] * 4
+    goes_on(broker, admin)
+    assert driver_of(broker) == was
+
+
+def heard(control: Control, kind: str) -> dict[str, Any]:
+    """The next message of a kind. What is said before it may come alone, and nothing may come for a while."""
+    found: list[dict[str, Any]] = []
+
+    def listen() -> bool:
+        found.extend(message for message in control.hear(1000) if message["type"] == kind)
+        return bool(found)
+
+    until(listen, f"a message of type {kind}", 60)
+    return found[0]
+
+
+def bomb(value: bytes, count: int) -> bytes:
+    """A batch of some KB that decompresses to as much as the broker takes."""
+    return build_batch([Written(None, value, int(time.time() * 1000))] * count, compression=Codec.ZSTD)
+
+
+def test_records_that_compress_a_thousand_to_one_do_not_take_the_memory(broker: Barnabas, admin: Driver) -> None:
+    """480 MB in 30 small batches, in the rows of one tick, through the JVM and without it."""
+    was = driver_of(broker)
+    admin.create_topic("bombs", 1, SENSORS)
+    admin.create_topic("through", -1, {"barnabas.query": "SELECT length(upper(device)) n FROM bombs"})
+    admin.create_topic("left_out", -1, {"barnabas.query": "SELECT upper(device) d FROM bombs WHERE length(device) < 5"})
+    admin.create_topic("without", -1, {"barnabas.query": "SELECT temp FROM bombs"})
+    wait_for(broker, "through", "bombs")
+    data = bomb(b'{"device": "%s", "temp": 1}' % (b"x" * 1_000_000), 16)
+    assert len(data) < 10_000
+    small = bomb(b'{"device": "y"}', 5000)
+    with Pipe(broker.port) as pipe:
+        for number in range(30):
+            assert produced(pipe, "bombs", data).error_code == 0
+            if number % 10 == 0:
+                assert produced(pipe, "bombs", small).error_code == 0
+    goes_on(broker, admin)
+    for name in ("through", "left_out", "without"):
+        wait_for(broker, name, "bombs", 180)
+    goes_on(broker, admin)
+    assert [value for _, _, value in records(broker, "through")].count(b'{"n":1000000}') == 480
+    assert len(records(broker, "left_out")) == 3 * 5000
+    assert driver_of(broker) == was
+
+
+def test_a_record_that_a_query_makes_too_much_of_ends_that_query(broker: Barnabas, admin: Driver) -> None:
+    was = driver_of(broker)
+    admin.create_topic("huge", 1, SENSORS)
+    admin.create_topic("grows", -1, {"barnabas.query": "SELECT repeat(device, 16) x FROM huge"})
+    admin.create_topic("beside", -1, {"barnabas.query": "SELECT length(upper(device)) n FROM huge"})
+    with Pipe(broker.port) as pipe:
+        assert produced(pipe, "huge", bomb(b'{"device": "%s"}' % (b"x" * (15 << 20)), 1)).error_code == 0
+    until(lambda: status_of(broker, "grows").get("state") == "FAILED", "the query has failed", 120)
+    assert "the record at offset 0 takes 15," in status_of(broker, "grows")["last_error"]
+    wait_for(broker, "beside", "huge")
+    goes_on(broker, admin)
+    assert driver_of(broker) == was
+
+
+def test_values_of_two_bytes_that_fill_thousands_of_columns_do_not_take_the_memory(
+    broker: Barnabas, admin: Driver
+) -> None:
+    was = driver_of(broker)
+    columns = ", ".join(f"c{n} INT" for n in range(4000))
+    elements = f"a ARRAY<STRUCT<{', '.join(f'c{n}: INT' for n in range(4000))}>>"
+    for name, schema in {"columns": columns, "elements": elements}.items():
+        admin.create_topic(name, 1, {"barnabas.value.format": "json", "barnabas.value.schema": schema})
+    admin.create_topic("of_columns", -1, {"barnabas.query": "SELECT c1 FROM columns"})
+    admin.create_topic("of_elements", -1, {"barnabas.query": "SELECT size(a) n FROM elements"})
+    with Pipe(broker.port) as pipe:
+        assert produced(pipe, "columns", bomb(b"{}", 20_000)).error_code == 0
+        wide = b'{"a": [%s]}' % b",".join([b"{}"] * 300_000)
+        assert produced(pipe, "elements", bomb(wide, 3)).error_code == 0
+        assert produced(pipe, "elements", bomb(b'{"a": [{}, {"c7": 1}]}', 1)).error_code == 0
+    for name, source in {"of_columns": "columns", "of_elements": "elements"}.items():
+        wait_for(broker, name, source, 120)
+    assert [value for _, _, value in records(broker, "of_elements")] == [b'{"n":2}']
+    assert len(records(broker, "of_elements.dead-letter")) == 3
     goes_on(broker, admin)
     assert driver_of(broker) == was

@@ -13,7 +13,15 @@ from client.cluster import ClientError, Cluster
 from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
 from streams.query.control import Control, now_ms
 from streams.query.definitions import Catalog, Definition, Values, read_catalog, read_pattern, read_source
-from streams.query.errors import FatalError, MalformedRecordError, QueryError, TakenOverError, TooSlowError
+from streams.query.errors import (
+    DenseRowsError,
+    FatalError,
+    MalformedRecordError,
+    QueryError,
+    RowTooLargeError,
+    TakenOverError,
+    TooSlowError,
+)
 from streams.query.events import Told, event_of
 from streams.query.health import FAILED, Health, now
 from streams.query.job import Job
@@ -283,7 +291,8 @@ class Driver:
             tick = self._plan_tick(group, ranges, first)
             job = self._job(group, len(ranges))
             cold = not job.has_run
-            reports = job.run(tick, self._timeout)
+            topics = [definition.topic for definition in group]
+            reports = job.run(tick, self._timeout, self._pace.rows(topics))
             self._warm.add(kind)
         except Exception as error:
             self._failed(group, error, first, last)
@@ -343,10 +352,14 @@ class Driver:
             self._control.take_over()
         if restarted:
             return
+        fitting = DenseRowsError.told(reason)
+        if fitting is not None:  # the next tick is planned anew
+            self._pace.dense((definition.topic for definition in group), fitting)
+            return
         self._cluster.metadata([])  # raises ClientError if the broker is gone, which is no query's fault
         slow = isinstance(error, TooSlowError)
-        if slow:
-            self._pace.shrink(definition.topic for definition in group)
+        if isinstance(error, TooSlowError):
+            self._pace.shrink((definition.topic for definition in group), error.size)
         if len(group) > 1:
             for definition in group:
                 if self._knows_places(definition):
@@ -356,8 +369,9 @@ class Driver:
         if slow and self._health[definition.topic].slow(now()):
             self._stop(definition, f"{reason}, several times: make it again with a cheaper query")
             return
-        if isinstance(error, QueryError) or MalformedRecordError.__name__ in reason:
-            self._stop(definition, reason.split(f"{MalformedRecordError.__name__}: ")[-1])
+        stops = [kind.__name__ for kind in (MalformedRecordError, RowTooLargeError) if kind.__name__ in reason]
+        if isinstance(error, QueryError) or stops:
+            self._stop(definition, reason.split(f"{stops[0]}: ")[-1] if stops else reason)
             return
         self._retry(definition, reason)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class QueryError(Exception):
     """A query that cannot be, or that cannot go on until somebody changes something."""
@@ -16,7 +18,29 @@ class TakenOverError(Exception):
 
 
 class TooSlowError(Exception):
-    """A query was at its records for too long, and was stopped."""
+    """A query was at its records for too long, and was stopped. `size` are the bytes of log that they took."""
+
+    def __init__(self, message: str, size: int) -> None:
+        super().__init__(message)
+        self.size = size
+
+
+class RowTooLargeError(QueryError):
+    """What a query may make of a record does not fit the memory of Spark's JVM."""
+
+
+class DenseRowsError(Exception):
+    """Rows are larger than their bytes on disk let expect; `rows` of them fit an Arrow batch."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(f"{rows} rows fit an Arrow batch")
+        self.rows = rows
+
+    @staticmethod
+    def told(reason: str) -> int | None:
+        """The rows, out of the text of a failed task; None where it failed for another reason."""
+        found = re.search(rf"{DenseRowsError.__name__}: (\d+) rows", reason)
+        return int(found[1]) if found else None
 
 
 class MalformedRecordError(QueryError):

@@ -18,16 +18,14 @@ from pyspark.sql.types import StructType
 from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
 from streams.query.definitions import Definition, Values
 from streams.query.errors import TooSlowError
-from streams.query.growth import Bound
+from streams.query.pace import MAX_ROWS
+from streams.query.room import heap_of, with_room
 from streams.query.scan import Scan
 from streams.query.simple import Direct
 from streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
 from streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
 from streams.query.tick import PROPERTY, Tick
 from streams.source.where import decidable
-
-_ARROW_BATCH_BYTES, _MAX_RESULT_BYTES = 4 << 20, 32 << 20
-_MIN_ARROW_ROWS, _MAX_ARROW_ROWS = 16, 4096
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -51,9 +49,11 @@ class Job:
         simple = [one.simple for one in found if one.simple is not None]
         self._spark = spark
         self._bounds = [one.bound for one in found]
+        self._heap = heap_of(spark)
         self.has_run = False
         if len(simple) == len(definitions):
-            self._reports = _numbers(spark, tasks).mapInArrow(Direct(group.scan(), simple, sink).__call__, REPORT)
+            scan = msgspec.structs.replace(group.scan(), names=max(one.names_bytes for one in simple))
+            self._reports = _numbers(spark, tasks).mapInArrow(Direct(scan, simple, sink).__call__, REPORT)
         else:
             self._reports = group.rows().mapInArrow(sink.__call__, REPORT)
 
@@ -68,11 +68,12 @@ class Job:
             return found._replace(simple=None)
         return found
 
-    def run(self, tick: Tick, timeout: float) -> list[Report]:
-        """Run one tick. Raises what Spark raises when a task fails, and TooSlowError after so many seconds; what was
-        written until then stays."""
+    def run(self, tick: Tick, timeout: float, most_rows: int = MAX_ROWS) -> list[Report]:
+        """Run one tick, with at most so many rows in an Arrow batch. Raises what Spark raises when a task fails, and
+        TooSlowError after so many seconds; what was written until then stays."""
+        tick = with_room(tick, self._bounds, self._heap, most_rows)
         begin(self._spark, tick)
-        set_arrow_batches(self._spark, tick, self._bounds)
+        self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", tick.rows)
         late = threading.Event()
         timer = threading.Timer(timeout, _stop_jobs, (self._spark, late))
         timer.daemon = True
@@ -81,7 +82,7 @@ class Job:
             reports = [Report(*row) for row in self._reports.collect()]
         except Exception as error:
             if late.is_set():
-                raise TooSlowError(f"a tick took longer than {timeout:g} s") from error
+                raise TooSlowError(f"a tick took longer than {timeout:g} s", tick.bytes) from error
             raise
         finally:
             timer.cancel()
@@ -126,15 +127,6 @@ class Group:
 def _stop_jobs(spark: SparkSession, late: threading.Event) -> None:
     late.set()
     spark.sparkContext.cancelAllJobs()
-
-
-def set_arrow_batches(spark: SparkSession, tick: Tick, bounds: Sequence[Bound]) -> None:
-    """Have Spark make Arrow batches of so many rows that they are of some MiB, however large the results may be."""
-    size = max(tick.bytes, 1) / max(tick.records, 1)
-    rows = max(_MIN_ARROW_ROWS, min(int(_ARROW_BATCH_BYTES / size), _MAX_ARROW_ROWS))
-    largest = sum(bound.grows * size + bound.adds for bound in bounds)
-    rows = max(1, min(rows, int(_MAX_RESULT_BYTES / max(largest, 1))))
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
 
 
 def begin(spark: SparkSession, tick: Tick) -> None:

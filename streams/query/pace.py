@@ -6,10 +6,15 @@ from collections.abc import Iterable
 
 #: A tick is to take about so long: then the other queries have their turn, and what a kill makes repeat is little.
 TICK_SECONDS = 2.0
-FIRST_BYTES, MIN_BYTES, MAX_BYTES = 32 << 20, 4 << 20, 512 << 20
+# The least is a batch of records that decompress to a thousand times.
+FIRST_BYTES, MIN_BYTES, MAX_BYTES = 32 << 20, 1 << 10, 512 << 20
+#: In an Arrow batch.
+MAX_ROWS = 4096
 # What the first run of a job may take besides: workers start, and code is compiled.
 _COLD_SECONDS = 2.0
 _MOST_GROWTH, _SHRINK = 4, 64
+# After so many ticks without rows that are too large together, twice as many are tried again.
+_GOOD_TICKS = 32
 
 
 class Pace:
@@ -17,21 +22,35 @@ class Pace:
 
     def __init__(self) -> None:
         self._bytes: dict[str, int] = {}
+        self._rows: dict[str, tuple[int, int]] = {}  # rows that fit an Arrow batch, and ticks that went well since
+
+    def rows(self, topics: Iterable[str]) -> int:
+        """The most rows in an Arrow batch of the next tick."""
+        return min(self._rows.get(topic, (MAX_ROWS, 0))[0] for topic in topics)
+
+    def dense(self, topics: Iterable[str], rows: int) -> None:
+        """More rows than that have turned out to be too large together."""
+        for topic in topics:
+            self._rows[topic] = rows, 0
 
     def most(self, topics: Iterable[str]) -> int:
         """The bytes of log for the next tick of queries that share one."""
         return min(self._bytes.get(topic, FIRST_BYTES) for topic in topics)
 
-    def shrink(self, topics: Iterable[str]) -> None:
-        """A tick took too long to be waited for."""
+    def shrink(self, topics: Iterable[str], size: int) -> None:
+        """A tick of so many bytes took too long to be waited for. Of a backlog that decompresses to a thousand times,
+        all may have been much less than the most."""
         for topic in topics:
-            self._bytes[topic] = self._bytes.get(topic, FIRST_BYTES) // _SHRINK
+            self._bytes[topic] = min(self._bytes.get(topic, FIRST_BYTES), size) // _SHRINK
 
     def learn(self, topics: Iterable[str], size: int, seconds: float, *, cold: bool = False) -> None:
         """So many bytes took so long; `cold` where it was the first tick of a job."""
         if cold:
             seconds = max(seconds - _COLD_SECONDS, seconds / 10)
         for topic in topics:
+            if topic in self._rows:
+                rows, good = self._rows[topic]
+                self._rows[topic] = (rows, good + 1) if good < _GOOD_TICKS else (min(2 * rows, MAX_ROWS), 0)
             most = self._bytes.get(topic, FIRST_BYTES)
             if seconds > TICK_SECONDS or size > most // 2:  # a small tick says little of a large one
                 wanted = int(size * TICK_SECONDS / seconds)

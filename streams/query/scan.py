@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.query.definitions import Values
+from streams.query.room import Room, sizes_of
 from streams.query.source_rows import END, PARTS, UNREADABLE
 from streams.query.tick import Tick, current
 from streams.source.json_values import why_malformed
 from streams.source.rows import converted
-from streams.source.typed import Parser, parser_of
+from streams.source.typed import Parser, elements, parser_of
+from streams.source.weight import pieces, width, without_heavy_ones
 from streams.source.where import Condition, mask
 from streams.wal import read
 
@@ -29,12 +31,14 @@ _REASON = "reason"
 class Scan(msgspec.Struct, frozen=True):
     """How rows are made: `target` are their columns, `values` the whole schema that every value must fit (empty where
     no query needs typed columns), in the format of `reading`. A row must meet all conditions of one of `kept`, or be
-    unreadable, else it is left out; where there are none, all rows are given."""
+    unreadable, else it is left out; where there are none, all rows are given. `names` are the bytes that queries write
+    beside the columns of a row, at most."""
 
     target: pa.Schema
     values: pa.Schema
     reading: Values = Values(format="json")
     kept: list[tuple[Condition, ...]] = []
+    names: int = 0
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the tasks whose numbers come in."""
@@ -47,18 +51,22 @@ class Scan(msgspec.Struct, frozen=True):
         """All rows of one task, and the mark. Raises WalError for data loss or damage."""
         part = tick.parts[number]
         if part.lo < part.hi:
-            yield from self.records(tick, number)
+            yield from self.records(tick, number, Room(tick) if tick.rows else None)
             yield self._mark(part.partition, part.hi)
 
-    def records(self, tick: Tick, number: int) -> Iterator[pa.RecordBatch]:
-        """All rows of one task, without the mark. Raises WalError for data loss or damage."""
+    def records(self, tick: Tick, number: int, room: Room | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows of one task, without the mark. Raises WalError for data loss or damage, and what `room` raises."""
         wanted = {_BEHIND[f.name] for f in self.target if f.name in PARTS}
         if self.values.names:
             wanted |= {"key", "value", "timestamp", "headers"}
         parser = parser_of(self.reading.options, self.values) if self.values.names else None
         for split in tick.splits(tick.parts[number]):
             for found in read(split, sorted(wanted)):
-                yield self._rows(found, parser)
+                weights = elements(self.reading.options, found.column("value"), self.values) if parser else None
+                if room is not None:
+                    room.take(found.column("offset"), sizes_of(found, width(self.target), without_heavy_ones(weights)))
+                for piece in pieces(found, width(self.values) + self.names, weights):
+                    yield self._rows(piece, parser)
 
     def _rows(self, found: pa.RecordBatch, parser: Parser | None) -> pa.RecordBatch:
         count = found.num_rows

@@ -34,6 +34,11 @@ class Simple(msgspec.Struct, frozen=True):
             can_write(rows.field(column).type) for _, column in self.columns
         )
 
+    @property
+    def names_bytes(self) -> int:
+        """What the names of the columns take in an object."""
+        return sum(len(name.encode()) + 4 for name, _ in self.columns)
+
     def results(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The records that come of these rows, as `streams.encode` wants them."""
         if self.conditions:

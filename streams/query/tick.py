@@ -41,6 +41,8 @@ class Tick(msgspec.Struct, frozen=True):
     producer_id: int
     parts: list[Part]  # by task number; a partition with nothing new has lo == hi
     writer_id: str = ""  # what proves to the broker that the driver writes
+    rows: int = 0  # that Spark puts into one Arrow batch
+    room: int = 0  # the bytes that so many may have as they are read
 
     def encode(self) -> str:
         """As the property's value."""

@@ -9,13 +9,16 @@ from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streams.source.blocks import Parsed, in_blocks, without_nulls
+from streams.source.blocks import Parsed, in_blocks, without_heavy, without_nulls
+from streams.source.weight import element_width, too_heavy
 from streams.wal import WalError
 from wire.text import SPARK_REMEDY
 
 # What Confluent's serializers write before each datum: a zero byte, and the id of a schema.
 _CONFLUENT_BYTES = 5
+_NO_ITEM = 1 << 30
 # By the Avro type, or its logical type: the columns that can hold it. Other logical types are what they are made of.
 _FITS: dict[str, tuple[pa.DataType, ...]] = {
     "boolean": (pa.bool_(),),
@@ -40,7 +43,59 @@ def check_schema(written: str, schema: pa.Schema) -> None:
     found = _loaded(written)
     if not isinstance(found, dict) or found.get("type") != "record":
         raise WalError("avroSchema is no schema of a record: a value's fields become the columns")
-    _check(found, pa.struct(list(schema)), "", found.get("__named_schemas", {}))
+    named = found.get("__named_schemas", {})
+    _check(found, pa.struct(list(schema)), "", named)
+    if _least_item(found, named, frozenset()) < 1:
+        raise WalError("avroSchema has an array whose elements take no bytes: any number of them takes none")
+
+
+def elements(values: pa.Array, schema: pa.Schema, *, written: str) -> pa.Array | None:
+    """The bytes that the elements of arrays take as columns, value by value, at most; None where no array has structs.
+
+    Each element has a byte or more of its own (`check_schema`).
+    """
+    each = element_width(schema)
+    if not each:
+        return None
+    least = _least_item(_loaded(written), _loaded(written).get("__named_schemas", {}), frozenset())
+    lengths = pc.binary_length(values).cast(pa.int64()).fill_null(0)
+    return pc.multiply(pc.divide(lengths, max(least, 1)), each)
+
+
+def _least_item(written: Any, named: Mapping[str, Any], inside: frozenset[str]) -> int:
+    """The bytes of the smallest element that any array of a schema may have; a large number where there is none."""
+    if isinstance(written, list):
+        return min((_least_item(one, named, inside) for one in written), default=_NO_ITEM)
+    if isinstance(written, str):
+        if written in inside or written not in named:
+            return _NO_ITEM
+        return _least_item(named[written], named, inside | {written})
+    avro = written["type"]
+    if avro == "record":
+        inside |= {written["name"]}
+        return min((_least_item(field["type"], named, inside) for field in written.get("fields", ())), default=_NO_ITEM)
+    if avro in ("array", "map"):
+        of = written["items" if avro == "array" else "values"]
+        item = _least(of, named, inside) + int(avro == "map")  # a name has its length
+        return min(item, _least_item(of, named, inside))
+    return _least_item(avro, named, inside) if isinstance(avro, dict | list) else _NO_ITEM
+
+
+def _least(written: Any, named: Mapping[str, Any], inside: frozenset[str]) -> int:
+    """The bytes of the smallest datum of a schema."""
+    if isinstance(written, list):
+        return 1  # which of them
+    if isinstance(written, str):
+        if written in inside:
+            return _NO_ITEM  # a record in itself without end
+        return _least(named[written], named, inside | {written}) if written in named else int(written != "null")
+    avro = written["type"]
+    if avro == "record":
+        inside |= {written["name"]}
+        return sum(_least(field["type"], named, inside) for field in written.get("fields", ()))
+    if avro == "fixed":
+        return int(written["size"])
+    return _least(avro, named, inside) if isinstance(avro, dict | list) else 1 if avro != "null" else 0
 
 
 def parse_avro(values: pa.Array, schema: pa.Schema, *, written: str, framing: str) -> Parsed:
@@ -62,7 +117,10 @@ def parse_avro(values: pa.Array, schema: pa.Schema, *, written: str, framing: st
             raise pa.ArrowInvalid(str(error)) from None
         return pa.table(columns, schema=schema)
 
-    return without_nulls(values, lambda there: in_blocks(there.to_pylist(), parse, schema))
+    def parse_light(light: pa.Array) -> Parsed:
+        return without_nulls(light, lambda there: in_blocks(there.to_pylist(), parse, schema))
+
+    return without_heavy(values, too_heavy(elements(values, schema, written=written)), parse_light)
 
 
 @cache

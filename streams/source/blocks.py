@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 T = TypeVar("T")
 #: A table with a row for each value, and the numbers of the malformed ones, whose rows are nulls.
@@ -54,6 +55,16 @@ def without_nulls(values: pa.Array, parse: Callable[[pa.Array], Parsed]) -> Pars
     for row, number in enumerate(there):
         rows[number] = row
     return table.take(pa.array(rows, pa.int64())), [there[row] for row in bad]
+
+
+def without_heavy(values: pa.Array, heavy: list[int], parse: Callable[[pa.Array], Parsed]) -> Parsed:
+    """What `parse` makes of all values but the `heavy` ones, which are malformed and never looked into."""
+    if not heavy:
+        return parse(values)
+    left_out = set(heavy)
+    kept = pa.array([number not in left_out for number in range(len(values))])
+    table, bad = parse(pc.if_else(kept, values, pa.scalar(None, values.type)))
+    return table, sorted(left_out.union(bad))
 
 
 def nulls(count: int, schema: pa.Schema) -> pa.Table:

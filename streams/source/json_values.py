@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from streams.source.blocks import Parsed, in_blocks
+from streams.source.blocks import Parsed, in_blocks, without_heavy
 from streams.source.plain_json import parse_plain
+from streams.source.weight import elements_of_json, too_heavy, why_too_heavy
 from streams.wal import WalError
 
 _EMPTY = b"{}"
@@ -29,8 +30,13 @@ def check_schema(schema: pa.Schema) -> None:
 def parse_json(values: pa.Array, schema: pa.Schema) -> Parsed:
     """One row for each of the binary `values`, with the columns of `schema`; and the numbers of the malformed ones.
 
-    A malformed value (no JSON object, or a field of another type) and a null value give a row of nulls.
+    A malformed value (no JSON object, or a field of another type, or more elements than memory is given for) and a
+    null value give a row of nulls.
     """
+    return without_heavy(values, too_heavy(elements_of_json(values, schema)), lambda light: _parsed(light, schema))
+
+
+def _parsed(values: pa.Array, schema: pa.Schema) -> Parsed:
     plain = parse_plain(values, schema)
     if plain is None or len(plain[1]) == len(values):
         return _parse_any(values, schema)
@@ -62,6 +68,9 @@ def _parse_any(values: pa.Array, schema: pa.Schema) -> Parsed:
 
 def why_malformed(value: bytes, schema: pa.Schema) -> str:
     """Why `parse_json` takes a value for malformed, in one line."""
+    weights = elements_of_json(pa.array([value], pa.binary()), schema)
+    if weights is not None and too_heavy(weights):
+        return why_too_heavy(weights[0].as_py())
     line = _one_line(value)
     if line is None:
         return "the value is not one JSON object"

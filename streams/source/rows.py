@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from streams.source.names import CORRUPT, META
 from streams.source.options import TYPED, Options
-from streams.source.typed import Parser, parser_of
+from streams.source.typed import Parser, elements, parser_of
+from streams.source.weight import pieces, width
 from streams.source.where import Condition, mask
 from streams.wal import COLUMNS, Split, WalError, read
 
@@ -37,11 +38,18 @@ class Rows(msgspec.Struct, frozen=True):
         if self.parser:
             wanted |= {"value": None, "offset": None}
         for found in read(split, list(wanted), fail_on_data_loss=self.options.fail_on_data_loss):
-            made = self._typed(found, split, self.parser) if self.parser else self._plain(found)
-            if self.where:
-                made = made.filter(mask(self.where, made))
-            if made.num_rows:
-                yield made
+            for piece in self._pieces(found):
+                made = self._typed(piece, split, self.parser) if self.parser else self._plain(piece)
+                if self.where:
+                    made = made.filter(mask(self.where, made))
+                if made.num_rows:
+                    yield made
+
+    def _pieces(self, found: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not self.parser:
+            return iter((found,))
+        weights = elements(self.options, found.column("value"), self.target)
+        return pieces(found, width(self.target), weights)
 
     def _plain(self, found: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [converted(found.column(self.source[field.name]), field.type) for field in self.target]

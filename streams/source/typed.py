@@ -7,12 +7,21 @@ from functools import partial
 
 import pyarrow as pa
 
-from streams.source import avro_values, csv_values, json_values
+from streams.source import avro_values, csv_values, json_values, weight
 from streams.source.blocks import Parsed
 from streams.source.options import Options
 
 #: Of an array of binary values: a row for each, and the numbers of the malformed ones.
 Parser = Callable[[pa.Array], Parsed]
+
+
+def elements(options: Options, values: pa.Array, schema: pa.Schema) -> pa.Array | None:
+    """The bytes that elements of arrays take as columns, value by value, at most; None where there are none."""
+    if options.format == "json":
+        return weight.elements_of_json(values, schema)
+    if options.format == "avro":
+        return avro_values.elements(values, schema, written=options.avro_schema)
+    return None
 
 
 def parser_of(options: Options, schema: pa.Schema) -> Parser:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.query.pace import FIRST_BYTES, MAX_BYTES, MIN_BYTES, TICK_SECONDS, Pace
+from streams.query.pace import FIRST_BYTES, MAX_BYTES, MAX_ROWS, MIN_BYTES, TICK_SECONDS, Pace
 
 
 def backlog(pace: Pace, total: float, bytes_a_second: float, fixed: float = 0.1, cold: float = 1.5) -> list[float]:
@@ -24,7 +24,7 @@ def test_ticks_become_as_long_as_they_should_and_no_longer(bytes_a_second: float
     pace = Pace()
     ticks = backlog(pace, 40 * bytes_a_second, bytes_a_second)
     settled = ticks[4:-1]
-    slowest = max(TICK_SECONDS, MIN_BYTES / bytes_a_second) * 1.1
+    slowest = TICK_SECONDS * 1.1
     assert all(seconds <= slowest for seconds in settled)
     assert MIN_BYTES <= pace.most(["q"]) <= MAX_BYTES
 
@@ -42,7 +42,29 @@ def test_a_cold_first_tick_does_not_slow_a_query_down_but_a_costly_one_does() ->
     pace.learn(["q"], FIRST_BYTES, 2.2, cold=True)
     assert pace.most(["q"]) >= FIRST_BYTES
     pace.learn(["costly"], FIRST_BYTES, 180.0, cold=True)
+    assert pace.most(["costly"]) == int(FIRST_BYTES * TICK_SECONDS / 178)
+    pace.learn(["costly"], FIRST_BYTES, 1e6)
+    pace.learn(["costly"], MIN_BYTES, 1e6)
     assert pace.most(["costly"]) == MIN_BYTES
+
+
+def test_a_tick_that_was_given_up_counts_by_its_own_size() -> None:
+    pace = Pace()
+    pace.shrink(["q"], 400_000)
+    assert pace.most(["q"]) == 400_000 // 64
+
+
+def test_rows_of_a_batch_that_were_too_large_together_are_tried_again_later() -> None:
+    pace = Pace()
+    assert pace.rows(["q", "other"]) == MAX_ROWS
+    pace.dense(["q"], 10)
+    assert (pace.rows(["q", "other"]), pace.rows(["other"])) == (10, MAX_ROWS)
+    for _ in range(40):
+        pace.learn(["q"], 1, 0.1)
+    assert pace.rows(["q"]) == 20
+    for _ in range(1000):
+        pace.learn(["q"], 1, 0.1)
+    assert pace.rows(["q"]) == MAX_ROWS
 
 
 def test_those_that_share_a_tick_take_what_the_slowest_can() -> None:

@@ -17,7 +17,8 @@ from streams.query.analysis import over_pattern, source_of
 from streams.query.definitions import Values
 from streams.query.errors import QueryError
 from streams.query.functions import EXPRESSIONS, FUNCTIONS
-from streams.query.job import Job, begin, set_arrow_batches
+from streams.query.job import Job, begin
+from streams.query.room import with_room
 from streams.query.sink import ROW
 from streams.query.tick import Part, Tick
 from streams.tests.query_support import group_of, parts_of
@@ -239,8 +240,7 @@ def test_what_a_query_may_give_decides_how_many_rows_make_a_batch(session: Spark
     tick = Tick(1, [Part("s", 0, 0, 100, [("", 0, 100 << 20, 0, 100, "")], [0])])
     rows = {}
     for name, bounds in {"small": [small], "large": [large], "two": [large, large]}.items():
-        set_arrow_batches(session, tick, bounds)
-        rows[name] = int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
+        rows[name] = with_room(tick, bounds, 1 << 30, 4096).rows
     assert rows == {"small": 16, "large": 2, "two": 1}
 
 

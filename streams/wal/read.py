@@ -47,8 +47,9 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
 def read(
     split: Split, columns: Sequence[str], *, aborted: Sequence[Aborted] = (), fail_on_data_loss: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a split, as batches of about 1 MiB, 4 at most, with the columns asked for; timestamps in ms UTC.
+    """The records of a split, as batches of about 1 MiB, of 8 or one record at most, with the columns asked for.
 
+    Timestamps are in ms UTC.
     Raises DataLossError when the segment is gone, unless told to skip it; WalError for a damaged batch.
     """
     schema = schema_of(columns)
@@ -113,7 +114,17 @@ def _batches(split: Split, records: Sequence[Records], schema: pa.Schema) -> Ite
     parts = min(count, -(-made.nbytes // _MAX_BATCH_BYTES)) or 1
     rows = -(-count // parts)
     for start in range(0, count, rows):
-        yield made.slice(start, rows)
+        yield from _halved(made.slice(start, rows))
+
+
+def _halved(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Parts that are not too large, where some records are much larger than the others."""
+    if rows.num_rows < 2 or rows.nbytes <= 2 * _MAX_BATCH_BYTES:
+        yield rows
+        return
+    middle = rows.num_rows // 2
+    yield from _halved(rows.slice(0, middle))
+    yield from _halved(rows.slice(middle))
 
 
 def _damaged(split: Split) -> str:
