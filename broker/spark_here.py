@@ -20,7 +20,8 @@ def missing() -> str | None:
     importlib.invalidate_caches()  # it may have been installed since the broker's start
     absent = [name for name in NEEDED if not _is_installed(name)]
     if absent:
-        return f"Query topics need Spark, and {' and '.join(absent)} is not installed: {SPARK_REMEDY}"
+        verb = "is" if len(absent) == 1 else "are"
+        return f"Query topics need Spark, and {' and '.join(absent)} {verb} not installed: {SPARK_REMEDY}"
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):
