@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.servers import POLICIES, make
-from compat_tests.pipe import Closed, Pipe, frame
+from broker.tests.client import Closed, frame_of
+from compat_tests.pipe import Pipe
 from wire.batch import Record, build_batch
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -181,7 +182,7 @@ def main() -> None:
             pipe = Pipe(server.port, timeout=120)
             stop, times = threading.Event(), list[float]()
             other = threading.Thread(target=slowest, args=(server.port, stop, times))
-            data = frame(*request, 1)
+            data = frame_of(*request, 1)
             other.start()
             while len(times) < 100:
                 time.sleep(0.001)

@@ -22,8 +22,9 @@ from pathlib import Path
 
 from bench.percentiles import percentiles
 from bench.servers import POLICIES, SERVERS, make
+from broker.tests.client import frame_of
 from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.pipe import Pipe, frame
+from compat_tests.pipe import Pipe
 from compat_tests.tools import missing
 from wire.batch import Record, build_batch
 from wire.messages.api_versions import ApiVersionsRequest
@@ -44,7 +45,7 @@ PARTITIONS = 20
 def produce(topic: str, data: bytes, acks: int) -> bytes:
     """A frame with one batch."""
     parts = [PartitionProduceData(index=0, records=data)]
-    return frame(
+    return frame_of(
         ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(topic, partition_data=parts)]), 9, 1
     )
 
@@ -56,29 +57,29 @@ def batch(size: int, count: int, compression: int = 0) -> bytes:
 
 PUSHES: dict[str, Callable[[], bytes]] = {
     "nobody": lambda: b"",
-    "ApiVersions": lambda: frame(ApiVersionsRequest("bench", "1"), 3, 1),
-    "Metadata of all topics": lambda: frame(MetadataRequest(topics=None), 9, 1),
-    "Heartbeat": lambda: frame(HeartbeatRequest("nosuch", 1, "nobody"), 4, 1),
+    "ApiVersions": lambda: frame_of(ApiVersionsRequest("bench", "1"), 3, 1),
+    "Metadata of all topics": lambda: frame_of(MetadataRequest(topics=None), 9, 1),
+    "Heartbeat": lambda: frame_of(HeartbeatRequest("nosuch", 1, "nobody"), 4, 1),
     "Produce, acks=0": lambda: produce("pushed", batch(100, 1), 0),
     "Produce, acks=all": lambda: produce("pushed", batch(100, 1), -1),
     "Produce, acks=all, 1 MB": lambda: produce("pushed", batch(10_000, 95), -1),
     "Produce, acks=all, zstd, 8 MB of zeros": lambda: produce("pushed", batch(8000, 1000, 4), -1),
     "Produce of a bomb": lambda: produce("pushed", batch(1 << 20, 64, 4), -1),
-    "ListOffsets by time": lambda: frame(
+    "ListOffsets by time": lambda: frame_of(
         ListOffsetsRequest(
             replica_id=-1, topics=[ListOffsetsTopic("pushed", [ListOffsetsPartition(0, timestamp=NOW + 1)])]
         ),
         7,
         1,
     ),
-    "ListOffsets by time, many small records": lambda: frame(
+    "ListOffsets by time, many small records": lambda: frame_of(
         ListOffsetsRequest(
             replica_id=-1, topics=[ListOffsetsTopic("small", [ListOffsetsPartition(0, timestamp=NOW + 1)])]
         ),
         7,
         1,
     ),
-    "Fetch": lambda: frame(
+    "Fetch": lambda: frame_of(
         FetchRequest(
             max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, session_epoch=-1,
             topics=[FetchTopic(topic="pushed", partitions=[
@@ -88,7 +89,7 @@ PUSHES: dict[str, Callable[[], bytes]] = {
         11,
         1,
     ),
-    "DescribeConfigs": lambda: frame(DescribeConfigsRequest([DescribeConfigsResource(2, "pushed", None)]), 4, 1),
+    "DescribeConfigs": lambda: frame_of(DescribeConfigsRequest([DescribeConfigsResource(2, "pushed", None)]), 4, 1),
 }  # fmt: skip
 
 

@@ -14,12 +14,11 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import trio
 
 from broker.registry import Answer, Context, Endpoint, Later
 from wire.errors import ErrorCode
-from wire.types import Message, SizedChunk
+from wire.types import Message, SizedChunk, replace
 
 if TYPE_CHECKING:
     from broker.node import Node
@@ -185,7 +184,7 @@ def pieces(message: Any, path: tuple[str, ...], most: int) -> Iterator[Any]:
         return
     if not deeper:
         for start in range(0, len(elements), most):
-            yield msgspec.structs.replace(message, **{field: elements[start : start + most]})
+            yield replace(message, **{field: elements[start : start + most]})
         return
     gathered: list[Any] = []
     size = 0
@@ -193,11 +192,11 @@ def pieces(message: Any, path: tuple[str, ...], most: int) -> Iterator[Any]:
         for piece in pieces(element, deeper, most):
             weight = _size(piece, deeper)
             if gathered and size + weight > most:
-                yield msgspec.structs.replace(message, **{field: gathered})
+                yield replace(message, **{field: gathered})
                 gathered, size = [], 0
             gathered.append(piece)
             size += weight
-    yield msgspec.structs.replace(message, **{field: gathered})
+    yield replace(message, **{field: gathered})
 
 
 def _size(message: Any, path: tuple[str, ...]) -> int:
@@ -212,7 +211,7 @@ def join(answers: list[Any], path: tuple[str, ...]) -> Any:
     field, deeper = path[0], path[1:]
     if not deeper:
         elements = [element for answer in answers for element in getattr(answer, field)]
-        return msgspec.structs.replace(answers[-1], **{field: elements})
+        return replace(answers[-1], **{field: elements})
     groups: list[list[Any]] = []
     for answer in answers:
         for element in getattr(answer, field):
@@ -220,7 +219,7 @@ def join(answers: list[Any], path: tuple[str, ...]) -> Any:
                 groups[-1].append(element)
             else:
                 groups.append([element])
-    return msgspec.structs.replace(answers[-1], **{field: [join(group, deeper) for group in groups]})
+    return replace(answers[-1], **{field: [join(group, deeper) for group in groups]})
 
 
 def _is_same(one: Any, other: Any, inner: str) -> bool:

@@ -129,8 +129,7 @@ def validate(data: Bytes, rules: Rules, now_ms: int, *, light: bool = False) -> 
     TooHeavy instead of doing more than is good for an event loop.
     """
     size = len(data)
-    if size > rules.max_message_bytes:
-        check_size(size, rules)
+    check_size(size, rules)
     if light and size > LIGHT_BYTES:
         raise TooHeavy
     header = batch.validate(data)

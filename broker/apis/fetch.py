@@ -11,9 +11,7 @@ given whole even if it is larger.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import Any
 
-import msgspec
 import trio
 
 from broker.fetch_sessions import Asked, Plan, asked_for
@@ -22,7 +20,6 @@ from broker.order import METADATA, RECORDS
 from broker.registry import Context, Later, api
 from broker.replicas import check_leader_epoch
 from storage.crc_check import CrcCheck
-from storage.segment import FileSlice
 from storage.vnode import Vnode
 from wire.errors import ErrorCode, KafkaError
 from wire.messages.fetch import (
@@ -33,7 +30,7 @@ from wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from wire.types import Message
+from wire.types import Message, replace
 
 READ_COMMITTED = 1
 # A fetch of more partitions gives way to others while it looks at them.
@@ -166,7 +163,7 @@ class Reading:
                     raise vnode.read_failed(error) from error
                 found = vnode.end_check(job)
                 self.size += len(found)
-                self.results[asked] = _with_records(before, found)
+                self.results[asked] = replace(before, records=found)
             except KafkaError as error:
                 self.results[asked] = self._refused(asked, error)
 
@@ -174,7 +171,7 @@ class Reading:
         """Send nothing that has not been looked at: the client asks again."""
         for asked, (_, job) in self.checks.items():
             self.size -= job.end - job.start
-            self.results[asked] = _with_records(self.results[asked], b"")
+            self.results[asked] = replace(self.results[asked], records=b"")
             self.failed = True  # an answer now, and no further wait
         self.checks.clear()
 
@@ -262,11 +259,6 @@ class Reading:
             by_topic.setdefault((asked.topic, asked.topic_id), []).append(result)
         topics = [FetchableTopicResponse(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()]
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
-
-
-def _with_records(result: Any, records: FileSlice | bytes) -> PartitionData:
-    changed: PartitionData = msgspec.structs.replace(result, records=records)
-    return changed
 
 
 class LongPoll(Later):

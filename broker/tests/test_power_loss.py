@@ -1,7 +1,7 @@
 """The power fails anywhere in the life of a broker: what it has answered holds at the next start.
 
-Metadata, committed offsets and groups on the disk that forgets of `storage.tests.power`. Each state is opened by a
-whole broker and asked as a client asks. A failure names its seed and state.
+Metadata, quotas, committed offsets and groups on the disk that forgets of `storage.tests.power`. Each state is opened
+by a whole broker and asked as a client asks. A failure names its seed and state.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import trio
 
+from broker import quotas
 from broker.config import BrokerConfig
 from broker.log import Log
 from broker.node import Node
@@ -26,9 +27,11 @@ from storage.io import Io
 from storage.tests.power import Disk, survivor
 from wire.batch import iter_batches, iter_records
 from wire.errors import ErrorCode
+from wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest
+from wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wire.messages.find_coordinator import FindCoordinatorRequest
 from wire.messages.incremental_alter_configs import (
@@ -41,8 +44,8 @@ from wire.messages.metadata import MetadataRequest
 from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
-TOPIC = 2
-KINDS = ["produce"] * 3 + ["commit"] * 2 + ["config", "grow", "delete", "group", "id"]
+TOPIC, RATE = 2, "consumer_byte_rate"
+KINDS = ["produce"] * 3 + ["commit"] * 2 + ["config", "grow", "delete", "group", "id", "quota"]
 NAMES = ["a", "b", "c"]
 GROUPS = ["g", "h"]
 SETTINGS = {
@@ -168,6 +171,10 @@ class Life:
             await client.ask(DeleteGroupsRequest([group]), 2)
             for each in NAMES:
                 self.disk.mark(("told", (f"offset of {group}", each), None))
+        elif kind == "quota":
+            rate = None if self.pick.random() < 0.3 else float(self.pick.randint(1, 10**6))
+            entry = EntryData([EntityData("user", group)], [OpData(RATE, rate or 0.0, rate is None)])
+            await self.change(("quota", group), rate, client.ask(AlterClientQuotasRequest([entry])))
         elif kind == "id":
             given = await client.ask(InitProducerIdRequest(None, 1000), 4)
             self.disk.mark(("id", ("", ""), given.producer_id))
@@ -219,6 +226,11 @@ async def check(path: Path, promises: Promises) -> int:
                 looked += 1
                 offset = offsets.get(name)
                 assert offset in promises.may[f"offset of {group}", name], f"{group} has {offset} for {name}"
+        users = await client.ask(DescribeClientQuotasRequest([ComponentData("user", quotas.ANY, None)]))
+        rates = {entry.entity[0].entity_name: entry.values[0].value for entry in users.entries}
+        for group in GROUPS:
+            looked += 1
+            assert rates.get(group) in promises.may["quota", group], f"{group} has the rate {rates.get(group)}"
         given = await client.ask(InitProducerIdRequest(None, 1000), 4)
         assert given.producer_id > promises.producer_id, "a producer id is given twice"
     return looked
