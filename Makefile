@@ -43,7 +43,7 @@ setup-all: $(VENV)/.all tools $(VENV)/.archive
 
 # Spark starts in half the time with it; where there is no Java, it is tried again the next time.
 $(VENV)/.archive: lock/test.txt | $(VENV)/.test
-	@$(BIN)/python -m streams.archive 2>/dev/null
+	@$(BIN)/python -m barnabas.streams.archive 2>/dev/null
 	@if [ -f $(VENV)/barnabas-spark.jsa ]; then touch $@; fi
 
 # lock/test.txt has the spark extra too, which the tests of streams need; `make run` does without.

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from scripts.output import table
-from wire.codegen import codec
-from wire.messages.fetch import (
+from barnabas.scripts.output import table
+from barnabas.wire.codegen import codec
+from barnabas.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -29,20 +29,20 @@ from wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from wire.messages.metadata import (
+from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from wire.messages.offset_commit import (
+from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from wire.types import Message
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.wire.types import Message
 
 
 def _topic_id(n: int) -> bytes:
@@ -103,7 +103,7 @@ CASES: list[tuple[str, int, Message, float, float]] = [
 def _kio(message: Message, version: int, wire: bytes) -> tuple[Callable[[], Any], Callable[[], Any]]:
     from kio.serial import entity_reader, entity_writer
 
-    from wire.tests.test_oracles import kio_class
+    from barnabas.wire.tests.test_oracles import kio_class
 
     cls = kio_class(type(message), version)
     read, write = entity_reader(cls), entity_writer(cls)
@@ -112,7 +112,7 @@ def _kio(message: Message, version: int, wire: bytes) -> tuple[Callable[[], Any]
 
 
 def _kafka_python(message: Message, version: int, wire: bytes) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    from wire.tests.test_oracles import kafka_python_class
+    from barnabas.wire.tests.test_oracles import kafka_python_class
 
     cls = kafka_python_class(type(message))
     parsed = cls.decode(io.BytesIO(wire), version=version)

@@ -12,12 +12,12 @@ import argparse
 import json
 import time
 
-from scripts.output import table
-from streams.decode import Records, open_batch
-from streams.decode.arrow import Backend
-from streams.decode.python import decode_python
-from wire.batch import Record, build_batch
-from wire.compression import Codec
+from barnabas.scripts.output import table
+from barnabas.streams.decode import Records, open_batch
+from barnabas.streams.decode.arrow import Backend
+from barnabas.streams.decode.python import decode_python
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.compression import Codec
 
 COLUMNS = ("key", "value", "offset", "timestamp")
 CHUNK = 4 << 20
@@ -65,7 +65,7 @@ def main() -> None:
     args = parser.parse_args()
     backends: dict[str, Backend] = {"python": decode_python}
     try:
-        from streams.decode.native import decode_native
+        from barnabas.streams.decode.native import decode_native
     except ImportError:
         print("The decoder in C is not built.")
     else:

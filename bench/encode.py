@@ -14,11 +14,11 @@ import time
 
 import pyarrow as pa
 
-from scripts.output import table
-from streams.encode import batches, encode
-from streams.encode.batches import Backend
-from streams.encode.python import writer_in_python
-from wire.compression import Codec
+from barnabas.scripts.output import table
+from barnabas.streams.encode import batches, encode
+from barnabas.streams.encode.batches import Backend
+from barnabas.streams.encode.python import writer_in_python
+from barnabas.wire.compression import Codec
 
 ROWS = 16_384
 
@@ -59,7 +59,7 @@ def main() -> None:
     args = parser.parse_args()
     backends: dict[str, Backend] = {"python": writer_in_python}
     try:
-        from streams.encode.native import writer_in_c
+        from barnabas.streams.encode.native import writer_in_c
     except ImportError:
         print("The encoder in C is not built.")
     else:

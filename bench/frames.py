@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from wire.batch import Record, build_batch
-from wire.codegen import codec
-from wire.header import write_request_header
-from wire.messages.api_versions import ApiVersionsRequest
-from wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from wire.messages.fetch import PartitionData as Fetched
-from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from wire.messages.produce import (
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.codegen import codec
+from barnabas.wire.header import write_request_header
+from barnabas.wire.messages.api_versions import ApiVersionsRequest
+from barnabas.wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.wire.messages.fetch import PartitionData as Fetched
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -20,7 +20,7 @@ from wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from wire.types import Message
+from barnabas.wire.types import Message
 
 CORRELATION_ID = 1
 # Versions that both brokers have, with topics by name.

@@ -14,16 +14,16 @@ from typing import TypeVar
 
 import trio
 
+from barnabas.wire.codegen import codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.header import skip_header_tags
+from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas.wire.types import Message
 from bench import frames
 from bench.limits import raise_open_files
-from wire.codegen import codec
-from wire.errors import ErrorCode
-from wire.header import skip_header_tags
-from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from wire.types import Message
 
 R = TypeVar("R", bound=Message)
 # Versions that both brokers have.

@@ -20,16 +20,16 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from barnabas.client.admin import LATEST, create_topic, list_offsets, set_topic_config
+from barnabas.client.cluster import Cluster, check
+from barnabas.scripts.output import table
+from barnabas.scripts.sql import last_status
+from barnabas.wire.compression import Codec
 from bench.servers import Meter
 from bench.spark_kafka import fill
 from bench.spark_scan import PARTITIONS, batches_of
-from client.admin import LATEST, create_topic, list_offsets, set_topic_config
-from client.cluster import Cluster, check
 from compat_tests.broker_process import Barnabas
 from compat_tests.query_topics.processes import processes
-from scripts.output import table
-from scripts.sql import last_status
-from wire.compression import Codec
 
 SCHEMA = {
     "barnabas.value.format": "json",

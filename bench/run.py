@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from barnabas.client.cluster import ClientError
 from bench.client import COMPILED, ClientFailed
 from bench.limits import Skip, raise_open_files
 from bench.machine import Stolen
@@ -26,7 +27,6 @@ from bench.rows import SETS, find
 from bench.rows.requests import warm as warm_up
 from bench.running import Running
 from bench.servers import POLICIES, SERVERS
-from client.cluster import ClientError
 from compat_tests.tools import missing
 
 START_SECONDS = {"barnabas": 2.0, "kafka": 7.0}

@@ -6,9 +6,9 @@ import threading
 import time
 from pathlib import Path
 
+from barnabas.client.cluster import ClientError, Wire, parse_server
 from bench.create import end_offsets
 from bench.servers import Clock, Meter, make
-from client.cluster import ClientError, Wire, parse_server
 from compat_tests.apache_kafka import ApacheKafka, free_ports
 from compat_tests.broker_process import Server
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import time
 
+from barnabas.client.cluster import Wire, check, parse_server
+from barnabas.wire.codegen import codec
+from barnabas.wire.header import skip_header_tags
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from bench import frames
 from bench.create import end_offsets
 from bench.percentiles import percentiles
 from bench.servers import Clock, Meter
 from bench.warm import MOST_SECONDS, SLICE_SECONDS, settled
-from client.cluster import Wire, check, parse_server
-from wire.codegen import codec
-from wire.header import skip_header_tags
-from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 TRICKLE = 100
 

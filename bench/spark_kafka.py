@@ -6,11 +6,11 @@ import time
 import urllib.request
 from pathlib import Path
 
-from client.admin import create_topic
-from client.cluster import Cluster, check
+from barnabas.client.admin import create_topic
+from barnabas.client.cluster import Cluster, check
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from compat_tests.tools import ROOT
-from wire.errors import ErrorCode
-from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 JARS = ROOT / ".tools" / "spark-kafka"
 _CENTRAL = "https://repo1.maven.org/maven2"

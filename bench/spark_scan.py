@@ -25,21 +25,21 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from barnabas.client.cluster import ClientError
+from barnabas.scripts.output import table
+from barnabas.storage.checkpoints import write_properties
+from barnabas.storage.config import LogConfig
+from barnabas.storage.io import Io
+from barnabas.storage.segment import FileCache
+from barnabas.storage.vnode import Vnode
+from barnabas.streams import register
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.compression import Codec
 from bench.servers import BenchKafka
 from bench.spark_kafka import connector
 from bench.spark_kafka import fill as fill_kafka
-from client.cluster import ClientError
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.tools import missing
-from scripts.output import table
-from storage.checkpoints import write_properties
-from storage.config import LogConfig
-from storage.io import Io
-from storage.segment import FileCache
-from storage.vnode import Vnode
-from streams import register
-from wire.batch import Record, build_batch
-from wire.compression import Codec
 
 PARTITIONS = 2
 BATCH_BYTES = 256 << 10

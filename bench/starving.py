@@ -20,21 +20,21 @@ from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+from barnabas.broker.tests.client import frame_of
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.messages.api_versions import ApiVersionsRequest
+from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.wire.messages.heartbeat import HeartbeatRequest
+from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.wire.messages.metadata import MetadataRequest
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from bench.percentiles import percentiles
 from bench.servers import POLICIES, SERVERS, make
-from broker.tests.client import frame_of
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.pipe import Pipe
 from compat_tests.tools import missing
-from wire.batch import Record, build_batch
-from wire.messages.api_versions import ApiVersionsRequest
-from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from wire.messages.heartbeat import HeartbeatRequest
-from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from wire.messages.metadata import MetadataRequest
-from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 CONNECTIONS = 10
 CHUNK_BYTES = 64 << 10

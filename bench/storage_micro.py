@@ -11,13 +11,13 @@ from pathlib import Path
 
 import trio
 
-from storage.config import LogConfig
-from storage.flusher import Flusher
-from storage.io import Io
-from storage.segment import FileCache
-from storage.vnode import Vnode
-from wire import batch
-from wire.batch import Record
+from barnabas.storage.config import LogConfig
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.io import Io
+from barnabas.storage.segment import FileCache
+from barnabas.storage.vnode import Vnode
+from barnabas.wire import batch
+from barnabas.wire.batch import Record
 
 
 def measure(name: str, act: Callable[[int], object], rounds: int = 20_000) -> None:

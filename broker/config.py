@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.keys import (
+from barnabas.broker.keys import (
     INT_MAX,
     LONG_MAX,
     SOURCE_DEFAULT,
@@ -23,9 +23,9 @@ from broker.keys import (
     ConfigError,
     Key,
 )
-from broker.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
-from groupcoord.config import GroupConfig
-from storage.config import LogConfig
+from barnabas.broker.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.storage.config import LogConfig
 
 VALUE_FORMATS = ("raw", "json", "csv", "avro")
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")

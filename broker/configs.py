@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from broker import loggers
-from broker.config import BROKER, TOPIC, BrokerConfig, check_topic_configs
-from broker.keys import (
+from barnabas.broker import loggers
+from barnabas.broker.config import BROKER, TOPIC, BrokerConfig, check_topic_configs
+from barnabas.broker.keys import (
     SOURCE_DEFAULT,
     SOURCE_DYNAMIC_BROKER,
     SOURCE_DYNAMIC_DEFAULT,
@@ -24,20 +24,20 @@ from broker.keys import (
     ConfigError,
     Key,
 )
-from broker.metadata import (
+from barnabas.broker.metadata import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
-from broker.queries import check_changes, is_query
-from broker.query_plan import DEAD_LETTER_OF, EVENTS, ON_ERROR, PLAN, QUERY, START
-from wire.errors import ErrorCode, KafkaError
-from wire.types import Message
+from barnabas.broker.queries import check_changes, is_query
+from barnabas.broker.query_plan import DEAD_LETTER_OF, EVENTS, ON_ERROR, PLAN, QUERY, START
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.types import Message
 
 if TYPE_CHECKING:
-    from broker.node import Node
+    from barnabas.broker.node import Node
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 # What an AlterConfigs that does not name them leaves as they are: a query topic is made with them.

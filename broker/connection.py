@@ -26,19 +26,19 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from broker import large
-from broker.buffers import SMALL_REQUEST, FrameBuffers
-from broker.large import Large
-from broker.order import Order
-from broker.registry import Answer, Context, Endpoint, Later, find
-from storage.segment import FileSlice
-from wire.header import read_request_header, skip_header_tags
-from wire.schema import ProtocolError
-from wire.types import Message, SizedChunk
+from barnabas.broker import large
+from barnabas.broker.buffers import SMALL_REQUEST, FrameBuffers
+from barnabas.broker.large import Large
+from barnabas.broker.order import Order
+from barnabas.broker.registry import Answer, Context, Endpoint, Later, find
+from barnabas.storage.segment import FileSlice
+from barnabas.wire.header import read_request_header, skip_header_tags
+from barnabas.wire.schema import ProtocolError
+from barnabas.wire.types import Message, SizedChunk
 
 if TYPE_CHECKING:
-    from broker.log import Log
-    from broker.node import Node
+    from barnabas.broker.log import Log
+    from barnabas.broker.node import Node
 
 RECEIVE_BYTES = 256 << 10
 # An unfinished frame up to this size stays with its connection; a larger one asks the budget of all connections.
@@ -410,7 +410,7 @@ class Connection:
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
         if key == 18 and not 0 <= version <= 4:  # KIP-511: answer in version 0, so that the client can step down
-            from broker.apis.api_versions import unsupported
+            from barnabas.broker.apis.api_versions import unsupported
 
             self._queue(encoded(find(18, 0), unsupported(), correlation_id))
             return True

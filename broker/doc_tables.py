@@ -1,4 +1,4 @@
-"""The tables of the docs that come from the code: `python -m broker.doc_tables` renews them.
+"""The tables of the docs that come from the code: `python -m barnabas.broker.doc_tables` renews them.
 
 The APIs in the README come from the registry, the keys in docs/configuration.md from the tables of `broker.config`.
 """
@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import broker.apis  # noqa: F401  registers the handlers
-from broker.config import BROKER, TOPIC
-from broker.keys import Key
-from broker.registry import APIS
+import barnabas.broker.apis  # noqa: F401  registers the handlers
+from barnabas.broker.config import BROKER, TOPIC
+from barnabas.broker.keys import Key
+from barnabas.broker.registry import APIS
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -2,10 +2,10 @@
 also when another driver has taken over: whoever runs one by hand sets `barnabas.streams.driver=none`. While there is no
 query, and nobody asks for one, none is started; nor where Spark or Java is missing, which the log says once.
 
-The child is `python -m streams.query`: a Kafka client of this broker that runs Spark. Its life hangs on its standard
-input, which the system closes when this process ends, however it does. It says on its standard output, in JSON lines,
-what the operator should know; all else (Spark's and the JVM's own words) goes to `streams-driver.log` in the data
-directory.
+The child is `python -m barnabas.streams.query`: a Kafka client of this broker that runs Spark. Its life hangs on its
+standard input, which the system closes when this process ends, however it does. It says on its standard output, in
+JSON lines, what the operator should know; all else (Spark's and the JVM's own words) goes to `streams-driver.log` in
+the data directory.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
-from broker import spark_here
+from barnabas.broker import spark_here
 
 if TYPE_CHECKING:
-    from broker.node import Node
+    from barnabas.broker.node import Node
 
 LOG_FILE = "streams-driver.log"
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
@@ -108,7 +108,7 @@ class Driver:
         first = self._node.bound[0]
         host = "127.0.0.1" if first.host in ("", "::", "0.0.0.0") else first.host
         command = [
-            sys.executable, "-m", "streams.query", "--child",
+            sys.executable, "-m", "barnabas.streams.query", "--child",
             "--server", f"[{host}]:{first.port}" if ":" in host else f"{host}:{first.port}",
             "--data-dir", str(config.data_dir),
             "--master", config["barnabas.streams.master"],

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
-from broker.metadata import Topic as MetadataTopic
-from broker.registry import Later
-from broker.topics import OFFSETS_TOPIC
-from groupcoord.coordinator import GroupCoordinator
-from groupcoord.log_store import LogStore
-from groupcoord.shard import Topic
-from groupcoord.timers import load_partition, run_timers
-from wire.errors import KafkaError
-from wire.types import Message
+from barnabas.broker.metadata import Topic as MetadataTopic
+from barnabas.broker.registry import Later
+from barnabas.broker.topics import OFFSETS_TOPIC
+from barnabas.groupcoord.coordinator import GroupCoordinator
+from barnabas.groupcoord.log_store import LogStore
+from barnabas.groupcoord.shard import Topic
+from barnabas.groupcoord.timers import load_partition, run_timers
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.types import Message
 
 if TYPE_CHECKING:
-    from broker.node import Node
+    from barnabas.broker.node import Node
 
 R = TypeVar("R", bound=Message)
 # When a group partition that could not be loaded is tried again; each time it waits twice as long, up to the last.

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from broker.registry import Answer, Context, Endpoint, Later
-from wire.errors import ErrorCode
-from wire.types import Message, SizedChunk, replace
+from barnabas.broker.registry import Answer, Context, Endpoint, Later
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.types import Message, SizedChunk, replace
 
 if TYPE_CHECKING:
-    from broker.node import Node
+    from barnabas.broker.node import Node
 
 # A request of this size may have so many elements that it takes more than a few milliseconds.
 LARGE_FRAME = 8 << 10

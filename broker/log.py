@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import Any, TextIO
 
-from wire.text import visible
+from barnabas.wire.text import visible
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # A longer value is cut in its middle: in a traceback both ends say most.

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from broker.log import LEVELS
-from wire.errors import ErrorCode, KafkaError
+from barnabas.broker.log import LEVELS
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.node import Node
+    from barnabas.broker.node import Node
 
 ROOT = "root"
 SET, DELETE = 0, 1

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import trio
 
-from broker.config import BrokerConfig, read_properties
-from broker.keys import ConfigError
-from broker.log import Log, take_logging
-from storage.errors import StorageError
-from wire.text import visible
+from barnabas.broker.config import BrokerConfig, read_properties
+from barnabas.broker.keys import ConfigError
+from barnabas.broker.log import Log, take_logging
+from barnabas.storage.errors import StorageError
+from barnabas.wire.text import visible
 
 
 def load_config(
@@ -75,7 +75,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 async def _serve(config: BrokerConfig, log: Log, began: float) -> None:
-    from broker.node import Node
+    from barnabas.broker.node import Node
 
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*GC_THRESHOLDS)
@@ -108,7 +108,7 @@ def _say(line: str) -> None:
 
 
 async def _stop_on_signal(node: object, scope: trio.CancelScope) -> None:
-    from broker.node import Node
+    from barnabas.broker.node import Node
 
     assert isinstance(node, Node)
     stops = {signal.SIGTERM, signal.SIGINT}

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.quotas import ClientQuotas
-from storage.errors import StorageError
-from storage.vnode import Origin, Vnode
-from wire.batch import Record, build_batch, check, iter_batches, iter_records
-from wire.codegen import codec, more, uvarint
-from wire.errors import KafkaError
-from wire.records.cluster_metadata import (
+from barnabas.broker.quotas import ClientQuotas
+from barnabas.storage.errors import StorageError
+from barnabas.storage.vnode import Origin, Vnode
+from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_records
+from barnabas.wire.codegen import codec, more, uvarint
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.records.cluster_metadata import (
     ClientQuotaRecord,
     ConfigRecord,
     PartitionRecord,
@@ -27,8 +27,8 @@ from wire.records.cluster_metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from wire.schema import ProtocolError
-from wire.types import Message
+from barnabas.wire.schema import ProtocolError
+from barnabas.wire.types import Message
 
 METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state", "__barnabas_queries"))

@@ -17,27 +17,27 @@ from typing import Any
 
 import trio
 
-import broker.apis  # noqa: F401  registers the handlers
-from broker.buffers import ByteBudget
-from broker.config import BrokerConfig, Listener
-from broker.connection import Connection
-from broker.deadlines import Deadlines
-from broker.fetch_sessions import FetchSessions
-from broker.groups import Groups
-from broker.keys import ConfigError
-from broker.log import Log
-from broker.metadata import METADATA_TOPIC, Metadata
-from broker.poller import Poller
-from broker.producer_ids import ProducerIds
-from broker.queries import Queries
-from broker.topics import Topics, new_topic_id
-from broker.turn import Turn
-from storage.config import LogConfig
-from storage.data_dir import DataDir
-from storage.errors import StorageError
-from storage.flusher import Flusher
-from storage.io import Io
-from storage.vnode import Vnode
+import barnabas.broker.apis  # noqa: F401  registers the handlers
+from barnabas.broker.buffers import ByteBudget
+from barnabas.broker.config import BrokerConfig, Listener
+from barnabas.broker.connection import Connection
+from barnabas.broker.deadlines import Deadlines
+from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.groups import Groups
+from barnabas.broker.keys import ConfigError
+from barnabas.broker.log import Log
+from barnabas.broker.metadata import METADATA_TOPIC, Metadata
+from barnabas.broker.poller import Poller
+from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.queries import Queries
+from barnabas.broker.topics import Topics, new_topic_id
+from barnabas.broker.turn import Turn
+from barnabas.storage.config import LogConfig
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.errors import StorageError
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.io import Io
+from barnabas.storage.vnode import Vnode
 
 # The settings of topics are not those of the metadata log: a large topic is one large batch there.
 METADATA_LOG = LogConfig(segment_bytes=256 << 20, max_message_bytes=64 << 20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from broker.topics import Topics
+from barnabas.broker.topics import Topics
 
 
 class ProducerIds:

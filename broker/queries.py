@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
-from broker.driver import Driver
-from broker.driver_secret import DriverSecret
-from broker.metadata import INTERNAL_TOPICS, Topic
-from broker.query_plan import (
+from barnabas.broker.driver import Driver
+from barnabas.broker.driver_secret import DriverSecret
+from barnabas.broker.metadata import INTERNAL_TOPICS, Topic
+from barnabas.broker.query_plan import (
     DEAD_LETTER_OF,
     DEAD_LETTER_SUFFIX,
     EVENTS,
@@ -38,18 +38,18 @@ from broker.query_plan import (
     Reads,
     plan_of,
 )
-from broker.time_lookup import find_time
-from storage.vnode import AppendResult, Origin, Vnode
-from wire.batch import Record, build_batch, check, iter_records, parse_header
-from wire.compression import Bytes
-from wire.errors import ErrorCode, KafkaError
-from wire.patterns import PatternError
-from wire.patterns import pattern as compiled
-from wire.types import Message
+from barnabas.broker.time_lookup import find_time
+from barnabas.storage.vnode import AppendResult, Origin, Vnode
+from barnabas.wire.batch import Record, build_batch, check, iter_records, parse_header
+from barnabas.wire.compression import Bytes
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.patterns import PatternError
+from barnabas.wire.patterns import pattern as compiled
+from barnabas.wire.types import Message
 
 if TYPE_CHECKING:
-    from broker.node import Node
-    from broker.topics import Topics
+    from barnabas.broker.node import Node
+    from barnabas.broker.topics import Topics
 
 QUERIES_TOPIC = "__barnabas_queries"
 # The log is talk: who was not there does not need it.

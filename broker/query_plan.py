@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from wire.errors import ErrorCode, KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 QUERY, PLAN, START, ON_ERROR, EVENTS = (
     "barnabas.query",

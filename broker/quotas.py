@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from wire.errors import ErrorCode, KafkaError
-from wire.records.cluster_metadata import ClientQuotaRecord, QuotaEntity
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.records.cluster_metadata import ClientQuotaRecord, QuotaEntity
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2

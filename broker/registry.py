@@ -19,15 +19,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from broker.order import NOTHING
-from wire.codegen import codec
-from wire.schema import ProtocolError
-from wire.types import Message, SizedChunk, Versions
+from barnabas.broker.order import NOTHING
+from barnabas.wire.codegen import codec
+from barnabas.wire.schema import ProtocolError
+from barnabas.wire.types import Message, SizedChunk, Versions
 
 if TYPE_CHECKING:
-    from broker.connection import Connection
-    from broker.large import Large
-    from broker.node import Node
+    from barnabas.broker.connection import Connection
+    from barnabas.broker.large import Large
+    from barnabas.broker.node import Node
 
 Q = TypeVar("Q", bound=Message)
 

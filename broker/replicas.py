@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.vnode import Vnode
-from wire.errors import ErrorCode, KafkaError
+from barnabas.storage.vnode import Vnode
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.node import Node
+    from barnabas.broker.node import Node
 
 
 def check_leader_epoch(node: Node, vnode: Vnode, claimed: int) -> None:

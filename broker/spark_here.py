@@ -10,7 +10,7 @@ import importlib.util
 import os
 import shutil
 
-from wire.text import SPARK_REMEDY
+from barnabas.wire.text import SPARK_REMEDY
 
 NEEDED = ("pyspark", "pyarrow")
 

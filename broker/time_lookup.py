@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from storage.segment import CorruptLogError
-from storage.vnode import Vnode
+from barnabas.storage.segment import CorruptLogError
+from barnabas.storage.vnode import Vnode
 
 if TYPE_CHECKING:
-    from broker.node import Node
+    from barnabas.broker.node import Node
 
 #: Asks for the newest record instead of a time (KIP-734).
 MAX_TIMESTAMP = -3

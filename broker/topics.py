@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from broker.config import BrokerConfig, check_topic_configs
-from broker.keys import ConfigError
-from broker.log import Log
-from broker.metadata import METADATA_TOPIC, Metadata, Topic
-from broker.query_plan import first_offset
-from wire.errors import ErrorCode, KafkaError
-from wire.records.cluster_metadata import RemoveTopicRecord
-from wire.types import ZERO_UUID, Message
+from barnabas.broker.config import BrokerConfig, check_topic_configs
+from barnabas.broker.keys import ConfigError
+from barnabas.broker.log import Log
+from barnabas.broker.metadata import METADATA_TOPIC, Metadata, Topic
+from barnabas.broker.query_plan import first_offset
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.records.cluster_metadata import RemoveTopicRecord
+from barnabas.wire.types import ZERO_UUID, Message
 
 if TYPE_CHECKING:
-    from storage.data_dir import DataDir
-    from storage.flusher import Flusher
-    from storage.vnode import Vnode
+    from barnabas.storage.data_dir import DataDir
+    from barnabas.storage.flusher import Flusher
+    from barnabas.storage.vnode import Vnode
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_NAME = 249

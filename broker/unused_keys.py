@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from broker.keys import ConfigError, Key
+from barnabas.broker.keys import ConfigError, Key
 
 _THROTTLED = re.compile(r"\d+:\d+")
 

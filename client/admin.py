@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from client.cluster import Cluster, check
-from wire.errors import ErrorCode
-from wire.messages.create_topics import (
+from barnabas.client.cluster import Cluster, check
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
-from wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from wire.messages.incremental_alter_configs import (
+from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from barnabas.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from barnabas.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from wire.messages.list_offsets import (
+from barnabas.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from wire.messages.metadata import MetadataRequest, MetadataResponse
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1

@@ -11,14 +11,19 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from wire.codegen import codec
-from wire.errors import ErrorCode
-from wire.header import skip_header_tags, write_request_header
-from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
-from wire.schema import ProtocolError
-from wire.types import Message
+from barnabas.wire.codegen import codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.header import skip_header_tags, write_request_header
+from barnabas.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from barnabas.wire.schema import ProtocolError
+from barnabas.wire.types import Message
 
 R = TypeVar("R", bound=Message)
 CLIENT_ID = "barnabas-cli"

@@ -128,7 +128,7 @@ class Barnabas(Server):
     def command(self) -> list[str]:
         pairs = [word for key, value in self.overrides.items() for word in ("--override", f"{key}={value}")]
         return [
-            sys.executable, "-m", "scripts.cli", "serve", "--listen", f"127.0.0.1:{self.port}",
+            sys.executable, "-m", "barnabas", "serve", "--listen", f"127.0.0.1:{self.port}",
             "--data-dir", str(self.data_dir), *pairs,
         ]  # fmt: skip
 

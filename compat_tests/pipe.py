@@ -7,10 +7,10 @@ import struct
 from collections import deque
 from typing import Any, Self
 
-from broker.tests.client import Closed, answer_of, frame_of
-from wire.messages.api_versions import ApiVersionsRequest
-from wire.messages.produce import ProduceRequest
-from wire.types import Message
+from barnabas.broker.tests.client import Closed, answer_of, frame_of
+from barnabas.wire.messages.api_versions import ApiVersionsRequest
+from barnabas.wire.messages.produce import ProduceRequest
+from barnabas.wire.types import Message
 
 CLIENT_ID = "pipe"
 

@@ -22,7 +22,7 @@ TESTS = [
     "wire/tests/test_walk.py", "streams/tests/test_decode.py", "streams/tests/test_encode.py",
     "streams/tests/test_objects.py", "streams/tests/test_plain_json.py",
 ]  # fmt: skip
-_SOURCES = ("wire", "storage", "groupcoord", "client", "broker", "streams", "pyproject.toml")
+_SOURCES = ("barnabas", "wire", "storage", "groupcoord", "client", "broker", "streams", "pyproject.toml")
 
 
 def main() -> int:
@@ -36,7 +36,9 @@ def main() -> int:
         for name in _SOURCES:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+                shutil.copytree(
+                    source, copy / name, symlinks=True, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+                )
             else:
                 shutil.copy(source, copy / name)
         for module in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]:

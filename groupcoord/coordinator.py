@@ -19,44 +19,44 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
-from groupcoord.config import GroupConfig
-from groupcoord.deadlines import Deadlines
-from groupcoord.group import ClassicGroup, State, Surroundings
-from groupcoord.image import PartitionImage
-from groupcoord.member import JoinReply, SyncReply
-from groupcoord.outbox import Outbox
-from groupcoord.partitions import OFFSETS_TOPIC, group_partition
-from groupcoord.records import Record, group_record, offset_record
-from groupcoord.retention import expired
-from groupcoord.room import GROUP_BYTES, Room
-from groupcoord.shard import Offsets, Shard, Topic, TopicPartition, Topics
-from groupcoord.store import Store, told
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from wire.messages.describe_groups import (
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.deadlines import Deadlines
+from barnabas.groupcoord.group import ClassicGroup, State, Surroundings
+from barnabas.groupcoord.image import PartitionImage
+from barnabas.groupcoord.member import JoinReply, SyncReply
+from barnabas.groupcoord.outbox import Outbox
+from barnabas.groupcoord.partitions import OFFSETS_TOPIC, group_partition
+from barnabas.groupcoord.records import Record, group_record, offset_record
+from barnabas.groupcoord.retention import expired
+from barnabas.groupcoord.room import GROUP_BYTES, Room
+from barnabas.groupcoord.shard import Offsets, Shard, Topic, TopicPartition, Topics
+from barnabas.groupcoord.store import Store, told
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
-from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from wire.messages.offset_commit import (
+from barnabas.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from barnabas.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from wire.messages.offset_delete import (
+from barnabas.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from wire.messages.offset_fetch import (
+from barnabas.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -67,10 +67,10 @@ from wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from wire.records.group_metadata import GroupMetadataValue
-from wire.records.offset_commit import OffsetCommitValue
-from wire.types import ZERO_UUID
+from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.wire.records.group_metadata import GroupMetadataValue
+from barnabas.wire.records.offset_commit import OffsetCommitValue
+from barnabas.wire.types import ZERO_UUID
 
 log = logging.getLogger(__name__)
 

@@ -43,21 +43,21 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from groupcoord.config import GroupConfig
-from groupcoord.deadlines import Deadline, Deadlines
-from groupcoord.member import JoinReply, Member, SyncReply, WaitingJoin
-from groupcoord.outbox import Outbox
-from groupcoord.room import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, Room, weight
-from groupcoord.store import told
-from wire.codegen import codec
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.heartbeat import HeartbeatRequest
-from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from wire.messages.leave_group import MemberIdentity
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from wire.records.consumer_protocol import ConsumerProtocolSubscription
-from wire.records.group_metadata import GroupMetadataValue, MemberMetadata
-from wire.schema import ProtocolError
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.deadlines import Deadline, Deadlines
+from barnabas.groupcoord.member import JoinReply, Member, SyncReply, WaitingJoin
+from barnabas.groupcoord.outbox import Outbox
+from barnabas.groupcoord.room import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, Room, weight
+from barnabas.groupcoord.store import told
+from barnabas.wire.codegen import codec
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.heartbeat import HeartbeatRequest
+from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from barnabas.wire.messages.leave_group import MemberIdentity
+from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.wire.records.consumer_protocol import ConsumerProtocolSubscription
+from barnabas.wire.records.group_metadata import GroupMetadataValue, MemberMetadata
+from barnabas.wire.schema import ProtocolError
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from groupcoord.records import OffsetEntry, parse_record
-from wire.records.group_metadata import GroupMetadataValue
-from wire.records.offset_commit import OffsetCommitValue
+from barnabas.groupcoord.records import OffsetEntry, parse_record
+from barnabas.wire.records.group_metadata import GroupMetadataValue
+from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 NO_PRODUCER = -1
 OffsetKey = tuple[str, str, int]  # group, topic, partition

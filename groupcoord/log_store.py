@@ -14,13 +14,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from groupcoord.image import NO_PRODUCER, PartitionImage
-from groupcoord.records import Record
-from storage.segment import FileSlice
-from storage.vnode import Origin, Vnode
-from wire import batch
-from wire.errors import ErrorCode, KafkaError
-from wire.schema import ProtocolError
+from barnabas.groupcoord.image import NO_PRODUCER, PartitionImage
+from barnabas.groupcoord.records import Record
+from barnabas.storage.segment import FileSlice
+from barnabas.storage.vnode import Origin, Vnode
+from barnabas.wire import batch
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.schema import ProtocolError
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from groupcoord.deadlines import Deadline
-from wire.messages.join_group import JoinGroupResponse
-from wire.messages.sync_group import SyncGroupResponse
+from barnabas.groupcoord.deadlines import Deadline
+from barnabas.wire.messages.join_group import JoinGroupResponse
+from barnabas.wire.messages.sync_group import SyncGroupResponse
 
 JoinReply = Callable[[JoinGroupResponse], None]
 SyncReply = Callable[[SyncGroupResponse], None]

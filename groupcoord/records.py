@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from wire.codegen import codec
-from wire.records.group_metadata import GroupMetadataKey, GroupMetadataValue
-from wire.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from barnabas.wire.codegen import codec
+from barnabas.wire.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from barnabas.wire.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 
 _OFFSET_KINDS = (0, 1)
 _OFFSET_KIND = 1

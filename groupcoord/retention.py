@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from groupcoord.group import ClassicGroup, State
-from groupcoord.shard import Offsets, TopicPartition
-from wire.records.offset_commit import OffsetCommitValue
+from barnabas.groupcoord.group import ClassicGroup, State
+from barnabas.groupcoord.shard import Offsets, TopicPartition
+from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 
 def expired(group: ClassicGroup, offsets: Offsets, now_ms: int, retention_ms: int) -> list[TopicPartition]:

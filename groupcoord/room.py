@@ -7,8 +7,8 @@ who would go beyond the bound is refused; members that are there already stay.
 
 from __future__ import annotations
 
-from groupcoord.member import Member
-from wire.errors import ErrorCode, KafkaError
+from barnabas.groupcoord.member import Member
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 # What a group, a member and a member id that was given out take beside their names and bytes: measured, rounded up.
 GROUP_BYTES = 4000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple, Protocol
 
-from groupcoord.group import ClassicGroup
-from groupcoord.image import OffsetKey
-from wire.records.offset_commit import OffsetCommitValue
+from barnabas.groupcoord.group import ClassicGroup
+from barnabas.groupcoord.image import OffsetKey
+from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 TopicPartition = tuple[str, int]
 

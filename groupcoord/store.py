@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from groupcoord.records import Record
-from wire.errors import ErrorCode
+from barnabas.groupcoord.records import Record
+from barnabas.wire.errors import ErrorCode
 
 
 class Store(Protocol):

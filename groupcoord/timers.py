@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import trio
 
-from groupcoord.coordinator import GroupCoordinator
-from groupcoord.log_store import LogStore
+from barnabas.groupcoord.coordinator import GroupCoordinator
+from barnabas.groupcoord.log_store import LogStore
 
 
 async def run_timers(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from client.cluster import ClientError
-from wire.text import SPARK_REMEDY, visible
+from barnabas.client.cluster import ClientError
+from barnabas.wire.text import SPARK_REMEDY, visible
 
 _HEIGHT = 24
 _WIDTH = 72

@@ -22,7 +22,7 @@ def _lazy(module: str, function: str) -> Callable[[argparse.Namespace], int]:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from broker.main import serve
+    from barnabas.broker.main import serve
 
     return serve(args.config, args.data_dir, args.listen, args.override, log_level=args.log_level)
 
@@ -89,20 +89,20 @@ def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.Ar
     create.add_argument("--replication-factor", type=int, default=-1, help="replicas (default: the broker's)")
     create.add_argument("--config", metavar="KEY=VALUE", action="append", default=[],
                         help="a topic configuration key; may be repeated")  # fmt: skip
-    create.set_defaults(run=_lazy("scripts.topics", "create"))
+    create.set_defaults(run=_lazy("barnabas.scripts.topics", "create"))
 
     listing = verbs.add_parser("list", parents=[server], help="print the topics' names")
     listing.add_argument("--internal", action="store_true", help="also the broker's own topics")
-    listing.set_defaults(run=_lazy("scripts.topics", "list_topics"))
+    listing.set_defaults(run=_lazy("barnabas.scripts.topics", "list_topics"))
 
     describe = verbs.add_parser("describe", parents=[server], help="print partitions, offsets and configuration")
     describe.add_argument("topic", nargs="?", help="one topic (default: all)")
     describe.add_argument("--internal", action="store_true", help="also the broker's own topics")
-    describe.set_defaults(run=_lazy("scripts.topics", "describe"))
+    describe.set_defaults(run=_lazy("barnabas.scripts.topics", "describe"))
 
     delete = verbs.add_parser("delete", parents=[server], help="delete topics with all their records")
     delete.add_argument("topic", nargs="+")
-    delete.set_defaults(run=_lazy("scripts.topics", "delete"))
+    delete.set_defaults(run=_lazy("barnabas.scripts.topics", "delete"))
 
     alter = verbs.add_parser("alter", parents=[server], help="add partitions, change configuration")
     alter.add_argument("topic")
@@ -110,7 +110,7 @@ def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.Ar
     alter.add_argument("--config", metavar="KEY=VALUE", action="append", default=[], help="set a key; may be repeated")
     alter.add_argument("--delete-config", metavar="KEY", action="append", default=[],
                        help="let a key fall back to its default; may be repeated")  # fmt: skip
-    alter.set_defaults(run=_lazy("scripts.topics", "alter"))
+    alter.set_defaults(run=_lazy("barnabas.scripts.topics", "alter"))
 
 
 def _add_produce(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
@@ -128,7 +128,7 @@ def _add_produce(commands: Commands[argparse.ArgumentParser], server: argparse.A
     produce.add_argument("--null-value", metavar="TEXT", help="a value that stands for null (a delete marker)")
     produce.add_argument("--strip-cr", action="store_true", help="drop carriage returns at the ends of lines")
     produce.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none")
-    produce.set_defaults(run=_lazy("scripts.produce", "run"))
+    produce.set_defaults(run=_lazy("barnabas.scripts.produce", "run"))
 
 
 def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
@@ -153,17 +153,17 @@ def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.A
                          help="what is printed: %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, "
                          "%%s value, %%h headers, %%%% a percent sign; with \\n, \\t, \\xNN and the like "
                          "(default: %%s\\n)")  # fmt: skip
-    consume.set_defaults(run=_lazy("scripts.consume", "run"))
+    consume.set_defaults(run=_lazy("barnabas.scripts.consume", "run"))
 
 
 def _add_groups(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
     groups = commands.add_parser("groups", help="list and describe consumer groups")
     verbs = groups.add_subparsers(dest="verb", metavar="VERB", required=True)
     listing = verbs.add_parser("list", parents=[server], help="print all groups with their state")
-    listing.set_defaults(run=_lazy("scripts.groups", "list_groups"))
+    listing.set_defaults(run=_lazy("barnabas.scripts.groups", "list_groups"))
     describe = verbs.add_parser("describe", parents=[server], help="print a group's positions, lag and members")
     describe.add_argument("group")
-    describe.set_defaults(run=_lazy("scripts.groups", "describe"))
+    describe.set_defaults(run=_lazy("barnabas.scripts.groups", "describe"))
 
 
 def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
@@ -190,7 +190,7 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
     sql.add_argument("--limit", type=int, default=1000, help="with SELECT: most rows that are printed (default: 1000)")
     sql.add_argument("--plot", action="store_true", help="with SELECT: a chart of the numbers over the first column")
     sql.add_argument("--master", default="local[*]", help="with SELECT: the Spark master (default: local[*])")
-    sql.set_defaults(run=_lazy("scripts.sql", "run"))
+    sql.set_defaults(run=_lazy("barnabas.scripts.sql", "run"))
 
 
 def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -208,7 +208,7 @@ def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
     streams.add_argument("--trigger-ms", type=int, default=250,
                          help="shortest time between two looks at the sources (default: 250)")  # fmt: skip
     streams.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
-    streams.set_defaults(run=_lazy("streams.query.__main__", "run"), child=False)
+    streams.set_defaults(run=_lazy("barnabas.streams.query.__main__", "run"), child=False)
 
 
 def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -221,7 +221,7 @@ def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
     )  # fmt: skip
     dump.add_argument("path", nargs="+", help="a segment (20 digits and .log), or a folder with segments")
     dump.add_argument("--batches-only", action="store_true", help="leave the records out")
-    dump.set_defaults(run=_lazy("scripts.log_dump", "run"))
+    dump.set_defaults(run=_lazy("barnabas.scripts.log_dump", "run"))
 
 
 def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -253,7 +253,7 @@ def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:
     export.add_argument("--master", metavar="URL", default="local[2]", help="Spark's master (default: local[2])")
     export.add_argument("--rows-per-file", metavar="N", type=_positive, default=1_000_000,
                         help="rows of a file at most (default: 1000000)")  # fmt: skip
-    export.set_defaults(run=_lazy("scripts.export", "run"))
+    export.set_defaults(run=_lazy("barnabas.scripts.export", "run"))
 
 
 def _positive(text: str) -> int:
@@ -267,8 +267,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.command == "serve":
         return _serve(args)
-    from client.cluster import ClientError
-    from wire.text import visible
+    from barnabas.client.cluster import ClientError
+    from barnabas.wire.text import visible
 
     try:
         status: int = args.run(args)

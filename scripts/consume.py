@@ -7,14 +7,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from client.admin import EARLIEST, LATEST
-from client.cluster import ClientError, Cluster, check
-from scripts.form import Form, fill, parse_form
-from scripts.group_member import GroupMember, Rebalance
-from scripts.topics import existing, offsets
-from wire.batch import Record, iter_batches, iter_records
-from wire.errors import ErrorCode
-from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.client.admin import EARLIEST, LATEST
+from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.scripts.form import Form, fill, parse_form
+from barnabas.scripts.group_member import GroupMember, Rebalance
+from barnabas.scripts.topics import existing, offsets
+from barnabas.wire.batch import Record, iter_batches, iter_records
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 # Versions beyond name topics by id.
 BY_NAME = 12

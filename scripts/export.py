@@ -6,16 +6,16 @@ import argparse
 import sys
 from datetime import datetime
 
-from client.cluster import ClientError
-from wire.text import visible
+from barnabas.client.cluster import ClientError
+from barnabas.wire.text import visible
 
 
 def run(args: argparse.Namespace) -> int:
     """Export; the last line tells what was written. The status is 1 if a partition failed. Raises ClientError."""
     try:
-        from streams.export import Request, export
-        from streams.export.progress import megabytes
-        from streams.wal import WalError
+        from barnabas.streams.export import Request, export
+        from barnabas.streams.export.progress import megabytes
+        from barnabas.streams.wal import WalError
     except ImportError as error:
         raise ClientError(str(error)) from None
     request = Request(

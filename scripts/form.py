@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from client.cluster import ClientError
-from wire.batch import Record
-from wire.text import visible_bytes
+from barnabas.client.cluster import ClientError
+from barnabas.wire.batch import Record
+from barnabas.wire.text import visible_bytes
 
 #: The place-holders, which are kcat's.
 PLACES = {

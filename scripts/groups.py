@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from client.admin import LATEST
-from client.cluster import ClientError, Cluster, check
-from scripts.group_member import OFFSET_FETCH
-from scripts.output import table
-from scripts.topics import offsets
-from wire.codegen import codec
-from wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from wire.records.consumer_protocol import ConsumerProtocolAssignment
-from wire.text import visible
+from barnabas.client.admin import LATEST
+from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.scripts.group_member import OFFSET_FETCH
+from barnabas.scripts.output import table
+from barnabas.scripts.topics import offsets
+from barnabas.wire.codegen import codec
+from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from barnabas.wire.records.consumer_protocol import ConsumerProtocolAssignment
+from barnabas.wire.text import visible
 
 DESCRIBE = 5
 

@@ -9,11 +9,11 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from client.cluster import ClientError
-from wire.batch import HEADER_SIZE, BatchHeader, Record, check, iter_records
-from wire.compression import Codec
-from wire.errors import KafkaError
-from wire.text import visible
+from barnabas.client.cluster import ClientError
+from barnabas.wire.batch import HEADER_SIZE, BatchHeader, Record, check, iter_records
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.text import visible
 
 SHOWN_BYTES = 200
 _SEGMENT = re.compile(r"\d{20}\.log(\.|$)")

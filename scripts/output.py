@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from wire.text import visible
+from barnabas.wire.text import visible
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -7,17 +7,17 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from client.cluster import ClientError, Cluster, check
-from scripts.form import unescape
-from wire.batch import Record, build_batch
-from wire.compression import Codec
-from wire.messages.produce import (
+from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.scripts.form import unescape
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.compression import Codec
+from barnabas.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from wire.text import visible_bytes
+from barnabas.wire.text import visible_bytes
 
 BATCH_RECORDS = 1000
 BATCH_BYTES = 512 << 10

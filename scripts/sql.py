@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from client.admin import (
+from barnabas.client.admin import (
     EARLIEST,
     LATEST,
     create_topic,
@@ -22,14 +22,14 @@ from client.admin import (
     set_topic_config,
     topic_configs,
 )
-from client.cluster import ClientError, Cluster, check
-from scripts.chart import chart
-from scripts.consume import Reader
-from scripts.output import table
-from scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
-from scripts.topics import absent
-from wire.errors import ErrorCode
-from wire.text import SPARK_REMEDY, visible, visible_bytes
+from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.scripts.chart import chart
+from barnabas.scripts.consume import Reader
+from barnabas.scripts.output import table
+from barnabas.scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
+from barnabas.scripts.topics import absent
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.text import SPARK_REMEDY, visible, visible_bytes
 
 QUERIES_TOPIC = "__barnabas_queries"
 QUERY, FORMAT, SCHEMA, PLAN = (
@@ -81,7 +81,7 @@ def _run(args: argparse.Namespace, statement: Statement) -> None:
 
 def _adhoc() -> Any:
     try:
-        return importlib.import_module("streams.adhoc")
+        return importlib.import_module("barnabas.streams.adhoc")
     except ImportError as error:
         raise ClientError(f"this needs Spark ({error.name or error}): {SPARK_REMEDY}") from None
 
@@ -109,7 +109,7 @@ def _check_schema(configs: dict[str, str]) -> None:
     if not configs.get(SCHEMA):
         return
     try:
-        schemas = importlib.import_module("streams.schema")
+        schemas = importlib.import_module("barnabas.streams.schema")
     except ImportError:
         return
     try:

@@ -6,18 +6,22 @@ import argparse
 import difflib
 import uuid
 
-from client.admin import EARLIEST, LATEST, create_topic, delete_topic, set_topic_config, topic_configs
-from client.cluster import ClientError, Cluster, check
-from scripts.output import table
-from wire.errors import ErrorCode
-from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
-from wire.messages.list_offsets import (
+from barnabas.client.admin import EARLIEST, LATEST, create_topic, delete_topic, set_topic_config, topic_configs
+from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.scripts.output import table
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from barnabas.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from wire.text import visible
+from barnabas.wire.text import visible
 
 
 def pairs(texts: list[str]) -> dict[str, str]:

@@ -11,9 +11,9 @@ import base64
 import os
 from dataclasses import dataclass, field
 
-from storage.io import Io, read_file, write_file
-from storage.layout import LOG_STARTS_FILE, METADATA_FILE, RECOVERY_POINTS_FILE, TOPIC_IDS_FILE
-from storage.report import Tell, tell_logging
+from barnabas.storage.io import Io, read_file, write_file
+from barnabas.storage.layout import LOG_STARTS_FILE, METADATA_FILE, RECOVERY_POINTS_FILE, TOPIC_IDS_FILE
+from barnabas.storage.report import Tell, tell_logging
 
 Key = tuple[str, int]
 NO_TOPIC_ID = "A" * 22

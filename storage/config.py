@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from wire.compression import Codec
+from barnabas.wire.compression import Codec
 
 LONG_MAX = 2**63 - 1
 COMPRESSION_TYPES = {

@@ -7,10 +7,10 @@ the page cache with it.
 
 from __future__ import annotations
 
-from storage.io import Io
-from storage.segment import FileSlice, OpenFile, Segment
-from wire import batch
-from wire.errors import KafkaError
+from barnabas.storage.io import Io
+from barnabas.storage.segment import FileSlice, OpenFile, Segment
+from barnabas.wire import batch
+from barnabas.wire.errors import KafkaError
 
 _PIECE = 1 << 20
 

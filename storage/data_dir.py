@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import trio
 
-from storage.checkpoints import (
+from barnabas.storage.checkpoints import (
     Checkpoints,
     encode_topic_id,
     read_checkpoints,
@@ -32,12 +32,12 @@ from storage.checkpoints import (
     write_ids,
     write_properties,
 )
-from storage.config import LogConfig
-from storage.errors import StorageError
-from storage.faults import Fault, fault_of
-from storage.flusher import HOLD_SECONDS
-from storage.io import Io, sync_path, write_file
-from storage.layout import (
+from barnabas.storage.config import LogConfig
+from barnabas.storage.errors import StorageError
+from barnabas.storage.faults import Fault, fault_of
+from barnabas.storage.flusher import HOLD_SECONDS
+from barnabas.storage.io import Io, sync_path, write_file
+from barnabas.storage.layout import (
     ADDRESS_FILE,
     CLEAN_FILE,
     DELETE_SUFFIX,
@@ -45,11 +45,11 @@ from storage.layout import (
     META_FILE,
     parse_partition_name,
 )
-from storage.recovery import needs_repair, recover_partition
-from storage.report import Tell, tell_logging
-from storage.segment import CorruptLogError, FileCache, Segment
-from storage.vnode import ZERO_ID, FlushJob, Vnode
-from wire.errors import ErrorCode, KafkaError
+from barnabas.storage.recovery import needs_repair, recover_partition
+from barnabas.storage.report import Tell, tell_logging
+from barnabas.storage.segment import CorruptLogError, FileCache, Segment
+from barnabas.storage.vnode import ZERO_ID, FlushJob, Vnode
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 _MAX_NAME = 255
 _REPAIR_CHECKS_AT_ONCE = 500

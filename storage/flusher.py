@@ -26,11 +26,11 @@ from contextlib import AbstractContextManager, nullcontext
 
 import trio
 
-from storage.errors import StorageError
-from storage.faults import NotBegunError
-from storage.io import Io
-from storage.kernel_sync import KernelSync
-from storage.vnode import FlushJob, Vnode
+from barnabas.storage.errors import StorageError
+from barnabas.storage.faults import NotBegunError
+from barnabas.storage.io import Io
+from barnabas.storage.kernel_sync import KernelSync
+from barnabas.storage.vnode import FlushJob, Vnode
 
 _LOG_FLUSH_MS_MAX = 2**40
 # An fsync that is expected to take longer than this goes to a thread. The event loop is held up by several for about so

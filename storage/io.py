@@ -13,9 +13,9 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from storage.faults import Fault, NotBegunError, fault_of
-from storage.kernel_sync import KernelSync
-from wire.compression import Bytes
+from barnabas.storage.faults import Fault, NotBegunError, fault_of
+from barnabas.storage.kernel_sync import KernelSync
+from barnabas.wire.compression import Bytes
 
 
 class Io:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from storage.checkpoints import read_lines, write_lines
-from storage.io import Io
+from barnabas.storage.checkpoints import read_lines, write_lines
+from barnabas.storage.io import Io
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED = (-1, -1)

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from storage.io import Io, read_file, write_file
-from wire.batch import BatchHeader, last_sequence
-from wire.crc import crc32c
-from wire.errors import ErrorCode, KafkaError
+from barnabas.storage.io import Io, read_file, write_file
+from barnabas.wire.batch import BatchHeader, last_sequence
+from barnabas.wire.crc import crc32c
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 SUFFIX = ".snapshot"
 _KEPT_BATCHES = 5

@@ -15,15 +15,15 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from storage import index
-from storage.config import LogConfig
-from storage.io import Io, sync_path
-from storage.layout import parse_partition_name
-from storage.leader_epochs import LeaderEpochs
-from storage.producer_state import SUFFIX as SNAPSHOT_SUFFIX
-from storage.producer_state import ProducerState, snapshot_offsets, snapshot_path
-from storage.report import Tell, tell_logging
-from storage.salvage import (
+from barnabas.storage import index
+from barnabas.storage.config import LogConfig
+from barnabas.storage.io import Io, sync_path
+from barnabas.storage.layout import parse_partition_name
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.producer_state import SUFFIX as SNAPSHOT_SUFFIX
+from barnabas.storage.producer_state import ProducerState, snapshot_offsets, snapshot_path
+from barnabas.storage.report import Tell, tell_logging
+from barnabas.storage.salvage import (
     CLEANED_SUFFIX,
     MENDED_SUFFIX,
     ZEROS,
@@ -36,7 +36,7 @@ from storage.salvage import (
     set_aside,
     whole_batches,
 )
-from storage.segment import (
+from barnabas.storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -47,8 +47,8 @@ from storage.segment import (
     Segment,
     iter_headers,
 )
-from wire import batch
-from wire.errors import KafkaError
+from barnabas.wire import batch
+from barnabas.wire.errors import KafkaError
 
 _LEFTOVERS = (DELETED_SUFFIX, CLEANED_SUFFIX, ".swap", ".tmp")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from wire.text import visible
+from barnabas.wire.text import visible
 
 _log = logging.getLogger("storage")
 

@@ -21,12 +21,12 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from storage import index
-from storage.io import Io, read_file, sync_path, write_all
-from storage.segment import INDEX_SUFFIX, LOG_SUFFIX, MAX_RELATIVE_OFFSET, TIME_INDEX_SUFFIX, OpenFile, Segment
-from wire import batch
-from wire.crc import crc32c
-from wire.errors import KafkaError
+from barnabas.storage import index
+from barnabas.storage.io import Io, read_file, sync_path, write_all
+from barnabas.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, MAX_RELATIVE_OFFSET, TIME_INDEX_SUFFIX, OpenFile, Segment
+from barnabas.wire import batch
+from barnabas.wire.crc import crc32c
+from barnabas.wire.errors import KafkaError
 
 DAMAGED_MARK = ".damaged-"
 MENDED_SUFFIX = ".mended"

@@ -13,9 +13,9 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from storage import index
-from storage.io import Io, read_file, write_all, write_file
-from wire import batch
+from barnabas.storage import index
+from barnabas.storage.io import Io, read_file, write_all, write_file
+from barnabas.wire import batch
 
 LOG_SUFFIX = ".log"
 # Of readers at so many places of a segment; what the others have checked is checked again.

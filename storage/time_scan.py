@@ -6,9 +6,9 @@ sends a far timestamp first makes everything after it one stretch without entrie
 
 from __future__ import annotations
 
-from storage.io import Io
-from storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
-from wire import batch
+from barnabas.storage.io import Io
+from barnabas.storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
+from barnabas.wire import batch
 
 
 class TimeScan:

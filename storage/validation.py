@@ -15,11 +15,11 @@ import threading
 
 import msgspec
 
-from storage.config import LogConfig
-from wire import batch, walk
-from wire.batch import BatchHeader
-from wire.compression import Bytes, TooLarge, decompress, decompress_into
-from wire.errors import ErrorCode, KafkaError
+from barnabas.storage.config import LogConfig
+from barnabas.wire import batch, walk
+from barnabas.wire.batch import BatchHeader
+from barnabas.wire.compression import Bytes, TooLarge, decompress, decompress_into
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 # A batch of more records is refused. Kafka has no such bound; a batch of 1 MiB that is not compressed has at most
 # 150,000.

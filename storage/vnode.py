@@ -24,19 +24,19 @@ from enum import Enum
 
 import msgspec
 
-from storage import index
-from storage.checkpoints import encode_topic_id, read_topic_id
-from storage.config import LogConfig
-from storage.crc_check import CrcCheck
-from storage.errors import StorageError
-from storage.faults import Fault, NotBegunError, fault_of
-from storage.io import Io, sync_path, write_all, write_file
-from storage.layout import METADATA_FILE
-from storage.leader_epochs import LeaderEpochs
-from storage.producer_state import KnownBatch, ProducerState, snapshot_offsets, snapshot_path
-from storage.recovery import list_segments, recover_partition, recover_segment, replay_producers
-from storage.report import Tell, tell_logging
-from storage.segment import (
+from barnabas.storage import index
+from barnabas.storage.checkpoints import encode_topic_id, read_topic_id
+from barnabas.storage.config import LogConfig
+from barnabas.storage.crc_check import CrcCheck
+from barnabas.storage.errors import StorageError
+from barnabas.storage.faults import Fault, NotBegunError, fault_of
+from barnabas.storage.io import Io, sync_path, write_all, write_file
+from barnabas.storage.layout import METADATA_FILE
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.producer_state import KnownBatch, ProducerState, snapshot_offsets, snapshot_path
+from barnabas.storage.recovery import list_segments, recover_partition, recover_segment, replay_producers
+from barnabas.storage.report import Tell, tell_logging
+from barnabas.storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -48,12 +48,12 @@ from storage.segment import (
     OpenFile,
     Segment,
 )
-from storage.time_scan import TimeScan
-from storage.validation import Rules, Valid, check_size, validate
-from wire import batch
-from wire.batch import BatchHeader
-from wire.compression import Bytes
-from wire.errors import ErrorCode, KafkaError
+from barnabas.storage.time_scan import TimeScan
+from barnabas.storage.validation import Rules, Valid, check_size, validate
+from barnabas.wire import batch
+from barnabas.wire.batch import BatchHeader
+from barnabas.wire.compression import Bytes
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 ZERO_ID = bytes(16)
 _KEPT_HINTS = 8

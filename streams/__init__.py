@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wire.text import SPARK_REMEDY
+from barnabas.wire.text import SPARK_REMEDY
 
 try:
     import pyarrow  # noqa: F401
@@ -25,9 +25,9 @@ def register(spark: SparkSession) -> None:
     Raises ImportError, in one line, without pyspark; WalError where the workers' Python cannot run it.
     """
     try:
-        from streams.source.source import WalDataSource
-        from streams.source.workers import check_workers
-        from streams.uncaught import tell_in_one_line
+        from barnabas.streams.source.source import WalDataSource
+        from barnabas.streams.source.workers import check_workers
+        from barnabas.streams.uncaught import tell_in_one_line
     except ModuleNotFoundError as error:
         raise ImportError(f"the wal data source needs {error.name}: {SPARK_REMEDY}", name=error.name) from None
     tell_in_one_line()

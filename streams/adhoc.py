@@ -12,20 +12,20 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from client.cluster import ClientError, Cluster
-from streams import register
-from streams.java import options
-from streams.progress import shown
-from streams.query.definitions import read_source
-from streams.query.errors import FatalError, QueryError
-from streams.query.session import start_session
-from streams.query.source_rows import PARTS, arrow_schema, value_columns
-from streams.quiet import in_one_line, spark_is_quiet
-from streams.schema import infer_json
-from streams.source.options import parse
-from streams.source.rows import rows_of
-from streams.wal import LogDir, WalError, plan
-from streams.wal.beside import log_dir_of
+from barnabas.client.cluster import ClientError, Cluster
+from barnabas.streams import register
+from barnabas.streams.java import options
+from barnabas.streams.progress import shown
+from barnabas.streams.query.definitions import read_source
+from barnabas.streams.query.errors import FatalError, QueryError
+from barnabas.streams.query.session import start_session
+from barnabas.streams.query.source_rows import PARTS, arrow_schema, value_columns
+from barnabas.streams.quiet import in_one_line, spark_is_quiet
+from barnabas.streams.schema import infer_json
+from barnabas.streams.source.options import parse
+from barnabas.streams.source.rows import rows_of
+from barnabas.streams.wal import LogDir, WalError, plan
+from barnabas.streams.wal.beside import log_dir_of
 
 #: Topics up to this size, on disk and uncompressed, are read here. At four times as much both ways take as long.
 SMALL_BYTES = 16 << 20

@@ -1,4 +1,4 @@
-"""Make the archive of Spark's classes, which halves the time that Spark takes to start: `python -m streams.archive`.
+"""Make the archive of Spark's classes, with which Spark starts in half the time: `python -m barnabas.streams.archive`.
 
 The JVM writes the classes that it has loaded when it ends (class data sharing, JEP 350), after a session that does a
 little of what queries do. It takes about a minute and 170 MB, and is to be made again for another Java or Spark.
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from streams.java import ARCHIVE, JavaError, check_java
+from barnabas.streams.java import ARCHIVE, JavaError, check_java
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _run(java_options: str) -> None:
-    from streams.query.session import start_session
+    from barnabas.streams.query.session import start_session
 
     spark = start_session("archive", "local[1]", java_options=java_options)
     gateway: Any = spark.sparkContext._gateway

@@ -14,8 +14,8 @@ _REMEDY = "install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
-#: The classes that Spark loads, ready for use (`python -m streams.archive` makes it). A JVM ignores one that is not
-#: there, or of another Java or Spark.
+#: The classes that Spark loads, ready for use; `python -m barnabas.streams.archive` makes it. A JVM ignores one that is
+#: not there, or of another Java or Spark.
 ARCHIVE = Path(sys.prefix) / "barnabas-spark.jsa"
 
 

@@ -11,10 +11,10 @@ import re
 import sys
 from types import TracebackType
 
-from streams.wal import WalError
-from wire.text import visible
+from barnabas.streams.wal import WalError
+from barnabas.wire.text import visible
 
-_RAISED = re.compile(r"^streams\.wal\.errors\.\w+: (.+)", re.MULTILINE)
+_RAISED = re.compile(rf"^{re.escape(WalError.__module__)}\.\w+: (.+)", re.MULTILINE)
 
 
 def in_one_line(error: BaseException) -> str | None:

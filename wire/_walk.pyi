@@ -1,4 +1,4 @@
-from wire.compression import Bytes
+from barnabas.wire.compression import Bytes
 
 def check(
     records: Bytes, start: int, count: int, base_timestamp: int, oldest: int, newest: int, keyed: bool, most: int, /

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from wire import walk
-from wire.compression import Bytes, Codec, compress, decompress
-from wire.crc import crc32c
-from wire.errors import ErrorCode, KafkaError
-from wire.varint import read_long_varint, write_varint
+from barnabas.wire import walk
+from barnabas.wire.compression import Bytes, Codec, compress, decompress
+from barnabas.wire.crc import crc32c
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.varint import read_long_varint, write_varint
 
 MAGIC = 2
 HEADER_SIZE = 61

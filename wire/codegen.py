@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar
 
 import construct as C
 
-from wire.schema import Blob, Entity, NullableStruct, ProtocolError, Seq, Text, schema
-from wire.types import Message, SizedChunk
+from barnabas.wire.schema import Blob, Entity, NullableStruct, ProtocolError, Seq, Text, schema
+from barnabas.wire.types import Message, SizedChunk
 
 __all__ = ["Codec", "Compiled", "codec"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import cramjam
 
-from wire.errors import ErrorCode, KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 Bytes = bytes | bytearray | memoryview
 

@@ -12,8 +12,8 @@ import struct
 
 import msgspec
 
-from wire.codegen import Buffer, skip_tags
-from wire.schema import ProtocolError
+from barnabas.wire.codegen import Buffer, skip_tags
+from barnabas.wire.schema import ProtocolError
 
 _REQUEST = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")

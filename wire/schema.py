@@ -16,7 +16,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import construct as C
 import msgspec
 
-from wire.types import Message, Nullable, Primitive, Struct, Tag, Variable, Versions, ignorable
+from barnabas.wire.types import Message, Nullable, Primitive, Struct, Tag, Variable, Versions, ignorable
 
 
 class ProtocolError(ValueError):
@@ -225,7 +225,7 @@ class Entity(C.Struct):
 
     def compile(self, filename: str | None = None) -> C.Construct:
         """The same codec as generated flat functions. (construct's own compiler drops validation and custom types.)"""
-        from wire.codegen import Compiled
+        from barnabas.wire.codegen import Compiled
 
         return Compiled(self)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wire.compression import Bytes
-from wire.varint import read_long_varint
+from barnabas.wire.compression import Bytes
+from barnabas.wire.varint import read_long_varint
 
 #: Why a record breaks a rule of its topic: see `check`.
 NO_KEY, BAD_TIMESTAMP = 1, 2
@@ -131,7 +131,7 @@ find_time: FindTime = find_time_in_python
 #: Whether the walk is the one in C.
 NATIVE = False
 try:
-    from wire import _walk
+    from barnabas.wire import _walk
 except ImportError:
     pass
 else:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 
+from barnabas.client.cluster import Wire, check, parse_server
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from bench import client, frames
 from bench.create import create_many
 from bench.limits import need_files
 from bench.running import IDLE_SECONDS, Running
 from bench.session import measure
-from client.cluster import Wire, check, parse_server
-from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 ASKED = 20
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from barnabas.client.cluster import Wire, parse_server
 from bench.client import ClientFailed
 from bench.create import end_offsets
 from bench.rows.throughput import fill
 from bench.running import Running
-from client.cluster import Wire, parse_server
 
 TOPIC = "recovery"
 

@@ -9,13 +9,13 @@ import math
 import subprocess
 from pathlib import Path
 
+from barnabas.client.cluster import Wire, parse_server
 from bench import page_cache
 from bench.client import TIMEOUT_SECONDS, ClientFailed
 from bench.create import create, end_offsets
 from bench.limits import need_disk
 from bench.running import Running
 from bench.servers import Clock
-from client.cluster import Wire, parse_server
 
 KCAT = ["kcat", "-q", "-X", "batch.size=1000000", "-X", "batch.num.messages=100000"]
 PRODUCE = ["acks=all", "linger.ms=5", "queue.buffering.max.messages=1000000", "queue.buffering.max.kbytes=262144"]

@@ -61,8 +61,8 @@ def fake_broker(answer: Answer) -> Iterator[FakeBroker]:
 
 def produce_answer(code: int = 0) -> bytes:
     """The body of an answer to a Produce request for topic `t`, with the tag block of its header."""
-    from wire.codegen import codec
-    from wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+    from barnabas.wire.codegen import codec
+    from barnabas.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
     part = PartitionProduceResponse(0, code)
     answer = ProduceResponse(responses=[TopicProduceResponse("t", partition_responses=[part])])

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.wire.codegen import codec
+from barnabas.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from barnabas.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from bench import frames, machine, page_cache
 from bench.limits import Skip, need_disk, need_files
 from bench.percentiles import percentiles
@@ -14,9 +17,6 @@ from bench.rows import SETS, find
 from bench.run import brokers, names, plan
 from bench.servers import Meter
 from bench.warm import settled
-from wire.codegen import codec
-from wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 
 def test_percentiles_are_values_that_occurred() -> None:

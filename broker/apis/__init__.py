@@ -1,6 +1,6 @@
 """One file per API. Importing this package registers them all; what is not here is not advertised."""
 
-from broker.apis import (
+from barnabas.broker.apis import (
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 import trio
 
-from broker import quotas
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.alter_client_quotas import (
+from barnabas.broker import quotas
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     EntryData,
     EntryDataResponse,
 )
-from wire.types import Message
+from barnabas.wire.types import Message
 
 # There are four keys; a tool may remove others that it knows.
 MAX_OPS = 50

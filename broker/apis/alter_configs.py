@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.configs import SET, alter
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
+from barnabas.broker.configs import SET, alter
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
 
 @api(AlterConfigsRequest, AlterConfigsResponse, uses=METADATA, changes=METADATA)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.alter_partition_reassignments import (
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,

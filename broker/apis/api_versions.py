@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 
-from broker import features
-from broker.order import NOTHING
-from broker.registry import APIS, Context, api
-from wire.errors import ErrorCode
-from wire.messages.api_versions import (
+from barnabas.broker import features
+from barnabas.broker.order import NOTHING
+from barnabas.broker.registry import APIS, Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.operations import NO_AUTHORIZER
-from broker.order import NOTHING
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from barnabas.broker.operations import NO_AUTHORIZER
+from barnabas.broker.order import NOTHING
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
 @api(CreateAclsRequest, CreateAclsResponse, uses=NOTHING)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.apis.create_topics import check_assignments
-from broker.order import METADATA
-from broker.queries import QUERIES_TOPIC
-from broker.registry import Context, api
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.create_partitions import (
+from barnabas.broker.apis.create_topics import check_assignments
+from barnabas.broker.order import METADATA
+from barnabas.broker.queries import QUERIES_TOPIC
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,

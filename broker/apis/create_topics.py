@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.config import TOPIC
-from broker.configs import tell_unused, topic_entries
-from broker.order import METADATA
-from broker.queries import QUERIES_TOPIC, check_keys, is_query
-from broker.query_plan import DEAD_LETTER_OF
-from broker.registry import Context, api
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.create_topics import (
+from barnabas.broker.config import TOPIC
+from barnabas.broker.configs import tell_unused, topic_entries
+from barnabas.broker.order import METADATA
+from barnabas.broker.queries import QUERIES_TOPIC, check_keys, is_query
+from barnabas.broker.query_plan import DEAD_LETTER_OF
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from wire.types import ZERO_UUID
+from barnabas.wire.types import ZERO_UUID
 
 
 @api(CreateTopicsRequest, CreateTopicsResponse, uses=METADATA, changes=METADATA)

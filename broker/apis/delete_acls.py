@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.operations import NO_AUTHORIZER
-from broker.order import NOTHING
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from barnabas.broker.operations import NO_AUTHORIZER
+from barnabas.broker.order import NOTHING
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 
 
 @api(DeleteAclsRequest, DeleteAclsResponse, uses=NOTHING)

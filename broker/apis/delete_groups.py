@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.groups import Reply
-from broker.order import GROUPS, MEMBERS, OFFSETS
-from broker.registry import Context, Later, api
-from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.broker.groups import Reply
+from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
+from barnabas.broker.registry import Context, Later, api
+from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 
 @api(DeleteGroupsRequest, DeleteGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS, changes=GROUPS | OFFSETS)

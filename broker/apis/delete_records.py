@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import trio
 
-from broker.order import METADATA, RECORDS
-from broker.registry import Context, api
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.delete_records import (
+from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from broker.order import METADATA
-from broker.queries import QUERIES_TOPIC
-from broker.registry import Context, api
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.delete_topics import (
+from barnabas.broker.order import METADATA
+from barnabas.broker.queries import QUERIES_TOPIC
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from wire.types import ZERO_UUID
+from barnabas.wire.types import ZERO_UUID
 
 
 @api(DeleteTopicsRequest, DeleteTopicsResponse, uses=METADATA, changes=METADATA)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.large import Breath, Large
-from broker.order import METADATA
-from broker.quotas import Component, check_filter
-from broker.registry import Context, api
-from wire.errors import KafkaError
-from wire.messages.describe_client_quotas import (
+from barnabas.broker.large import Breath, Large
+from barnabas.broker.order import METADATA
+from barnabas.broker.quotas import Component, check_filter
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     EntityData,

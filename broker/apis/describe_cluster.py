@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from broker import operations
-from broker.order import NOTHING
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from barnabas.broker import operations
+from barnabas.broker.order import NOTHING
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 
 BROKERS, CONTROLLERS = 1, 2
 

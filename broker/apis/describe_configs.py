@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker.configs import Entry, describe
-from broker.keys import SOURCE_DEFAULT, TYPES
-from broker.large import Breath, Large
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.errors import KafkaError
-from wire.messages.describe_configs import (
+from barnabas.broker.configs import Entry, describe
+from barnabas.broker.keys import SOURCE_DEFAULT, TYPES
+from barnabas.broker.large import Breath, Large
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

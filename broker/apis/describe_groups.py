@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker import operations
-from broker.order import GROUPS, MEMBERS, OFFSETS
-from broker.registry import Context, api
-from wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from wire.types import replace
+from barnabas.broker import operations
+from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
+from barnabas.broker.registry import Context, api
+from barnabas.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas.wire.types import replace
 
 
 @api(DescribeGroupsRequest, DescribeGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS)

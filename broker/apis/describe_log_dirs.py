@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import trio
 
-from broker.order import METADATA, RECORDS
-from broker.registry import Context, api
-from storage.io import Io
-from storage.recovery import list_segments
-from wire.errors import ErrorCode
-from wire.messages.describe_log_dirs import (
+from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.registry import Context, api
+from barnabas.storage.io import Io
+from barnabas.storage.recovery import list_segments
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from broker.metadata import METADATA_TOPIC
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.describe_quorum import (
+from barnabas.broker.metadata import METADATA_TOPIC
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     Listener,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker import operations
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.describe_topic_partitions import (
+from barnabas.broker import operations
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.order import NOTHING
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.describe_user_scram_credentials import (
+from barnabas.broker.order import NOTHING
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,

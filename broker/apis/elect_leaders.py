@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.elect_leaders import (
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,

@@ -14,15 +14,15 @@ from collections.abc import Awaitable, Iterable
 
 import trio
 
-from broker.fetch_sessions import Asked, Plan, asked_for
-from broker.large import Breath, Large, given
-from broker.order import METADATA, RECORDS
-from broker.registry import Context, Later, api
-from broker.replicas import check_leader_epoch
-from storage.crc_check import CrcCheck
-from storage.vnode import Vnode
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.fetch import (
+from barnabas.broker.fetch_sessions import Asked, Plan, asked_for
+from barnabas.broker.large import Breath, Large, given
+from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.registry import Context, Later, api
+from barnabas.broker.replicas import check_leader_epoch
+from barnabas.storage.crc_check import CrcCheck
+from barnabas.storage.vnode import Vnode
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -30,7 +30,7 @@ from wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from wire.types import Message, replace
+from barnabas.wire.types import Message, replace
 
 READ_COMMITTED = 1
 # A fetch of more partitions gives way to others while it looks at them.

@@ -6,10 +6,10 @@ yet; who asks for one is told so.
 
 from __future__ import annotations
 
-from broker.order import GROUPS, METADATA
-from broker.registry import Context, api
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.broker.order import GROUPS, METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.order import GROUPS
-from broker.registry import Context, api
-from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.broker.order import GROUPS
+from barnabas.broker.registry import Context, api
+from barnabas.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @api(HeartbeatRequest, HeartbeatResponse, uses=GROUPS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.configs import alter
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.incremental_alter_configs import (
+from barnabas.broker.configs import alter
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,

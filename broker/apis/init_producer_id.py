@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
 @api(InitProducerIdRequest, InitProducerIdResponse, uses=METADATA)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.groups import Reply
-from broker.order import GROUPS, MEMBERS
-from broker.registry import Context, Later, api
-from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.broker.groups import Reply
+from barnabas.broker.order import GROUPS, MEMBERS
+from barnabas.broker.registry import Context, Later, api
+from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 @api(JoinGroupRequest, JoinGroupResponse, uses=GROUPS, changes=MEMBERS)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.order import GROUPS, MEMBERS
-from broker.registry import Context, api
-from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas.broker.order import GROUPS, MEMBERS
+from barnabas.broker.registry import Context, api
+from barnabas.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 @api(LeaveGroupRequest, LeaveGroupResponse, uses=GROUPS, changes=MEMBERS)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from broker.large import Breath, Large
-from broker.metadata import (
+from barnabas.broker.large import Breath, Large
+from barnabas.broker.metadata import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.list_config_resources import ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 
 
 @api(ListConfigResourcesRequest, ListConfigResourcesResponse, uses=METADATA)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.order import GROUPS, MEMBERS, OFFSETS
-from broker.registry import Context, api
-from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
+from barnabas.broker.registry import Context, api
+from barnabas.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 @api(ListGroupsRequest, ListGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS)

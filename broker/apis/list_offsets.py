@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 
-from broker.order import METADATA, RECORDS
-from broker.registry import Context, api
-from broker.replicas import check_leader_epoch
-from broker.time_lookup import MAX_TIMESTAMP, find_time
-from storage.vnode import Vnode
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.list_offsets import (
+from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.registry import Context, api
+from barnabas.broker.replicas import check_leader_epoch
+from barnabas.broker.time_lookup import MAX_TIMESTAMP, find_time
+from barnabas.storage.vnode import Vnode
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

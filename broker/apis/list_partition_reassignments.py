@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.order import METADATA
-from broker.registry import Context, api
-from wire.messages.list_partition_reassignments import (
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )

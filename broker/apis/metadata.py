@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker import operations
-from broker.large import Breath, Large
-from broker.metadata import Topic
-from broker.order import METADATA
-from broker.registry import Context, api
-from broker.topics import Topics
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.metadata import (
+from barnabas.broker import operations
+from barnabas.broker.large import Breath, Large
+from barnabas.broker.metadata import Topic
+from barnabas.broker.order import METADATA
+from barnabas.broker.registry import Context, api
+from barnabas.broker.topics import Topics
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from wire.types import ZERO_UUID, replace
+from barnabas.wire.types import ZERO_UUID, replace
 
 # An answer about more partitions gives way to others while it is made.
 PARTITIONS_AT_ONCE = 1000

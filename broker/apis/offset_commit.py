@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.groups import Reply
-from broker.order import GROUPS, METADATA, OFFSETS
-from broker.registry import Context, Later, api
-from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from barnabas.broker.groups import Reply
+from barnabas.broker.order import GROUPS, METADATA, OFFSETS
+from barnabas.broker.registry import Context, Later, api
+from barnabas.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 
 @api(OffsetCommitRequest, OffsetCommitResponse, uses=METADATA | GROUPS, changes=OFFSETS)

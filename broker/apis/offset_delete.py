@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.groups import Reply
-from broker.order import GROUPS, MEMBERS, METADATA, OFFSETS
-from broker.registry import Context, Later, api
-from wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from barnabas.broker.groups import Reply
+from barnabas.broker.order import GROUPS, MEMBERS, METADATA, OFFSETS
+from barnabas.broker.registry import Context, Later, api
+from barnabas.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
 @api(OffsetDeleteRequest, OffsetDeleteResponse, uses=METADATA | GROUPS | MEMBERS, changes=OFFSETS)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.order import GROUPS, METADATA, OFFSETS
-from broker.registry import Context, api
-from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from barnabas.broker.order import GROUPS, METADATA, OFFSETS
+from barnabas.broker.registry import Context, api
+from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 
 @api(OffsetFetchRequest, OffsetFetchResponse, uses=METADATA | GROUPS | OFFSETS)

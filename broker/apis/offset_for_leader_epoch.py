@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.order import METADATA, RECORDS
-from broker.registry import Context, api
-from broker.replicas import check_leader_epoch
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.offset_for_leader_epoch import (
+from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.registry import Context, api
+from barnabas.broker.replicas import check_leader_epoch
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

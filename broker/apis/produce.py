@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from broker.connection import RECEIVE_BYTES, Disconnected
-from broker.large import Breath
-from broker.metadata import INTERNAL_TOPICS
-from broker.order import METADATA, RECORDS
-from broker.queries import QUERIES_TOPIC
-from broker.registry import Context, Later, api
-from storage.validation import RejectedRecords, TooHeavy, Valid, validate
-from storage.vnode import AppendResult, Vnode
-from wire.compression import Bytes, Codec
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.produce import (
+from barnabas.broker.connection import RECEIVE_BYTES, Disconnected
+from barnabas.broker.large import Breath
+from barnabas.broker.metadata import INTERNAL_TOPICS
+from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.queries import QUERIES_TOPIC
+from barnabas.broker.registry import Context, Later, api
+from barnabas.storage.validation import RejectedRecords, TooHeavy, Valid, validate
+from barnabas.storage.vnode import AppendResult, Vnode
+from barnabas.wire.compression import Bytes, Codec
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from wire.types import v
+from barnabas.wire.types import v
 
 if TYPE_CHECKING:
-    from broker.node import Node
+    from barnabas.broker.node import Node
 
 ALL = -1
 # How long one request may look at its batches, or append them, before others have their turn.

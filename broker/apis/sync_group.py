@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.groups import Reply
-from broker.order import GROUPS, MEMBERS
-from broker.registry import Context, Later, api
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.broker.groups import Reply
+from barnabas.broker.order import GROUPS, MEMBERS
+from barnabas.broker.registry import Context, Later, api
+from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 @api(SyncGroupRequest, SyncGroupResponse, uses=GROUPS, changes=MEMBERS)

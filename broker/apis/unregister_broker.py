@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.order import NOTHING
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from barnabas.broker.order import NOTHING
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
 @api(UnregisterBrokerRequest, UnregisterBrokerResponse, uses=NOTHING)

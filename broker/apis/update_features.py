@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.features import LEVELS
-from broker.order import NOTHING
-from broker.registry import Context, api
-from wire.errors import ErrorCode
-from wire.messages.update_features import (
+from barnabas.broker.features import LEVELS
+from barnabas.broker.order import NOTHING
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,

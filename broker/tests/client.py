@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 import trio
 
-import broker.apis  # noqa: F401  registers what can be asked
-from broker.registry import APIS
-from wire.batch import Record, build_batch
-from wire.codegen import codec
-from wire.header import write_request_header
-from wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from wire.types import Message
+import barnabas.broker.apis  # noqa: F401  registers what can be asked
+from barnabas.broker.registry import APIS
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.codegen import codec
+from barnabas.wire.header import write_request_header
+from barnabas.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.wire.types import Message
 
 M = TypeVar("M", bound=Message)
 NOW = 1_700_000_000_000

@@ -11,11 +11,11 @@ import pytest
 import trio
 from pytest_trio.enable_trio_mode import *  # type: ignore[import-untyped]  # noqa: F403
 
-from broker.config import BrokerConfig
-from broker.log import Log
-from broker.node import Node
-from broker.tests.client import Client, connect
-from storage.io import Io
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.log import Log
+from barnabas.broker.node import Node
+from barnabas.broker.tests.client import Client, connect
+from barnabas.storage.io import Io
 
 Start = Callable[..., AbstractAsyncContextManager["Running"]]
 

@@ -7,28 +7,28 @@ from typing import Any
 import pytest
 import trio
 
-from broker.fetch_sessions import EVICTION_SECONDS, FetchSessions
-from broker.tests.client import NOW, Client, batch_of, fetch_request, produce_request
-from broker.tests.conftest import Start
-from storage.vnode import Vnode
-from wire.batch import Record, build_batch, iter_batches, iter_records
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.create_topics import (
+from barnabas.broker.fetch_sessions import EVICTION_SECONDS, FetchSessions
+from barnabas.broker.tests.client import NOW, Client, batch_of, fetch_request, produce_request
+from barnabas.broker.tests.conftest import Start
+from barnabas.storage.vnode import Vnode
+from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from wire.messages.incremental_alter_configs import (
+from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from wire.messages.metadata import MetadataRequest
+from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.wire.messages.metadata import MetadataRequest
 
 
 def values_of(records: bytes | memoryview) -> list[tuple[int, bytes | None]]:
@@ -271,7 +271,7 @@ def test_a_session_makes_room_when_it_was_idle_for_long(monkeypatch: pytest.Monk
 
 
 def test_all_sessions_together_remember_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.fetch_sessions.MAX_PARTITIONS", 5)
+    monkeypatch.setattr("barnabas.broker.fetch_sessions.MAX_PARTITIONS", 5)
     sessions = FetchSessions(100)
     first = sessions.plan(request_for(0, 1, 2), 0.0).session
     assert first
@@ -407,8 +407,8 @@ async def test_a_topics_configuration_is_changed_and_described(start: Start) -> 
 
 
 async def test_a_group_that_is_looked_for_while_its_topic_is_made_has_its_coordinator(start: Start) -> None:
-    from wire.messages.find_coordinator import FindCoordinatorRequest
-    from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+    from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
+    from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
     async with start(offsets_topic_num_partitions="10") as broker:
         codes: list[int] = []

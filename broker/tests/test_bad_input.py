@@ -12,23 +12,21 @@ import pytest
 import trio
 import trio.testing
 
-import broker.connection
-import broker.node
-from broker.buffers import ByteBudget
-from broker.connection import MAX_BACKLOG_BYTES, RECEIVE_BYTES
-from broker.registry import APIS
-from broker.tests.client import Client, batch_of, connect, fetch_request, frame_of, produce_request
-from broker.tests.conftest import Running, Start
-from wire.codegen import codec
-from wire.compression import Codec
-from wire.errors import ErrorCode
-from wire.header import write_request_header
-from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from wire.messages.find_coordinator import FindCoordinatorRequest
-from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.broker.buffers import ByteBudget
+from barnabas.broker.connection import MAX_BACKLOG_BYTES, RECEIVE_BYTES
+from barnabas.broker.registry import APIS
+from barnabas.broker.tests.client import Client, batch_of, connect, fetch_request, frame_of, produce_request
+from barnabas.broker.tests.conftest import Running, Start
+from barnabas.wire.codegen import codec
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.header import write_request_header
+from barnabas.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 async def still_serves(broker: Running, topic: str = "well") -> None:
@@ -116,7 +114,7 @@ def with_bytes(data: bytes, at: int, new: bytes) -> bytes:
 
 def sealed(data: bytes, at: int, new: bytes) -> bytes:
     """The batch with other bytes and the CRC that goes with them."""
-    from wire.batch import seal
+    from barnabas.wire.batch import seal
 
     out = bytearray(with_bytes(data, at, new))
     seal(out)
@@ -211,9 +209,9 @@ async def test_the_brokers_own_logs_are_closed_to_clients(start: Start, topic: s
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames must come in within a moment."""
-    monkeypatch.setattr(broker.connection, "PACE", (0.3, 1 << 20))
-    monkeypatch.setattr(broker.connection, "PACE_WAITED_FOR", (0.1, 1 << 30))
-    monkeypatch.setattr(broker.node, "PACE_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("barnabas.broker.connection.PACE", (0.3, 1 << 20))
+    monkeypatch.setattr("barnabas.broker.connection.PACE_WAITED_FOR", (0.1, 1 << 30))
+    monkeypatch.setattr("barnabas.broker.node.PACE_CHECK_SECONDS", 0.02)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +374,7 @@ async def test_naming_a_thing_many_times_does_not_multiply_the_answer(start: Sta
 
 
 async def test_a_long_text_in_an_error_message_still_has_an_answer(start: Start) -> None:
-    from wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+    from barnabas.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
     async with start() as broker, await broker.client() as client:
         config = CreatableTopicConfig(name="c" * 32_000, value="v" * 32_000)
@@ -440,7 +438,7 @@ async def test_a_fault_of_ours_in_a_long_poll_ends_that_connection_only(
         await producer.create_topic("t")
         await consumer.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
         await trio.testing.wait_all_tasks_blocked(0.01)
-        monkeypatch.setattr("broker.apis.fetch.Reading.read_again", fault)
+        monkeypatch.setattr("barnabas.broker.apis.fetch.Reading.read_again", fault)
         assert (await producer.produce("t", batch_of(b"x"))).error_code == 0
         assert await consumer.is_closed()
         assert "a fault of ours" in broker.log

@@ -10,10 +10,10 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-import broker.connection
-from broker.buffers import ByteBudget
-from broker.tests.client import batch_of
-from broker.tests.conftest import Start
+from barnabas.broker import connection
+from barnabas.broker.buffers import ByteBudget
+from barnabas.broker.tests.client import batch_of
+from barnabas.broker.tests.conftest import Start
 
 
 async def let_in(nursery: trio.Nursery, budget: ByteBudget, size: int) -> trio.Event:
@@ -113,7 +113,7 @@ async def test_slow_senders_of_giants_do_not_keep_a_produce_waiting(
 ) -> None:
     """However slow they are: here they have all the time that they want."""
     for pace in ("PACE", "PACE_WAITED_FOR", "PACE_SMALL_WAITED_FOR"):
-        monkeypatch.setattr(broker.connection, pace, (1e9, 1))
+        monkeypatch.setattr(connection, pace, (1e9, 1))
     async with start(queued_max_request_bytes="100000000") as serving, await serving.client() as client:
         await client.create_topic("t")
         slow = [await serving.client() for _ in range(5)]

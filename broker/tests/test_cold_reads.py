@@ -7,9 +7,9 @@ import socket
 
 import trio
 
-from broker.connection import is_cold, send_some
-from storage.io import Io
-from storage.segment import FileSlice, OpenFile
+from barnabas.broker.connection import is_cold, send_some
+from barnabas.storage.io import Io
+from barnabas.storage.segment import FileSlice, OpenFile
 
 
 class Evicted(Io):
@@ -43,15 +43,15 @@ def test_a_cold_slice_is_left_to_who_can_wait(tmp_path):
 
 
 async def test_a_consumer_gets_cold_data(tmp_path, monkeypatch):
-    from broker.config import BrokerConfig
-    from broker.log import Log
-    from broker.node import Node
-    from client.cluster import Cluster
-    from scripts.consume import Reader
-    from storage.vnode import Origin, Vnode
-    from wire.batch import Record, build_batch
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.log import Log
+    from barnabas.broker.node import Node
+    from barnabas.client.cluster import Cluster
+    from barnabas.scripts.consume import Reader
+    from barnabas.storage.vnode import Origin, Vnode
+    from barnabas.wire.batch import Record, build_batch
 
-    monkeypatch.setattr("storage.vnode._RECENT_BYTES", 0)
+    monkeypatch.setattr("barnabas.storage.vnode._RECENT_BYTES", 0)
     cold = Evicted()
     monkeypatch.setattr(Io, "is_cached", lambda self, fd, at: cold.is_cached(fd, at))
     warmed: list[int] = []

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import BROKER, TOPIC, BrokerConfig
-from broker.configs import DELETE, MAX_UNKNOWN_KEYS, SET
-from broker.keys import ConfigError, Key
-from broker.tests.client import Client
-from broker.tests.conftest import Start
-from broker.tests.test_queries import BY_HAND, create, driver_of
-from wire.errors import ErrorCode
-from wire.messages import alter_configs as legacy
-from wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from wire.messages.describe_cluster import DescribeClusterRequest
-from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from wire.messages.incremental_alter_configs import (
+from barnabas.broker.config import BROKER, TOPIC, BrokerConfig
+from barnabas.broker.configs import DELETE, MAX_UNKNOWN_KEYS, SET
+from barnabas.broker.keys import ConfigError, Key
+from barnabas.broker.tests.client import Client
+from barnabas.broker.tests.conftest import Start
+from barnabas.broker.tests.test_queries import BY_HAND, create, driver_of
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import alter_configs as legacy
+from barnabas.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
+from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from wire.messages.metadata import MetadataRequest
+from barnabas.wire.messages.metadata import MetadataRequest
 
 OF_TOPIC, OF_BROKER = 2, 4
 

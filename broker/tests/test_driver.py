@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker import driver
-from broker.driver import LOG_FILE
-from broker.queries import Queries
-from broker.tests.conftest import Start
-from broker.tests.test_queries import BY_HAND, create, driver_of
-from wire.errors import ErrorCode
-from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from wire.text import SPARK_REMEDY
+from barnabas.broker import driver
+from barnabas.broker.driver import LOG_FILE
+from barnabas.broker.queries import Queries
+from barnabas.broker.tests.conftest import Start
+from barnabas.broker.tests.test_queries import BY_HAND, create, driver_of
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.wire.text import SPARK_REMEDY
 
 Starts = Callable[[], int]
 

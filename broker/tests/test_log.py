@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log import BRIDGE_LINES_PER_SECOND, MAX_VALUE_CHARS, Bridge, Log
+from barnabas.broker.log import BRIDGE_LINES_PER_SECOND, MAX_VALUE_CHARS, Bridge, Log
 
 HOSTILE = (
     "g\n2026-01-01T00:00:00.000Z error forged", "g\r\x1b[2J\x1b]0;owned\x07", "g\u2028forged\u2029\x85",
@@ -96,7 +96,7 @@ def test_the_level_of_the_log_holds_for_logging_too() -> None:
 def test_a_flood_of_lines_is_cut_and_counted_and_errors_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     said, logger = bridged()
     now = 1000.0
-    monkeypatch.setattr("broker.log.time.monotonic", lambda: now)
+    monkeypatch.setattr("barnabas.broker.log.time.monotonic", lambda: now)
     for _ in range(10 * BRIDGE_LINES_PER_SECOND):
         logger.info("group %s: rebalance", "g")
     logger.error("heard")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.metadata import frame, unframe
-from wire.records.cluster_metadata import RemoveTopicRecord, TopicRecord
-from wire.schema import ProtocolError
+from barnabas.broker.metadata import frame, unframe
+from barnabas.wire.records.cluster_metadata import RemoveTopicRecord, TopicRecord
+from barnabas.wire.schema import ProtocolError
 
 
 @pytest.mark.parametrize("record", [TopicRecord("t", bytes(16)), RemoveTopicRecord(b"x" * 16)])

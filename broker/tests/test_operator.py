@@ -13,26 +13,26 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.config import BrokerConfig, read_properties
-from broker.keys import ConfigError
-from broker.main import load_config
-from broker.tests.client import Client, batch_of
-from broker.tests.conftest import Start
-from storage.io import Io
-from storage.vnode import Vnode
-from wire.errors import ErrorCode
-from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from wire.messages.describe_cluster import DescribeClusterRequest
-from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from wire.messages.incremental_alter_configs import (
+from barnabas.broker.config import BrokerConfig, read_properties
+from barnabas.broker.keys import ConfigError
+from barnabas.broker.main import load_config
+from barnabas.broker.tests.client import Client, batch_of
+from barnabas.broker.tests.conftest import Start
+from barnabas.storage.io import Io
+from barnabas.storage.vnode import Vnode
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
+from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from wire.messages.init_producer_id import InitProducerIdRequest
-from wire.messages.metadata import MetadataRequest
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
+from barnabas.wire.messages.metadata import MetadataRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,7 +82,7 @@ def test_a_bad_setting_is_one_clear_line(settings: dict[str, str], said: str) ->
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
 def test_a_ratio_is_a_number(text: str) -> None:
-    from broker.config import TOPIC
+    from barnabas.broker.config import TOPIC
 
     with pytest.raises(ConfigError):
         TOPIC["min.cleanable.dirty.ratio"].parse(text)
@@ -162,7 +162,7 @@ async def test_log_dirs_are_described_with_the_size_of_each_log(start: Start, tm
 
 def barnabas(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "scripts.cli", "serve", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "barnabas", "serve", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30
     )
 
 
@@ -205,7 +205,7 @@ def test_mistakes_are_one_line_and_exit_status_1(tmp_path: Path) -> None:
 def test_a_process_keeps_its_directory_to_itself_and_stops_cleanly(tmp_path: Path) -> None:
     arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
     running = subprocess.Popen(
-        [sys.executable, "-m", "scripts.cli", "serve", *arguments], cwd=ROOT,
+        [sys.executable, "-m", "barnabas", "serve", *arguments], cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -406,11 +406,11 @@ async def test_a_large_topic_fits_the_metadata_log_whatever_the_limits_of_topics
 
 def test_a_free_port_is_free_in_both_families(monkeypatch: pytest.MonkeyPatch) -> None:
     """With port 0 the kernel picks one for 127.0.0.1; if ::1 has it in use, another one is tried."""
-    import broker.node
-    from broker.config import BrokerConfig
-    from broker.keys import ConfigError
+    from barnabas.broker import node as node_module
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.keys import ConfigError
 
-    real, refused = broker.node._bind_one, list[int]()
+    real, refused = node_module._bind_one, list[int]()
 
     def bind(listener, family, host, port, *, optional):
         if host == "::1" and len(refused) < 2:
@@ -418,8 +418,8 @@ def test_a_free_port_is_free_in_both_families(monkeypatch: pytest.MonkeyPatch) -
             raise ConfigError("in use")
         return real(listener, family, host, port, optional=optional)
 
-    monkeypatch.setattr(broker.node, "_bind_one", bind)
-    node = broker.node.Node(BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0"}))
+    monkeypatch.setattr(node_module, "_bind_one", bind)
+    node = node_module.Node(BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0"}))
     sockets = [sock for _, sock in node._bind()]
     try:
         assert len(refused) == 2

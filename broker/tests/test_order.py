@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.order import GROUPS, MEMBERS, METADATA, NOTHING, OFFSETS, RECORDS, Order
-from broker.registry import APIS
+from barnabas.broker.order import GROUPS, MEMBERS, METADATA, NOTHING, OFFSETS, RECORDS, Order
+from barnabas.broker.registry import APIS
 
 
 class Request:

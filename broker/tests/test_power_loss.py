@@ -18,31 +18,35 @@ from typing import Any
 import pytest
 import trio
 
-from broker import quotas
-from broker.config import BrokerConfig
-from broker.log import Log
-from broker.node import Node
-from broker.tests.client import Client, batch_of, connect
-from storage.io import Io
-from storage.tests.power import Disk, survivor
-from wire.batch import iter_batches, iter_records
-from wire.errors import ErrorCode
-from wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from wire.messages.delete_groups import DeleteGroupsRequest
-from wire.messages.delete_topics import DeleteTopicsRequest
-from wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from wire.messages.find_coordinator import FindCoordinatorRequest
-from wire.messages.incremental_alter_configs import (
+from barnabas.broker import quotas
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.log import Log
+from barnabas.broker.node import Node
+from barnabas.broker.tests.client import Client, batch_of, connect
+from barnabas.storage.io import Io
+from barnabas.storage.tests.power import Disk, survivor
+from barnabas.wire.batch import iter_batches, iter_records
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from barnabas.wire.messages.delete_groups import DeleteGroupsRequest
+from barnabas.wire.messages.delete_topics import DeleteTopicsRequest
+from barnabas.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from wire.messages.init_producer_id import InitProducerIdRequest
-from wire.messages.metadata import MetadataRequest
-from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
+from barnabas.wire.messages.metadata import MetadataRequest
+from barnabas.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
 TOPIC, RATE = 2, "consumer_byte_rate"
 KINDS = ["produce"] * 3 + ["commit"] * 2 + ["config", "grow", "delete", "group", "id", "quota"]

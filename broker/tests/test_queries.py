@@ -13,25 +13,25 @@ import msgspec
 import pytest
 import trio
 
-from broker import queries
-from broker.driver_secret import SECRET_FILE, WRITER_ID
-from broker.queries import QUERIES_TOPIC
-from broker.tests.client import NOW, Client, batch_of
-from broker.tests.conftest import Running, Start
-from wire.batch import Record, build_batch, iter_batches, iter_records
-from wire.errors import ErrorCode
-from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from wire.messages.incremental_alter_configs import (
+from barnabas.broker import queries
+from barnabas.broker.driver_secret import SECRET_FILE, WRITER_ID
+from barnabas.broker.queries import QUERIES_TOPIC
+from barnabas.broker.tests.client import NOW, Client, batch_of
+from barnabas.broker.tests.conftest import Running, Start
+from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from barnabas.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from wire.messages.init_producer_id import InitProducerIdRequest
-from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
+from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 BY_HAND = {"barnabas_streams_driver": "none"}
 TOPIC, SET, DELETE = 2, 0, 1
@@ -254,7 +254,7 @@ async def test_a_driver_that_ends_at_once_is_told_of_by_its_last_words(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [sys.executable, "-c", "import sys; print('first', file=sys.stderr); sys.exit('it needs pyarrow')"]
-    monkeypatch.setattr("broker.driver.Driver._command", lambda self: command)
+    monkeypatch.setattr("barnabas.broker.driver.Driver._command", lambda self: command)
     async with start() as running, await running.client() as client:
         await client.create_topic("src")
         answer = await create(client, "out", barnabas_query="SELECT * FROM src")
@@ -361,7 +361,7 @@ async def test_a_creation_that_was_cut_short_is_finished_with_its_first_offset(s
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver program that cannot run."""
     monkeypatch.setattr(
-        "broker.driver.Driver._command",
+        "barnabas.broker.driver.Driver._command",
         lambda _: [
             "/bin/sh",
             "-c",

@@ -13,20 +13,20 @@ import msgspec
 import pytest
 import trio
 
-from broker import queries
-from broker.queries import QUERIES_TOPIC
-from broker.tests.client import Client, batch_of
-from broker.tests.conftest import Running, Start
-from broker.tests.test_queries import BY_HAND, TOPIC, alter, configs_of, create, driver_of, offsets
-from storage.errors import StorageError
-from storage.io import Io
-from wire.batch import iter_batches, iter_records
-from wire.compression import Bytes
-from wire.errors import ErrorCode
-from wire.messages import alter_configs
-from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.broker import queries
+from barnabas.broker.queries import QUERIES_TOPIC
+from barnabas.broker.tests.client import Client, batch_of
+from barnabas.broker.tests.conftest import Running, Start
+from barnabas.broker.tests.test_queries import BY_HAND, TOPIC, alter, configs_of, create, driver_of, offsets
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io
+from barnabas.wire.batch import iter_batches, iter_records
+from barnabas.wire.compression import Bytes
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import alter_configs
+from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from barnabas.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 QUERY = "SELECT * FROM src"
 EARLIEST, LATEST = -2, -1
@@ -169,7 +169,7 @@ async def test_validate_only_says_what_would_be_and_changes_nothing(start: Start
 
 async def test_without_a_plan_the_topic_stays_ordinary(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "_MIN_WAIT_SECONDS", 0.0)
-    monkeypatch.setattr("broker.configs._QUERY_CHECK_MS", 1)
+    monkeypatch.setattr("barnabas.broker.configs._QUERY_CHECK_MS", 1)
     async with start(**BY_HAND) as running, await running.client() as client:
         await make_source(client)
         await client.create_topic("out")

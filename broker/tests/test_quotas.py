@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from broker import quotas
-from broker.tests.client import Client
-from broker.tests.conftest import Start
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from wire.records.cluster_metadata import ClientQuotaRecord
+from barnabas.broker import quotas
+from barnabas.broker.tests.client import Client
+from barnabas.broker.tests.conftest import Start
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from barnabas.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from barnabas.wire.records.cluster_metadata import ClientQuotaRecord
 
 RATE = "consumer_byte_rate"
 

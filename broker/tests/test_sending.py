@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.connection import GATHER_BYTES, SMALL_SLICE, send_some
-from storage.io import Io
-from storage.segment import FileSlice, OpenFile
-from wire.types import SizedChunk
+from barnabas.broker.connection import GATHER_BYTES, SMALL_SLICE, send_some
+from barnabas.storage.io import Io
+from barnabas.storage.segment import FileSlice, OpenFile
+from barnabas.wire.types import SizedChunk
 
 CONTENT = bytes(n * 7 % 251 for n in range(6 * SMALL_SLICE))
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import trio
 
-from broker.apis import produce as api
-from broker.tests.client import Client, batch_of, frame_of, produce_request
-from broker.tests.conftest import Start
-from storage.validation import LIGHT_DECOMPRESSED
-from wire.batch import Record, build_batch, iter_records
-from wire.compression import Codec
-from wire.errors import ErrorCode
-from wire.messages.delete_topics import DeleteTopicsRequest
-from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.broker.apis import produce as api
+from barnabas.broker.tests.client import Client, batch_of, frame_of, produce_request
+from barnabas.broker.tests.conftest import Start
+from barnabas.storage.validation import LIGHT_DECOMPRESSED
+from barnabas.wire.batch import Record, build_batch, iter_records
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.delete_topics import DeleteTopicsRequest
+from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 HEAVY = batch_of(bytes(LIGHT_DECOMPRESSED), compression=Codec.ZSTD)
 # Of a frame of its own, not of the buffer that all connections share.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import trio
 
-from broker.config import BrokerConfig
-from broker.log import Log
-from broker.node import Node
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.log import Log
+from barnabas.broker.node import Node
 
 
 async def test_a_topic_is_not_seen_before_its_partitions_are(tmp_path):

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import trio
 
-from broker.tests.client import batch_of
-from broker.tests.conftest import Start
-from groupcoord.config import GroupConfig
-from groupcoord.coordinator import GroupCoordinator
-from groupcoord.image import PartitionImage
-from groupcoord.partitions import group_partition
-from groupcoord.shard import Topic
-from groupcoord.tests.harness import MemoryStore, TopicList
-from wire.messages.find_coordinator import FindCoordinatorRequest
-from wire.messages.offset_commit import (
+from barnabas.broker.tests.client import batch_of
+from barnabas.broker.tests.conftest import Start
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.coordinator import GroupCoordinator
+from barnabas.groupcoord.image import PartitionImage
+from barnabas.groupcoord.partitions import group_partition
+from barnabas.groupcoord.shard import Topic
+from barnabas.groupcoord.tests.harness import MemoryStore, TopicList
+from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from wire.records.offset_commit import OffsetCommitValue
+from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 
 async def commit(client: object, offset: int) -> None:

@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from broker.deadlines import Deadlines
-from broker.turn import Turn
+from barnabas.broker.deadlines import Deadlines
+from barnabas.broker.turn import Turn
 
 
 def test_work_is_done_once_at_the_end_of_the_turn_and_at_once_outside() -> None:

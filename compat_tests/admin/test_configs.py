@@ -7,20 +7,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import alter_configs as legacy
+from barnabas.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.broker_process import Server
 from compat_tests.pipe import Pipe
 from compat_tests.tools import missing
 from compat_tests.waiting import until
-from wire.errors import ErrorCode
-from wire.messages import alter_configs as legacy
-from wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -15,6 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
+from barnabas.wire.errors import ErrorCode
 from compat_tests.driver import (
     BEGINNING,
     HEARTBEAT_MS,
@@ -26,7 +27,6 @@ from compat_tests.driver import (
     Record,
     Refused,
 )
-from wire.errors import ErrorCode
 
 DEADLINE = 30.0
 

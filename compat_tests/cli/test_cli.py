@@ -13,7 +13,7 @@ import pytest
 from compat_tests.broker_process import Barnabas, Server
 from compat_tests.tools import ROOT
 
-COMMAND = [sys.executable, "-m", "scripts.cli"]
+COMMAND = [sys.executable, "-m", "barnabas"]
 
 
 def run(*words: str, stdin: bytes = b"", status: int = 0) -> str:

@@ -15,22 +15,27 @@ from pathlib import Path
 
 import pytest
 
-from client.cluster import Cluster, Wire
-from compat_tests.broker_process import Barnabas
-from compat_tests.tools import ROOT
-from compat_tests.waiting import until
-from wire.errors import ErrorCode
-from wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
-from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from wire.messages.offset_commit import (
+from barnabas.client.cluster import Cluster, Wire
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from compat_tests.broker_process import Barnabas
+from compat_tests.tools import ROOT
+from compat_tests.waiting import until
 
 LINE = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (debug|info|warning|error) [a-z_.]+"
@@ -131,7 +136,7 @@ class Configured(Barnabas):
     def command(self) -> list[str]:
         if self.config is None:
             return [*self.before, *super().command()]
-        return [sys.executable, "-m", "scripts.cli", "serve", "--config", str(self.config)]
+        return [sys.executable, "-m", "barnabas", "serve", "--config", str(self.config)]
 
 
 def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path):
@@ -141,7 +146,7 @@ def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path):
         with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", quorum), 5):
             pass
         told = subprocess.run(
-            [sys.executable, "-m", "scripts.cli", "topics", "create", "orders", "-b", broker.address],
+            [sys.executable, "-m", "barnabas", "topics", "create", "orders", "-b", broker.address],
             capture_output=True, cwd=ROOT, timeout=60,
         )  # fmt: skip
         assert told.stdout == b"Created topic orders with 1 partition(s).\n"
@@ -157,7 +162,7 @@ def test_a_closed_terminal_stops_the_broker_cleanly(tmp_path: Path):
     """The kernel sends SIGHUP when the terminal goes, and nothing can be written to it from then on."""
     data_dir, (terminal, inner) = tmp_path / "data", pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "scripts.cli", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)],
+        [sys.executable, "-m", "barnabas", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)],
         stdin=inner, stdout=inner, stderr=inner, cwd=ROOT, start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from client.cluster import Cluster
-from compat_tests.broker_process import Server
-from compat_tests.cli.test_cli import COMMAND, run
-from compat_tests.tools import ROOT
-from wire.batch import Record, build_batch
-from wire.messages.offset_commit import (
+from barnabas.client.cluster import Cluster
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from compat_tests.broker_process import Server
+from compat_tests.cli.test_cli import COMMAND, run
+from compat_tests.tools import ROOT
 
 EVIL = "a\x1b[2J\x1b]0;owned\x07\r\u202eb"
 SHOWN = "a\\x1b[2J\\x1b]0;owned\\x07\\r\\u202eb"

@@ -14,10 +14,10 @@ from typing import Any
 
 import trio
 
-from broker.main import load_config
-from broker.node import Node
-from storage.io import Io
-from wire.compression import Bytes
+from barnabas.broker.main import load_config
+from barnabas.broker.node import Node
+from barnabas.storage.io import Io
+from barnabas.wire.compression import Bytes
 
 
 class DyingIo(Io):

@@ -6,9 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
+from barnabas.wire import batch
+from barnabas.wire.batch import Record
 from compat_tests.tools import KAFKA_JARS
-from wire import batch
-from wire.batch import Record
 
 
 def segment_files(data_dir: Path, topic: str, partition: int) -> list[Path]:

@@ -9,9 +9,9 @@ import psutil
 import pytest
 import trio
 
-from broker.tests.client import Client, batch_of, connect
+from barnabas.broker.tests.client import Client, batch_of, connect
+from barnabas.wire.messages.metadata import MetadataRequest
 from compat_tests.broker_process import Barnabas
-from wire.messages.metadata import MetadataRequest
 
 COUNT = 5000
 MAX_BYTES_EACH = 24 << 10

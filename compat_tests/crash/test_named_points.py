@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.tests.client import Client, Closed, batch_of, connect
+from barnabas.broker.tests.client import Client, Closed, batch_of, connect
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from compat_tests.broker_process import Barnabas
 from compat_tests.crash.segments import records_of, segment_files
-from wire.errors import ErrorCode
-from wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 SETTINGS = {"log.segment.bytes": "2000", "log.index.interval.bytes": "300"}
 # (operation, word in its path, which call, when)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.wire.batch import HEADER_SIZE, Record, build_batch, iter_batches
 from compat_tests.aiokafka.driver import AiokafkaDriver
 from compat_tests.broker_process import Barnabas
 from compat_tests.confluent.driver import ConfluentDriver
@@ -19,7 +20,6 @@ from compat_tests.kcat.driver import KcatDriver
 from compat_tests.lies.test_batches import created, produced
 from compat_tests.pipe import Pipe
 from compat_tests.tools import missing
-from wire.batch import HEADER_SIZE, Record, build_batch, iter_batches
 
 CLIENTS: list[type[Driver]] = [
     KafkaPythonDriver, AiokafkaDriver, ConfluentDriver, KcatDriver, KafkajsDriver, JavaDriver,

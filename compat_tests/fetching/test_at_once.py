@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from barnabas.wire.batch import Record, build_batch, iter_batches
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from compat_tests.admin.test_configs import create
 from compat_tests.broker_process import Server
 from compat_tests.lies.test_batches import produced
 from compat_tests.pipe import Pipe
-from wire.batch import Record, build_batch, iter_batches
-from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 TEN_MINUTES = 600_000
 MIB = 1 << 20

@@ -7,12 +7,12 @@ from typing import Any
 
 import construct as C
 
-import broker.apis  # noqa: F401  registers what is served
-from broker.registry import APIS
-from wire.batch import Record, build_batch
-from wire.codegen import codec
-from wire.header import write_request_header
-from wire.schema import Blob, Entity, NullableStruct, ProtocolError, Seq, Text, schema
+import barnabas.broker.apis  # noqa: F401  registers what is served
+from barnabas.broker.registry import APIS
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.codegen import codec
+from barnabas.wire.header import write_request_header
+from barnabas.wire.schema import Blob, Entity, NullableStruct, ProtocolError, Seq, Text, schema
 
 TOPICS = ["fuzz-a", "fuzz-b", "fuzz-c", "fuzz.c", "fuzz_c", "__consumer_offsets", "__cluster_metadata", "x" * 249]
 GROUPS = ["group-a", "group-b", "group-c"]

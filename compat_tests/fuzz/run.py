@@ -16,13 +16,13 @@ from pathlib import Path
 import psutil
 import trio
 
-from broker.registry import find
-from broker.tests.client import batch_of, connect
+from barnabas.broker.registry import find
+from barnabas.broker.tests.client import batch_of, connect
+from barnabas.wire.batch import iter_batches, iter_records
+from barnabas.wire.header import read_request_header, skip_header_tags
+from barnabas.wire.schema import ProtocolError
 from compat_tests.broker_process import Barnabas
 from compat_tests.fuzz.generate import Generator
-from wire.batch import iter_batches, iter_records
-from wire.header import read_request_header, skip_header_tags
-from wire.schema import ProtocolError
 
 CONNECTIONS = 6
 KEPT = "kept-by-a-good-client"

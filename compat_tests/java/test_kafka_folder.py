@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from client.admin import LATEST
-from client.cluster import Cluster
+from barnabas.client.admin import LATEST
+from barnabas.client.cluster import Cluster
+from barnabas.scripts.consume import Reader
+from barnabas.scripts.topics import offsets
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.compression import Codec
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.broker_process import Barnabas
 from compat_tests.tools import missing
-from scripts.consume import Reader
-from scripts.topics import offsets
-from wire.batch import Record, build_batch
-from wire.compression import Codec
-from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 
 def produce(cluster: Cluster, leader: int, values: list[bytes], codec: Codec) -> None:

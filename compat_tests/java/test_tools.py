@@ -6,13 +6,13 @@ import json
 import re
 from pathlib import Path
 
+from barnabas.wire.batch import HEADER_SIZE
 from compat_tests.broker_process import Server
 from compat_tests.driver import CODECS, Driver, Record
 from compat_tests.java import tools
 from compat_tests.java.driver import JavaDriver
 from compat_tests.scenarios import numbered
 from compat_tests.waiting import until
-from wire.batch import HEADER_SIZE
 
 DRIVER = JavaDriver
 

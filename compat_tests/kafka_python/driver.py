@@ -16,9 +16,9 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
+from barnabas.wire.errors import ErrorCode
 from compat_tests.driver import BEGINNING, HEARTBEAT_MS, SESSION_TIMEOUT_MS, At, Driver, Member, Record, Refused
 from compat_tests.driver import ThreadMember as Base
-from wire.errors import ErrorCode
 
 DEADLINE = 30.0
 ASSIGNORS = {"range": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from barnabas.storage.tests.test_validation import LIES
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from compat_tests.broker_process import Server
 from compat_tests.conftest import NewServer
 from compat_tests.pipe import Pipe
-from storage.tests.test_validation import LIES
-from wire.batch import Record, build_batch
-from wire.compression import Codec
-from wire.errors import ErrorCode
-from wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 # Kafka has no word for damaged compressed data, and writes these as they are; readers then see what is wrong with them.
 DIFFERENT = {

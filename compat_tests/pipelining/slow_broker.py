@@ -7,8 +7,8 @@ import time
 
 import trio
 
+from barnabas.storage.io import Io
 from compat_tests.crash.dying_broker import serve
-from storage.io import Io
 
 
 class SlowIo(Io):

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from barnabas.wire.messages.produce import ProduceRequest
 from compat_tests.broker_process import Barnabas, Server
 from compat_tests.conftest import NewServer
 from compat_tests.pipe import Pipe
 from compat_tests.pipelining.pairs import CHANGES, LOOKS, Names, plain, prepare
-from wire.messages.produce import ProduceRequest
 
 PAGE_CACHE = str(2**63 - 1)
 OF_RECORDS = [name for name in CHANGES if name.startswith(("Produce", "OffsetCommit"))]

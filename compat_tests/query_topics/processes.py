@@ -24,7 +24,7 @@ def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
         except psutil.NoSuchProcess:  # it has ended meanwhile, or is a zombie
             continue
         is_kind = {
-            "driver": "streams.query" in command,
+            "driver": "barnabas.streams.query" in command,
             "jvm": name == "java",
             "worker": "pyspark.daemon" in command,
             "all": True,

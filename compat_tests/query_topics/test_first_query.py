@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.wire.text import SPARK_REMEDY
 from compat_tests.broker_process import Barnabas
 from compat_tests.cli.test_cli import run
 from compat_tests.cli.test_newcomer import on_terminal
 from compat_tests.query_topics.processes import processes
 from compat_tests.tools import ROOT, missing
-from wire.text import SPARK_REMEDY
 
 SETTINGS = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
 
@@ -32,7 +32,7 @@ def sql_block() -> str:
 
 def typed(broker: Barnabas, lines: str) -> subprocess.CompletedProcess[str]:
     """Type lines into a shell whose `barnabas` talks to this broker."""
-    function = f'barnabas() {{ word=$1; shift; "{sys.executable}" -m scripts.cli $word -b {broker.address} "$@"; }}\n'
+    function = f'barnabas() {{ word=$1; shift; "{sys.executable}" -m barnabas $word -b {broker.address} "$@"; }}\n'
     return subprocess.run(
         ["/bin/sh", "-ec", function + lines], capture_output=True, text=True, timeout=120, cwd=broker.folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from client.admin import set_topic_config
-from client.cluster import ClientError, Cluster
+from barnabas.client.admin import set_topic_config
+from barnabas.client.cluster import ClientError, Cluster
+from barnabas.wire.batch import Record as Written
+from barnabas.wire.batch import build_batch
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from compat_tests.broker_process import Barnabas
 from compat_tests.conftest import NewServer
 from compat_tests.driver import Driver, Record, Refused
@@ -20,15 +25,10 @@ from compat_tests.pipe import Pipe
 from compat_tests.query_topics.processes import processes
 from compat_tests.tools import missing
 from compat_tests.waiting import until
-from wire.batch import Record as Written
-from wire.batch import build_batch
-from wire.compression import Codec
-from wire.errors import ErrorCode
-from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+from barnabas.streams.query.control import Control
 from compat_tests.query_topics.test_query_topics import SENSORS, records, status_of, wait_for
-from streams.query.control import Control
 
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from client.admin import LATEST, list_offsets
-from client.cluster import ClientError, Cluster
+from barnabas.client.admin import LATEST, list_offsets
+from barnabas.client.cluster import ClientError, Cluster
 from compat_tests.broker_process import Barnabas
 from compat_tests.crash.segments import dump_with_kafka, records_of, segment_files
 from compat_tests.crash.workload import ConfluentWriter, Place

@@ -12,8 +12,8 @@ import msgspec
 import psutil
 import pytest
 
-from client.admin import EARLIEST, LATEST, list_offsets, topic_configs
-from client.cluster import ClientError, Cluster
+from barnabas.client.admin import EARLIEST, LATEST, list_offsets, topic_configs
+from barnabas.client.cluster import ClientError, Cluster
 from compat_tests.aiokafka.driver import AiokafkaDriver
 from compat_tests.broker_process import Barnabas
 from compat_tests.confluent.driver import ConfluentDriver
@@ -29,8 +29,8 @@ from compat_tests.tools import ROOT, missing
 from compat_tests.waiting import until
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
-from scripts import cli
-from streams.query.__main__ import TAKEN_OVER
+from barnabas.scripts import cli
+from barnabas.streams.query.__main__ import TAKEN_OVER
 
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
@@ -140,7 +140,7 @@ def read_until_end(client: Driver, topic: str, partition: int, start: int) -> li
 
 
 def status_of(broker: Barnabas, topic: str) -> dict[str, Any]:
-    from scripts.sql import last_status
+    from barnabas.scripts.sql import last_status
 
     with Cluster(broker.address) as cluster:
         told = last_status(cluster)
@@ -550,7 +550,7 @@ def test_without_java_the_broker_says_so_and_goes_on(tmp_path: Path) -> None:
 def test_a_driver_run_by_hand_waits_for_its_broker_and_gives_way_to_a_new_one(tmp_path: Path) -> None:
     broker = Barnabas(tmp_path / "broker", {"barnabas.streams.driver": "none"})
     broker.start()
-    command = [sys.executable, "-m", "scripts.cli", "streams", "--server", broker.address, "--master", "local[2]",
+    command = [sys.executable, "-m", "barnabas", "streams", "--server", broker.address, "--master", "local[2]",
                "--driver-memory", "512m", "--data-dir"]  # fmt: skip
     other = Barnabas(tmp_path / "other")
     other.start()

@@ -7,26 +7,26 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from groupcoord.config import GroupConfig
-from groupcoord.coordinator import GroupCoordinator
-from groupcoord.image import PartitionImage
-from groupcoord.records import Record
-from groupcoord.shard import Topic
-from wire.codegen import codec
-from wire.errors import ErrorCode
-from wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
-from wire.messages.heartbeat import HeartbeatRequest
-from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from wire.messages.offset_commit import (
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.coordinator import GroupCoordinator
+from barnabas.groupcoord.image import PartitionImage
+from barnabas.groupcoord.records import Record
+from barnabas.groupcoord.shard import Topic
+from barnabas.wire.codegen import codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from barnabas.wire.messages.heartbeat import HeartbeatRequest
+from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from wire.records.consumer_protocol import ConsumerProtocolSubscription
+from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas.wire.records.consumer_protocol import ConsumerProtocolSubscription
 
 R = TypeVar("R")
 START_MS = 1_700_000_000_000

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 import trio
 
-from groupcoord.config import GroupConfig
-from groupcoord.coordinator import GroupCoordinator
-from groupcoord.log_store import LogStore
-from groupcoord.records import group_record, offset_record
-from groupcoord.tests.harness import START_MS, MemoryStore, Reply, TopicList, World, subscription
-from groupcoord.timers import load_partition, run_timers
-from storage.config import LogConfig
-from storage.io import Io
-from storage.segment import FileCache
-from storage.vnode import Origin, Vnode
-from wire import batch
-from wire.errors import ErrorCode, KafkaError
-from wire.messages.heartbeat import HeartbeatRequest
-from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from wire.records.group_metadata import GroupMetadataValue
-from wire.records.offset_commit import OffsetCommitValue
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.coordinator import GroupCoordinator
+from barnabas.groupcoord.log_store import LogStore
+from barnabas.groupcoord.records import group_record, offset_record
+from barnabas.groupcoord.tests.harness import START_MS, MemoryStore, Reply, TopicList, World, subscription
+from barnabas.groupcoord.timers import load_partition, run_timers
+from barnabas.storage.config import LogConfig
+from barnabas.storage.io import Io
+from barnabas.storage.segment import FileCache
+from barnabas.storage.vnode import Origin, Vnode
+from barnabas.wire import batch
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.heartbeat import HeartbeatRequest
+from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas.wire.records.group_metadata import GroupMetadataValue
+from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 
 def open_vnode(path: Path, partition: int = 0) -> Vnode:

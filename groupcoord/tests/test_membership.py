@@ -2,12 +2,12 @@
 
 import pytest
 
-from groupcoord.config import GroupConfig
-from groupcoord.tests.harness import RANGE, World, subscription
-from wire.codegen import codec
-from wire.errors import ErrorCode
-from wire.messages.join_group import JoinGroupResponse
-from wire.messages.leave_group import LeaveGroupRequest
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.tests.harness import RANGE, World, subscription
+from barnabas.wire.codegen import codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.join_group import JoinGroupResponse
+from barnabas.wire.messages.leave_group import LeaveGroupRequest
 
 
 def test_one_member_joins_syncs_and_stays() -> None:

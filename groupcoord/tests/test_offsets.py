@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from groupcoord.config import GroupConfig
-from groupcoord.records import offset_record
-from groupcoord.shard import Topic
-from groupcoord.tests.harness import ORDERS, PAYMENTS, START_MS, Reply, World
-from wire.codegen import codec
-from wire.errors import ErrorCode
-from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from wire.messages.list_groups import ListGroupsRequest
-from wire.messages.offset_commit import (
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.records import offset_record
+from barnabas.groupcoord.shard import Topic
+from barnabas.groupcoord.tests.harness import ORDERS, PAYMENTS, START_MS, Reply, World
+from barnabas.wire.codegen import codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.wire.messages.list_groups import ListGroupsRequest
+from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from wire.messages.offset_delete import (
+from barnabas.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from wire.messages.offset_fetch import (
+from barnabas.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from wire.records.offset_commit import OffsetCommitValue
+from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 WEEK = 7 * 24 * 3600.0
 GONE = Topic("gone", b"g" * 16, 9)

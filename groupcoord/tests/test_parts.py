@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from groupcoord.deadlines import NEVER, Deadlines
-from groupcoord.image import PartitionImage
-from groupcoord.outbox import Outbox
-from groupcoord.partitions import group_partition, java_string_hash
-from groupcoord.records import Record, group_record, offset_record
-from groupcoord.tests.harness import Clock
-from wire.codegen import codec
-from wire.records.group_metadata import GroupMetadataValue
-from wire.records.offset_commit import OffsetCommitValue
+from barnabas.groupcoord.deadlines import NEVER, Deadlines
+from barnabas.groupcoord.image import PartitionImage
+from barnabas.groupcoord.outbox import Outbox
+from barnabas.groupcoord.partitions import group_partition, java_string_hash
+from barnabas.groupcoord.records import Record, group_record, offset_record
+from barnabas.groupcoord.tests.harness import Clock
+from barnabas.wire.codegen import codec
+from barnabas.wire.records.group_metadata import GroupMetadataValue
+from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 
 @pytest.mark.parametrize(

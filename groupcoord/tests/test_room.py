@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from groupcoord.config import GroupConfig
-from groupcoord.room import Room, weight
-from groupcoord.tests.harness import World
-from wire.errors import ErrorCode
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.room import Room, weight
+from barnabas.groupcoord.tests.harness import World
+from barnabas.wire.errors import ErrorCode
 
 SMALL = GroupConfig(most_bytes=1 << 20)
 FULL = ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from groupcoord.config import GroupConfig
-from groupcoord.group import ClassicGroup
-from groupcoord.room import PENDING_BYTES, weight
-from groupcoord.tests.harness import ORDERS, MemoryStore, Reply, World, subscription
-from wire.errors import ErrorCode
-from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from wire.messages.offset_commit import OffsetCommitResponse
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.group import ClassicGroup
+from barnabas.groupcoord.room import PENDING_BYTES, weight
+from barnabas.groupcoord.tests.harness import ORDERS, MemoryStore, Reply, World, subscription
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas.wire.messages.offset_commit import OffsetCommitResponse
+from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 SESSIONS_MS = (6_000, 10_000, 15_000)
 REBALANCES_MS = (1_000, 5_000, 12_000)

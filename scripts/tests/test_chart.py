@@ -7,11 +7,11 @@ from decimal import Decimal
 
 import pytest
 
-from client.cluster import ClientError
+from barnabas.client.cluster import ClientError
 
 pytest.importorskip("plotext", reason="plotext is not installed: make setup-all")
 
-from scripts.chart import chart
+from barnabas.scripts.chart import chart
 
 
 def test_numbers_are_drawn_over_the_first_column() -> None:

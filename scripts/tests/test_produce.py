@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner import murmur2 as reference
 
-from scripts.produce import murmur2
+from barnabas.scripts.produce import murmur2
 
 
 @given(st.binary(max_size=40))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.cluster import ClientError
-from scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Show, parse, split
+from barnabas.client.cluster import ClientError
+from barnabas.scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Show, parse, split
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from storage.io import Io
-from wire.compression import Bytes
+from barnabas.storage.io import Io
+from barnabas.wire.compression import Bytes
 
 PROJECT = Path(__file__).resolve().parents[2]
 ROOT = 1

@@ -7,15 +7,15 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from storage.config import LogConfig
-from storage.errors import StorageError
-from storage.io import Io
-from storage.recovery import recover_partition
-from storage.segment import FileCache
-from storage.vnode import Vnode
-from wire import batch
-from wire.batch import Record
-from wire.compression import Bytes
+from barnabas.storage.config import LogConfig
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io
+from barnabas.storage.recovery import recover_partition
+from barnabas.storage.segment import FileCache
+from barnabas.storage.vnode import Vnode
+from barnabas.wire import batch
+from barnabas.wire.batch import Record
+from barnabas.wire.compression import Bytes
 
 NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))

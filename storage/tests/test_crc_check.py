@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.config import LogConfig
-from storage.crc_check import CrcCheck
-from storage.errors import StorageError
-from storage.io import Io
-from storage.segment import FileCache, Segment
-from storage.vnode import Vnode
-from wire.batch import Record, build_batch
+from barnabas.storage.config import LogConfig
+from barnabas.storage.crc_check import CrcCheck
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io
+from barnabas.storage.segment import FileCache, Segment
+from barnabas.storage.vnode import Vnode
+from barnabas.wire.batch import Record, build_batch
 
 EACH = build_batch([Record(b"k", b"v" * 500, 1)])
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from storage.checkpoints import read_offsets
-from storage.config import LogConfig
-from storage.data_dir import DataDir
-from storage.errors import StorageError
-from storage.io import Io
-from storage.layout import CLEAN_FILE, LOG_STARTS_FILE, RECOVERY_POINTS_FILE, parse_partition_name
-from storage.tests.support import NOW, TOPIC_ID, FaultyIo, one, produced, values_of
-from wire.errors import ErrorCode, KafkaError
+from barnabas.storage.checkpoints import read_offsets
+from barnabas.storage.config import LogConfig
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io
+from barnabas.storage.layout import CLEAN_FILE, LOG_STARTS_FILE, RECOVERY_POINTS_FILE, parse_partition_name
+from barnabas.storage.tests.support import NOW, TOPIC_ID, FaultyIo, one, produced, values_of
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 CONFIG = LogConfig(segment_bytes=400)
 
@@ -225,7 +225,7 @@ async def test_many_partitions_are_synced_at_the_close_and_one_that_fails_makes_
 
 async def test_another_process_a_cluster_or_a_node_is_told_so_in_one_line(tmp_path: Path) -> None:
     async with await opened(tmp_path):
-        code = f"from storage.data_dir import DataDir; DataDir.open({str(tmp_path)!r}, node_id=1)"
+        code = f"from barnabas.storage.data_dir import DataDir; DataDir.open({str(tmp_path)!r}, node_id=1)"
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert "is in use by another process" in ran.stderr
     with pytest.raises(StorageError, match=r"belongs to cluster .* not other: .*use another directory"):

@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
-from storage.config import LogConfig
-from storage.data_dir import DataDir
-from storage.errors import StorageError
-from storage.faults import Fault, fault_of
-from storage.flusher import Flusher
-from storage.io import Io
-from storage.segment import FileCache
-from storage.tests.support import NOW, TOPIC_ID, Told, created, one, produced, read_all, recovered, values_of
-from storage.vnode import Vnode
+from barnabas.storage.config import LogConfig
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.errors import StorageError
+from barnabas.storage.faults import Fault, fault_of
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.io import Io
+from barnabas.storage.segment import FileCache
+from barnabas.storage.tests.support import NOW, TOPIC_ID, Told, created, one, produced, read_all, recovered, values_of
+from barnabas.storage.vnode import Vnode
 
 T = TypeVar("T")
 CALLS = [

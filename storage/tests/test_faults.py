@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.errors import StorageError
-from storage.io import Io
-from storage.recovery import recover_partition
-from storage.tests.support import (
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io
+from barnabas.storage.recovery import recover_partition
+from barnabas.storage.tests.support import (
     NOW,
     SMALL,
     CrashError,

@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from storage.config import LogConfig
-from storage.errors import StorageError
-from storage.flusher import ALONE_SECONDS, SPOT_BYTES, Flusher
-from storage.io import Io
-from storage.tests.support import NOW, created, one, values_of
-from storage.vnode import Vnode
+from barnabas.storage.config import LogConfig
+from barnabas.storage.errors import StorageError
+from barnabas.storage.flusher import ALONE_SECONDS, SPOT_BYTES, Flusher
+from barnabas.storage.io import Io
+from barnabas.storage.tests.support import NOW, created, one, values_of
+from barnabas.storage.vnode import Vnode
 
 
 class HeldIo(Io):
@@ -204,7 +204,7 @@ class WatchedIo(Io):
         self.threads: list[int] = []
         self.seconds = 0.0001
         self._now = 0.0
-        monkeypatch.setattr("storage.flusher.time.perf_counter", lambda: self._now)
+        monkeypatch.setattr("barnabas.storage.flusher.time.perf_counter", lambda: self._now)
 
     def fdatasync(self, fd: int) -> None:
         self.threads.append(threading.get_ident())

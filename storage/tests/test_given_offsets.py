@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given as of
 from hypothesis import strategies as st
 
-from storage.data_dir import DataDir
-from storage.errors import StorageError
-from storage.io import Io
-from storage.recovery import recover_partition
-from storage.segment import FileCache
-from storage.tests.support import (
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io
+from barnabas.storage.recovery import recover_partition
+from barnabas.storage.segment import FileCache
+from barnabas.storage.tests.support import (
     NOW,
     PAGE_CACHE,
     SMALL,
@@ -28,9 +28,9 @@ from storage.tests.support import (
     recovered,
     vnode_at,
 )
-from storage.vnode import Origin, Vnode
-from wire.batch import Record, build_batch, iter_batches, iter_records
-from wire.errors import ErrorCode, KafkaError
+from barnabas.storage.vnode import Origin, Vnode
+from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 
 def new_vnode(path: Path, first_offset: int) -> Vnode:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints import read_checkpoints, read_offsets
-from storage.config import LogConfig
-from storage.data_dir import DataDir
-from storage.errors import StorageError
-from storage.io import Io
-from storage.layout import (
+from barnabas.storage.checkpoints import read_checkpoints, read_offsets
+from barnabas.storage.config import LogConfig
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io
+from barnabas.storage.layout import (
     CLEAN_FILE,
     LOG_STARTS_FILE,
     META_FILE,
@@ -20,7 +20,7 @@ from storage.layout import (
     RECOVERY_POINTS_FILE,
     TOPIC_IDS_FILE,
 )
-from storage.tests.support import NOW, TOPIC_ID, Told, one, read_all, values_of
+from barnabas.storage.tests.support import NOW, TOPIC_ID, Told, one, read_all, values_of
 
 OTHER_ID = bytes(range(16, 32))
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import trio
 
-from storage.config import LogConfig
-from storage.errors import StorageError
-from storage.flusher import Flusher
-from storage.io import Io
-from storage.kernel_sync import DEPTH, KernelSync
-from storage.tests.support import NOW, created, one
-from storage.vnode import Vnode
+from barnabas.storage.config import LogConfig
+from barnabas.storage.errors import StorageError
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.io import Io
+from barnabas.storage.kernel_sync import DEPTH, KernelSync
+from barnabas.storage.tests.support import NOW, created, one
+from barnabas.storage.vnode import Vnode
 
 
 def available() -> bool:

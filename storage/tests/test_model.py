@@ -11,13 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.config import LogConfig
-from storage.tests.support import NOW, created, flush_alone, read_all, recovered, vnode_at
-from storage.vnode import Vnode
-from wire import batch
-from wire.batch import Record
-from wire.compression import Codec
-from wire.errors import ErrorCode, KafkaError
+from barnabas.storage.config import LogConfig
+from barnabas.storage.tests.support import NOW, created, flush_alone, read_all, recovered, vnode_at
+from barnabas.storage.vnode import Vnode
+from barnabas.wire import batch
+from barnabas.wire.batch import Record
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 
 class VnodeMachine(RuleBasedStateMachine):

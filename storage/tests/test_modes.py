@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.config import LogConfig
-from storage.data_dir import DataDir
-from storage.io import Io
-from storage.layout import RECOVERY_POINTS_FILE
-from storage.tests.support import NOW, TOPIC_ID, one, produced
+from barnabas.storage.config import LogConfig
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.io import Io
+from barnabas.storage.layout import RECOVERY_POINTS_FILE
+from barnabas.storage.tests.support import NOW, TOPIC_ID, one, produced
 
 CONFIG = LogConfig(segment_bytes=400)
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from storage.config import LogConfig
-from storage.data_dir import DataDir
-from storage.tests.power import Disk, Op, Site, functions_of, survivor, sync_lines
-from storage.tests.support import NOW, Told
-from storage.vnode import Vnode
-from wire import batch
-from wire.batch import Record
+from barnabas.storage.config import LogConfig
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.tests.power import Disk, Op, Site, functions_of, survivor, sync_lines
+from barnabas.storage.tests.support import NOW, Told
+from barnabas.storage.vnode import Vnode
+from barnabas.wire import batch
+from barnabas.wire.batch import Record
 
 # A producer whose records are deleted soon: only snapshots know of it then.
 EARLY = 77

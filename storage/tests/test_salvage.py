@@ -10,18 +10,29 @@ from pathlib import Path
 import pytest
 import trio
 
-from storage.config import LogConfig
-from storage.data_dir import DataDir
-from storage.errors import StorageError
-from storage.io import Io
-from storage.recovery import kept_end, recover_partition
-from storage.salvage import KEPT_FILES, filler
-from storage.segment import FileCache
-from storage.tests.support import NOW, TOPIC_ID, CrashError, FaultyIo, Told, created, one, produced, read_all, vnode_at
-from storage.vnode import Vnode
-from wire import batch
-from wire.batch import Record
-from wire.errors import KafkaError
+from barnabas.storage.config import LogConfig
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io
+from barnabas.storage.recovery import kept_end, recover_partition
+from barnabas.storage.salvage import KEPT_FILES, filler
+from barnabas.storage.segment import FileCache
+from barnabas.storage.tests.support import (
+    NOW,
+    TOPIC_ID,
+    CrashError,
+    FaultyIo,
+    Told,
+    created,
+    one,
+    produced,
+    read_all,
+    vnode_at,
+)
+from barnabas.storage.vnode import Vnode
+from barnabas.wire import batch
+from barnabas.wire.batch import Record
+from barnabas.wire.errors import KafkaError
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=200)
 COUNT = 300

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import validation
-from storage.config import LogConfig
-from storage.tests.support import NOW, created
-from storage.validation import RejectedRecords, Rules, TooHeavy, Valid, validate
-from storage.vnode import Origin
-from wire import batch, walk
-from wire.batch import Record
-from wire.compression import Codec, compress
-from wire.errors import ErrorCode, KafkaError
+from barnabas.storage import validation
+from barnabas.storage.config import LogConfig
+from barnabas.storage.tests.support import NOW, created
+from barnabas.storage.validation import RejectedRecords, Rules, TooHeavy, Valid, validate
+from barnabas.storage.vnode import Origin
+from barnabas.wire import batch, walk
+from barnabas.wire.batch import Record
+from barnabas.wire.compression import Codec, compress
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 RULES = Rules.of(LogConfig())
 COMPACTED = Rules.of(LogConfig(cleanup_policy="compact"))

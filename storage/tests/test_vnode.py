@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage.config import LogConfig
-from storage.errors import StorageError
-from storage.io import Io
-from storage.producer_state import ProducerState
-from storage.segment import FileCache
-from storage.tests.support import (
+from barnabas.storage.config import LogConfig
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io
+from barnabas.storage.producer_state import ProducerState
+from barnabas.storage.segment import FileCache
+from barnabas.storage.tests.support import (
     NOW,
     PAGE_CACHE,
     SMALL,
@@ -29,11 +29,11 @@ from storage.tests.support import (
     values_of,
     vnode_at,
 )
-from storage.vnode import Origin, Vnode
-from wire import batch
-from wire.batch import Record
-from wire.compression import Codec
-from wire.errors import ErrorCode, KafkaError
+from barnabas.storage.vnode import Origin, Vnode
+from barnabas.wire import batch
+from barnabas.wire.batch import Record
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 
 def refused(vnode: Vnode, data: bytes, **how: object) -> ErrorCode:
@@ -511,7 +511,7 @@ def test_a_batch_that_decompresses_to_too_much_is_refused(tmp_path: Path) -> Non
 def test_a_stream_of_made_up_producers_is_bounded_and_forgets_the_silent_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.producer_state.MOST_PRODUCERS", 50)
+    monkeypatch.setattr("barnabas.storage.producer_state.MOST_PRODUCERS", 50)
     vnode = created(tmp_path / "t-0")
     vnode.append(produced(0, producer_id=1), now_ms=NOW)
     vnode.append(produced(0, producer_id=2), now_ms=NOW)

@@ -6,8 +6,8 @@ records is done by a small C module where it was built, else in Python, with the
 
 from __future__ import annotations
 
-from streams.decode.arrow import backend, decode
-from streams.decode.batches import Aborted, Records, open_batch
-from streams.decode.types import SCHEMA
+from barnabas.streams.decode.arrow import backend, decode
+from barnabas.streams.decode.batches import Aborted, Records, open_batch
+from barnabas.streams.decode.types import SCHEMA
 
 __all__ = ["SCHEMA", "Aborted", "Records", "backend", "decode", "open_batch"]

@@ -7,10 +7,10 @@ from functools import cache
 
 import pyarrow as pa
 
-from streams.decode.batches import Records
-from streams.decode.python import decode_python
-from streams.decode.types import SCHEMA
-from streams.native import warn_not_built
+from barnabas.streams.decode.batches import Records
+from barnabas.streams.decode.python import decode_python
+from barnabas.streams.decode.types import SCHEMA
+from barnabas.streams.native import warn_not_built
 
 Backend = Callable[[Sequence[Records], Sequence[str]], tuple[int, dict[str, pa.Array]]]
 
@@ -19,7 +19,7 @@ Backend = Callable[[Sequence[Records], Sequence[str]], tuple[int, dict[str, pa.A
 def backend() -> Backend:
     """The C decoder if it was built, else the one in Python; the latter is logged, once."""
     try:
-        from streams.decode.native import decode_native
+        from barnabas.streams.decode.native import decode_native
     except ImportError:
         warn_not_built("record decoder", "in Python")
         return decode_python

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from wire import batch
-from wire.batch import HEADER_SIZE, MAX_DECOMPRESSED, BatchHeader
-from wire.compression import Bytes, Codec, decompress
-from wire.errors import ErrorCode, KafkaError
+from barnabas.wire import batch
+from barnabas.wire.batch import HEADER_SIZE, MAX_DECOMPRESSED, BatchHeader
+from barnabas.wire.compression import Bytes, Codec, decompress
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 _MAX_OFFSET = 2**63 - 1
 

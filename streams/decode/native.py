@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from streams.decode import _native
-from streams.decode.batches import Records
-from streams.decode.types import HEADER, HEADERS, SCHEMA
-from wire.errors import ErrorCode, KafkaError
+from barnabas.streams.decode import _native
+from barnabas.streams.decode.batches import Records
+from barnabas.streams.decode.types import HEADER, HEADERS, SCHEMA
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 # The C side's numbers of the columns, in the order in which it returns their buffers.
 _FLAGS = {"offset": 4, "timestamp": 8, "timestampType": 16, "key": 1, "value": 2, "headers": 32}

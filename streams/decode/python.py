@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from streams.decode.batches import Records
-from streams.decode.types import SCHEMA
-from wire.batch import decode_records
-from wire.errors import ErrorCode, KafkaError
+from barnabas.streams.decode.batches import Records
+from barnabas.streams.decode.types import SCHEMA
+from barnabas.wire.batch import decode_records
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 _INT64 = range(-(2**63), 2**63)
 

@@ -9,6 +9,6 @@ row at all. The work on records is done by a small C module where it was built, 
 
 from __future__ import annotations
 
-from streams.encode.batches import Encoded, backend, empty, encode
+from barnabas.streams.encode.batches import Encoded, backend, empty, encode
 
 __all__ = ["Encoded", "backend", "empty", "encode"]

@@ -1,4 +1,4 @@
-from wire.compression import Bytes
+from barnabas.wire.compression import Bytes
 
 def write(
     rows: int, columns: tuple[tuple[bytes, int, Bytes | None, Bytes | None, Bytes | None, int], ...]

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from streams.encode.columns import Columns, columns_of
-from streams.encode.python import writer_in_python
-from streams.encode.written import Writer
-from streams.native import warn_not_built
-from wire.batch import HEADER_SIZE, NO_PRODUCER_ID, assemble_batch
-from wire.compression import Codec
+from barnabas.streams.encode.columns import Columns, columns_of
+from barnabas.streams.encode.python import writer_in_python
+from barnabas.streams.encode.written import Writer
+from barnabas.streams.native import warn_not_built
+from barnabas.wire.batch import HEADER_SIZE, NO_PRODUCER_ID, assemble_batch
+from barnabas.wire.compression import Codec
 
 _MAX_INT32 = 2**31 - 1
 _LEADER_EPOCH = 0  # the broker sets it
@@ -34,7 +34,7 @@ class Encoded(NamedTuple):
 def backend() -> Backend:
     """The C encoder if it was built, else the one in Python; the latter is logged, once."""
     try:
-        from streams.encode.native import writer_in_c
+        from barnabas.streams.encode.native import writer_in_c
     except ImportError:
         warn_not_built("record encoder", "in Python")
         return writer_in_python

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.decode.types import HEADERS
-from wire.batch import NO_TIMESTAMP
+from barnabas.streams.decode.types import HEADERS
+from barnabas.wire.batch import NO_TIMESTAMP
 
 _BLOBS = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null())
 

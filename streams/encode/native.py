@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streams.encode import _native
-from streams.encode.columns import Columns
-from streams.encode.written import Writer, Written
+from barnabas.streams.encode import _native
+from barnabas.streams.encode.columns import Columns
+from barnabas.streams.encode.written import Writer, Written
 
 _INT64_BYTES = 8
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streams.native import warn_not_built
+from barnabas.streams.native import warn_not_built
 
 #: The C side's numbers of the types: the width of whole numbers, and for the others more than that.
 _KINDS = {pa.bool_(): 0, pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8, pa.string(): 16, pa.float64(): 24}
@@ -39,7 +39,7 @@ def objects(columns: Sequence[Column]) -> pa.Array:
 def _writer() -> Callable[[Sequence[Column]], pa.Array]:
     """The C side if it was built; that it was not is logged, once."""
     try:
-        from streams.encode import _objects  # noqa: F401
+        from barnabas.streams.encode import _objects  # noqa: F401
     except ImportError:
         warn_not_built("JSON writer", "in Python")
         return in_python
@@ -48,7 +48,7 @@ def _writer() -> Callable[[Sequence[Column]], pa.Array]:
 
 def in_c(columns: Sequence[Column]) -> pa.Array:
     """See `objects`. Raises ImportError where it was not built."""
-    from streams.encode._objects import write
+    from barnabas.streams.encode._objects import write
 
     rows = len(columns[0][1])
     if not rows:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from streams.encode.columns import Columns
-from streams.encode.written import Writer, Written
-from wire.batch import NO_TIMESTAMP, Record, encode_record
+from barnabas.streams.encode.columns import Columns
+from barnabas.streams.encode.written import Writer, Written
+from barnabas.wire.batch import NO_TIMESTAMP, Record, encode_record
 
 _MAX_INT32 = 2**31 - 1
 _INT64 = range(-(2**63), 2**63)

@@ -13,7 +13,7 @@ and the next one begins where it ends. So a run that was killed is just started 
 
 from __future__ import annotations
 
-from streams.export.command import Request, Totals, export
-from streams.export.partition import Plan, Work, export_partition
+from barnabas.streams.export.command import Request, Totals, export
+from barnabas.streams.export.partition import Plan, Work, export_partition
 
 __all__ = ["Plan", "Request", "Totals", "Work", "export", "export_partition"]

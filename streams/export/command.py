@@ -10,16 +10,16 @@ from typing import TextIO
 
 import msgspec
 
-from streams.export import spark
-from streams.export.partition import REMEDY, Outcome, Plan, Work
-from streams.export.progress import Progress
-from streams.export.target import claim, exported_topic_id, partition_folder, position
-from streams.progress import shown
-from streams.quiet import spark_is_quiet
-from streams.schema import infer_json, parse_ddl
-from streams.schema.ddl import ddl_text
-from streams.wal import LogDir, WalError
-from wire.patterns import PatternError, pattern
+from barnabas.streams.export import spark
+from barnabas.streams.export.partition import REMEDY, Outcome, Plan, Work
+from barnabas.streams.export.progress import Progress
+from barnabas.streams.export.target import claim, exported_topic_id, partition_folder, position
+from barnabas.streams.progress import shown
+from barnabas.streams.quiet import spark_is_quiet
+from barnabas.streams.schema import infer_json, parse_ddl
+from barnabas.streams.schema.ddl import ddl_text
+from barnabas.streams.wal import LogDir, WalError
+from barnabas.wire.patterns import PatternError, pattern
 
 FORMATS = ("raw", "json")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from streams.export.target import ParquetFile, opened, position
-from streams.schema import parse_ddl
-from streams.source.options import Options
-from streams.source.rows import Rows, rows_of
-from streams.wal import DataLossError, Key, LogDir, NewTopicError, WalError, offset_at, plan
+from barnabas.streams.export.target import ParquetFile, opened, position
+from barnabas.streams.schema import parse_ddl
+from barnabas.streams.source.options import Options
+from barnabas.streams.source.rows import Rows, rows_of
+from barnabas.streams.wal import DataLossError, Key, LogDir, NewTopicError, WalError, offset_at, plan
 
 _RAW = "key BINARY, value BINARY, offset BIGINT, timestamp TIMESTAMP, timestampType INT, " \
        "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"  # fmt: skip

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from pyarrow import parquet
 
-from streams.export.partition import Work
-from streams.export.target import finished, partition_folder, position
+from barnabas.streams.export.partition import Work
+from barnabas.streams.export.target import finished, partition_folder, position
 
 
 class Seen(NamedTuple):

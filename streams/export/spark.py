@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from streams.export.partition import Outcome, Plan, Work, export_partition
-from streams.java import JavaError, check_java, options
-from streams.quiet import Quiet, in_one_line
-from streams.wal import WalError
-from wire.text import SPARK_REMEDY
+from barnabas.streams.export.partition import Outcome, Plan, Work, export_partition
+from barnabas.streams.java import JavaError, check_java, options
+from barnabas.streams.quiet import Quiet, in_one_line
+from barnabas.streams.wal import WalError
+from barnabas.wire.text import SPARK_REMEDY
 
 _SETTINGS = {
     "spark.ui.enabled": "false",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import parquet
 
-from streams.wal import Key, WalError
+from barnabas.streams.wal import Key, WalError
 
 _MARKER = "_barnabas_export.json"
 _TEMPORARY = ".tmp"

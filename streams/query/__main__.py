@@ -1,4 +1,7 @@
-"""The driver's process: `python -m streams.query`. `spark-submit` runs this file, `barnabas streams` the same code."""
+"""The driver's process, `python -m barnabas.streams.query`.
+
+`spark-submit` runs this file, `barnabas streams` the same code.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from wire.text import SPARK_REMEDY, visible
+from barnabas.wire.text import SPARK_REMEDY, visible
 
 TAKEN_OVER = 4
 RETRY_SECONDS = 1.0
@@ -52,14 +55,14 @@ def run(args: argparse.Namespace) -> int:
         threading.Thread(target=_die_with_parent, daemon=True).start()
     signal.signal(signal.SIGTERM, _end)
     try:
-        from streams.query.driver import Driver
-        from streams.query.errors import FatalError, TakenOverError
-        from streams.query.session import run_init, start_session
-        from streams.wal import WalError
+        from barnabas.streams.query.driver import Driver
+        from barnabas.streams.query.errors import FatalError, TakenOverError
+        from barnabas.streams.query.session import run_init, start_session
+        from barnabas.streams.wal import WalError
     except ImportError as error:
         say("error", "streams.fatal", reason=f"Query topics need Spark ({error.name or error}): {SPARK_REMEDY}")
         return 1
-    from client.cluster import ClientError
+    from barnabas.client.cluster import ClientError
 
     try:
         spark = start_session("barnabas streams", args.master, driver_memory=args.driver_memory)

@@ -15,15 +15,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
-from streams.query.catalyst import nodes, seq
-from streams.query.errors import QueryError
-from streams.query.growth import Bound
-from streams.query.linear import Linear
-from streams.query.pushdown import Least, least_of
-from streams.query.question import REMEDIES, SHAPE, Question, first_line, plain, question
-from streams.query.simple import Simple
-from streams.query.source_rows import END, PARTS, UNREADABLE
-from streams.source.where import Condition
+from barnabas.streams.query.catalyst import nodes, seq
+from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.growth import Bound
+from barnabas.streams.query.linear import Linear
+from barnabas.streams.query.pushdown import Least, least_of
+from barnabas.streams.query.question import REMEDIES, SHAPE, Question, first_line, plain, question
+from barnabas.streams.query.simple import Simple
+from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE
+from barnabas.streams.source.where import Condition
 
 #: The view that stands for all topics of a pattern.
 ALL_TOPICS = "topics(...)"

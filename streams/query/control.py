@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from client.admin import LATEST, list_offsets
-from client.cluster import ClientError, Cluster, check
-from streams.query.errors import FatalError, TakenOverError
-from streams.query.events import Event
-from wire.batch import Record, build_batch, iter_batches, iter_records
-from wire.errors import ErrorCode
-from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.client.admin import LATEST, list_offsets
+from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.streams.query.errors import FatalError, TakenOverError
+from barnabas.streams.query.events import Event
+from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 TOPIC = "__barnabas_queries"
 _BY_NAME = 12  # the last version of Fetch and Produce that names topics

@@ -6,11 +6,11 @@ import uuid
 
 import msgspec
 
-from client.admin import Key, topic_configs
-from client.cluster import Cluster
-from streams.query.errors import QueryError
-from streams.source.options import Options
-from wire.patterns import PatternError, pattern
+from barnabas.client.admin import Key, topic_configs
+from barnabas.client.cluster import Cluster
+from barnabas.streams.query.errors import QueryError
+from barnabas.streams.source.options import Options
+from barnabas.wire.patterns import PatternError, pattern
 
 _MAX_BATCH_BYTES = 1 << 20
 _SCHEMA_KEYS = [

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from client.admin import EARLIEST, LATEST, list_offsets
-from client.cluster import ClientError, Cluster
-from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
-from streams.query.control import Control, now_ms
-from streams.query.definitions import Catalog, Definition, Values, read_catalog, read_pattern, read_source
-from streams.query.errors import (
+from barnabas.client.admin import EARLIEST, LATEST, list_offsets
+from barnabas.client.cluster import ClientError, Cluster
+from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
+from barnabas.streams.query.control import Control, now_ms
+from barnabas.streams.query.definitions import Catalog, Definition, Values, read_catalog, read_pattern, read_source
+from barnabas.streams.query.errors import (
     DenseRowsError,
     FatalError,
     MalformedRecordError,
@@ -22,15 +22,15 @@ from streams.query.errors import (
     TakenOverError,
     TooSlowError,
 )
-from streams.query.events import Told, event_of
-from streams.query.health import FAILED, Health, now
-from streams.query.job import Job
-from streams.query.merged import commit, recover
-from streams.query.pace import MAX_BYTES, Pace
-from streams.query.tick import Part, Piece, Tick, piece_of
-from streams.wal import Key, Planner, WalError
-from streams.wal.beside import log_dir_of
-from wire.patterns import PatternError, pattern
+from barnabas.streams.query.events import Told, event_of
+from barnabas.streams.query.health import FAILED, Health, now
+from barnabas.streams.query.job import Job
+from barnabas.streams.query.merged import commit, recover
+from barnabas.streams.query.pace import MAX_BYTES, Pace
+from barnabas.streams.query.tick import Part, Piece, Tick, piece_of
+from barnabas.streams.wal import Key, Planner, WalError
+from barnabas.streams.wal.beside import log_dir_of
+from barnabas.wire.patterns import PatternError, pattern
 
 Say = Callable[..., None]
 _KEPT_JOBS = 32

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from streams.query.definitions import Source, Values
-from wire.batch import Record
+from barnabas.streams.query.definitions import Source, Values
+from barnabas.wire.batch import Record
 
 EVENT_HEADER = "barnabas.event"
 CREATED, ALTERED = "created", "altered"

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streams.query.errors import QueryError
-from streams.query.functions import FIXED, FIXED_EXPRESSIONS
+from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.functions import FIXED, FIXED_EXPRESSIONS
 
 #: Of one expression, by record: this many times its bytes, and this many bytes besides. All results together may have
 #: four times as much.

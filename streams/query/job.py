@@ -15,17 +15,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
-from streams.query.definitions import Definition, Values
-from streams.query.errors import TooSlowError
-from streams.query.pace import MAX_ROWS
-from streams.query.room import heap_of, with_room
-from streams.query.scan import Scan
-from streams.query.simple import Direct
-from streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
-from streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
-from streams.query.tick import PROPERTY, Tick
-from streams.source.where import decidable
+from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
+from barnabas.streams.query.definitions import Definition, Values
+from barnabas.streams.query.errors import TooSlowError
+from barnabas.streams.query.pace import MAX_ROWS
+from barnabas.streams.query.room import heap_of, with_room
+from barnabas.streams.query.scan import Scan
+from barnabas.streams.query.simple import Direct
+from barnabas.streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
+from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
+from barnabas.streams.query.tick import PROPERTY, Tick
+from barnabas.streams.source.where import decidable
 
 
 class Report(msgspec.Struct, frozen=True):

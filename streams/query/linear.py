@@ -16,9 +16,9 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from streams.query.catalyst import kind_of, seq
-from streams.query.errors import QueryError
-from wire.patterns import PatternError, pattern
+from barnabas.streams.query.catalyst import kind_of, seq
+from barnabas.streams.query.errors import QueryError
+from barnabas.wire.patterns import PatternError, pattern
 
 #: Instructions of all patterns of a query: a record is looked at so often.
 MAX_PROGRAMS = 1000

@@ -12,19 +12,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from client.admin import EARLIEST, LATEST, list_offsets
-from client.cluster import ClientError, Cluster, check
-from streams.query.definitions import Definition, Source
-from streams.query.events import EVENT_HEADER, Told, decode_event
-from streams.query.sink import DEAD_LETTER_SUFFIX, SOURCE_HEADERS
-from streams.wal import Key, LogDir, plan, read
-from wire.messages.offset_commit import (
+from barnabas.client.admin import EARLIEST, LATEST, list_offsets
+from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.streams.query.definitions import Definition, Source
+from barnabas.streams.query.events import EVENT_HEADER, Told, decode_event
+from barnabas.streams.query.sink import DEAD_LETTER_SUFFIX, SOURCE_HEADERS
+from barnabas.streams.wal import Key, LogDir, plan, read
+from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from wire.messages.offset_fetch import (
+from barnabas.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

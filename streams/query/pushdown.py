@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from streams.query.catalyst import nodes, seq
-from streams.source.where import Condition
+from barnabas.streams.query.catalyst import nodes, seq
+from barnabas.streams.source.where import Condition
 
 _FRAME = "MapInArrow"
 

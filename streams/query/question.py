@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from streams.query.catalyst import kind_of, seq
-from streams.query.errors import QueryError
-from streams.query.functions import EXPRESSIONS, FUNCTIONS, INSTEAD, PLANS, WITH_LAMBDA
-from streams.query.growth import MAX_ADDS, MAX_GROWS, Bound, Node, bound_of, together
+from barnabas.streams.query.catalyst import kind_of, seq
+from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS, INSTEAD, PLANS, WITH_LAMBDA
+from barnabas.streams.query.growth import MAX_ADDS, MAX_GROWS, Bound, Node, bound_of, together
 
 #: Of a query's text: characters, brackets in brackets, and types in types. Of its tree: levels, and nodes.
 MAX_CHARS, MAX_NESTING, MAX_TYPES = 16 << 10, 40, 100

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from streams.query.errors import DenseRowsError, RowTooLargeError
-from streams.query.growth import Bound
-from streams.query.pace import MAX_ROWS
-from streams.query.tick import Tick
+from barnabas.streams.query.errors import DenseRowsError, RowTooLargeError
+from barnabas.streams.query.growth import Bound
+from barnabas.streams.query.pace import MAX_ROWS
+from barnabas.streams.query.tick import Tick
 
 ARROW_BATCH_BYTES, MAX_RESULT_BYTES = 4 << 20, 32 << 20
 MAX_BATCH_BYTES = 2 * MAX_RESULT_BYTES

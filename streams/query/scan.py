@@ -12,16 +12,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.query.definitions import Values
-from streams.query.room import Room, sizes_of
-from streams.query.source_rows import END, PARTS, UNREADABLE
-from streams.query.tick import Tick, current
-from streams.source.json_values import why_malformed
-from streams.source.rows import converted
-from streams.source.typed import Parser, elements, parser_of
-from streams.source.weight import pieces, width, without_heavy_ones
-from streams.source.where import Condition, mask
-from streams.wal import read
+from barnabas.streams.query.definitions import Values
+from barnabas.streams.query.room import Room, sizes_of
+from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE
+from barnabas.streams.query.tick import Tick, current
+from barnabas.streams.source.json_values import why_malformed
+from barnabas.streams.source.rows import converted
+from barnabas.streams.source.typed import Parser, elements, parser_of
+from barnabas.streams.source.weight import pieces, width, without_heavy_ones
+from barnabas.streams.source.where import Condition, mask
+from barnabas.streams.wal import read
 
 #: The column of a record behind each part.
 _BEHIND = {name: name[1:] for name in PARTS}

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streams.java import JavaError, check_java, options
-from streams.query.errors import FatalError
-from wire.text import SPARK_REMEDY
+from barnabas.streams.java import JavaError, check_java, options
+from barnabas.streams.query.errors import FatalError
+from barnabas.wire.text import SPARK_REMEDY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
-from streams.encode.objects import can_write, objects
-from streams.query.scan import Scan
-from streams.query.sink import Sink, Writer
-from streams.query.source_rows import UNREADABLE
-from streams.query.tick import current
-from streams.source.where import Condition, decidable, mask
+from barnabas.streams.encode.objects import can_write, objects
+from barnabas.streams.query.scan import Scan
+from barnabas.streams.query.sink import Sink, Writer
+from barnabas.streams.query.source_rows import UNREADABLE
+from barnabas.streams.query.tick import current
+from barnabas.streams.source.where import Condition, decidable, mask
 
 
 class Simple(msgspec.Struct, frozen=True):

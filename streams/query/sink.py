@@ -14,14 +14,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from client.admin import LATEST, create_topic, list_offsets
-from client.cluster import Cluster, Posted, check
-from streams.encode import Encoded, empty, encode
-from streams.query.errors import MalformedRecordError, TakenOverError
-from streams.query.tick import Part, Tick, current
-from wire.batch import seal
-from wire.errors import ErrorCode
-from wire.messages.produce import (
+from barnabas.client.admin import LATEST, create_topic, list_offsets
+from barnabas.client.cluster import Cluster, Posted, check
+from barnabas.streams.encode import Encoded, empty, encode
+from barnabas.streams.query.errors import MalformedRecordError, TakenOverError
+from barnabas.streams.query.tick import Part, Tick, current
+from barnabas.wire.batch import seal
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,

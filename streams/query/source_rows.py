@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from streams.query.definitions import Values
-from streams.query.errors import QueryError
-from streams.source.typed import parser_of
-from streams.wal import WalError
+from barnabas.streams.query.definitions import Values
+from barnabas.streams.query.errors import QueryError
+from barnabas.streams.source.typed import parser_of
+from barnabas.streams.wal import WalError
 
 #: Parts of a record, with their Spark types.
 PARTS = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 from pyspark import TaskContext
 
-from streams.wal import Split
+from barnabas.streams.wal import Split
 
 PROPERTY = "barnabas.tick"
 

@@ -6,8 +6,8 @@ spark.read.format("wal").options(topic="readings", format="json").schema(ddl)
 
 from __future__ import annotations
 
-from streams.schema.ddl import check_ddl, parse_ddl
-from streams.schema.infer import infer_json
-from streams.wal import WalError
+from barnabas.streams.schema.ddl import check_ddl, parse_ddl
+from barnabas.streams.schema.infer import infer_json
+from barnabas.streams.wal import WalError
 
 __all__ = ["WalError", "check_ddl", "infer_json", "parse_ddl"]

@@ -6,7 +6,7 @@ import re
 
 import pyarrow as pa
 
-from streams.wal import WalError
+from barnabas.streams.wal import WalError
 
 _TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streams.schema.ddl import ddl_text
-from streams.source.names import RESERVED
-from streams.wal import LogDir, Ranges, WalError, plan, read
+from barnabas.streams.schema.ddl import ddl_text
+from barnabas.streams.source.names import RESERVED
+from barnabas.streams.wal import LogDir, Ranges, WalError, plan, read
 
 _UNKNOWN = pa.null()
 _BIGINT = range(-(2**63), 2**63)

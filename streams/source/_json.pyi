@@ -1,4 +1,4 @@
-from wire.compression import Bytes
+from barnabas.wire.compression import Bytes
 
 def parse(
     offsets: Bytes,

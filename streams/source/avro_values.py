@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.source.blocks import Parsed, in_blocks, without_heavy, without_nulls
-from streams.source.weight import element_width, too_heavy
-from streams.wal import WalError
-from wire.text import SPARK_REMEDY
+from barnabas.streams.source.blocks import Parsed, in_blocks, without_heavy, without_nulls
+from barnabas.streams.source.weight import element_width, too_heavy
+from barnabas.streams.wal import WalError
+from barnabas.wire.text import SPARK_REMEDY
 
 # What Confluent's serializers write before each datum: a zero byte, and the id of a schema.
 _CONFLUENT_BYTES = 5

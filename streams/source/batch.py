@@ -9,12 +9,12 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from streams.source.filters import Bounds
-from streams.source.offsets import EARLIEST, LATEST, Position
-from streams.source.options import Options
-from streams.source.rows import Rows
-from streams.source.where import Condition, decidable
-from streams.wal import LogDir, Split, WalError, offset_at, plan
+from barnabas.streams.source.filters import Bounds
+from barnabas.streams.source.offsets import EARLIEST, LATEST, Position
+from barnabas.streams.source.options import Options
+from barnabas.streams.source.rows import Rows
+from barnabas.streams.source.where import Condition, decidable
+from barnabas.streams.wal import LogDir, Split, WalError, offset_at, plan
 
 
 class SplitPartition(InputPartition):

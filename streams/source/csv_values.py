@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from streams.source.blocks import Parsed, in_blocks, without_nulls
-from streams.wal import WalError
+from barnabas.streams.source.blocks import Parsed, in_blocks, without_nulls
+from barnabas.streams.wal import WalError
 
 _UTC = pa.timestamp("us", "UTC")
 _LOCAL = pa.timestamp("us")

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from streams.source.blocks import Parsed, in_blocks, without_heavy
-from streams.source.plain_json import parse_plain
-from streams.source.weight import elements_of_json, too_heavy, why_too_heavy
-from streams.wal import WalError
+from barnabas.streams.source.blocks import Parsed, in_blocks, without_heavy
+from barnabas.streams.source.plain_json import parse_plain
+from barnabas.streams.source.weight import elements_of_json, too_heavy, why_too_heavy
+from barnabas.streams.wal import WalError
 
 _EMPTY = b"{}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.wal import COLUMNS
+from barnabas.streams.wal import COLUMNS
 
 CORRUPT = "_corrupt_record"
 #: In typed formats a record's own columns go by these names, so that they hide no field of the values.

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from streams.wal import DataLossError, Key, LogDir, WalError, offset_at
+from barnabas.streams.wal import DataLossError, Key, LogDir, WalError, offset_at
 
 EARLIEST, LATEST = -2, -1
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from streams.source.offsets import EARLIEST, LATEST, Position, parse_position
-from streams.wal import Key, LogDir, WalError, schema_of
-from wire.patterns import PatternError, pattern
+from barnabas.streams.source.offsets import EARLIEST, LATEST, Position, parse_position
+from barnabas.streams.wal import Key, LogDir, WalError, schema_of
+from barnabas.wire.patterns import PatternError, pattern
 
 #: The formats that make columns out of the value.
 TYPED = ("json", "csv", "avro")

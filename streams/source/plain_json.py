@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streams.native import warn_not_built
+from barnabas.streams.native import warn_not_built
 
 #: The C side's numbers of the types: the width of whole numbers, and for the others more than that.
 _KINDS = {
@@ -41,7 +41,7 @@ def parse_plain(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, list[int
 def _parser() -> Callable[..., tuple[Any, ...]] | None:
     """The C side if it was built; that it was not is logged, once."""
     try:
-        from streams.source._json import parse
+        from barnabas.streams.source._json import parse
     except ImportError:
         warn_not_built("JSON reader", "of Arrow")
         return None

@@ -10,12 +10,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.source.names import CORRUPT, META
-from streams.source.options import TYPED, Options
-from streams.source.typed import Parser, elements, parser_of
-from streams.source.weight import pieces, width
-from streams.source.where import Condition, mask
-from streams.wal import COLUMNS, Split, WalError, read
+from barnabas.streams.source.names import CORRUPT, META
+from barnabas.streams.source.options import TYPED, Options
+from barnabas.streams.source.typed import Parser, elements, parser_of
+from barnabas.streams.source.weight import pieces, width
+from barnabas.streams.source.where import Condition, mask
+from barnabas.streams.wal import COLUMNS, Split, WalError, read
 
 _BLOBS = ("key", "value")
 _MICROS = pa.timestamp("us", "UTC")

@@ -18,11 +18,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streams.source.batch import BatchReader
-from streams.source.options import TYPED, parse
-from streams.source.rows import Rows, rows_of
-from streams.source.stream import StreamReader
-from streams.wal import COLUMNS, WalError
+from barnabas.streams.source.batch import BatchReader
+from barnabas.streams.source.options import TYPED, parse
+from barnabas.streams.source.rows import Rows, rows_of
+from barnabas.streams.source.stream import StreamReader
+from barnabas.streams.wal import COLUMNS, WalError
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _TYPES: dict[str, DataType] = {

@@ -15,11 +15,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from streams.source.batch import SplitPartition
-from streams.source.offsets import LATEST, Position, from_wire, share, to_wire
-from streams.source.options import Options
-from streams.source.rows import Rows
-from streams.wal import DataLossError, Key, LogDir, NewTopicError, NotReadyError, Planner, WalError
+from barnabas.streams.source.batch import SplitPartition
+from barnabas.streams.source.offsets import LATEST, Position, from_wire, share, to_wire
+from barnabas.streams.source.options import Options
+from barnabas.streams.source.rows import Rows
+from barnabas.streams.wal import DataLossError, Key, LogDir, NewTopicError, NotReadyError, Planner, WalError
 
 
 def changed(ids: Mapping[str, str], ids_now: Mapping[str, str]) -> set[str]:

@@ -7,9 +7,9 @@ from functools import partial
 
 import pyarrow as pa
 
-from streams.source import avro_values, csv_values, json_values, weight
-from streams.source.blocks import Parsed
-from streams.source.options import Options
+from barnabas.streams.source import avro_values, csv_values, json_values, weight
+from barnabas.streams.source.blocks import Parsed
+from barnabas.streams.source.options import Options
 
 #: Of an array of binary values: a row for each, and the numbers of the malformed ones.
 Parser = Callable[[pa.Array], Parsed]

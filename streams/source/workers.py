@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from streams.wal import WalError
+from barnabas.streams.wal import WalError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streams import register
-from streams.java import options
+from barnabas.streams import register
+from barnabas.streams.java import options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from streams.query.definitions import Definition, Plan
-from streams.query.job import Group, Job
-from streams.query.tick import Part, Piece, piece_of
-from streams.tests.support import Logs
-from streams.wal import LogDir
-from streams.wal import plan as plan_splits
+from barnabas.streams.query.definitions import Definition, Plan
+from barnabas.streams.query.job import Group, Job
+from barnabas.streams.query.tick import Part, Piece, piece_of
+from barnabas.streams.tests.support import Logs
+from barnabas.streams.wal import LogDir
+from barnabas.streams.wal import plan as plan_splits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streams.query.analysis import Selected
+    from barnabas.streams.query.analysis import Selected
 
 
 def group_of(spark: SparkSession, queries: Sequence[str], schema: str, tasks: int) -> tuple[Group, list[Selected]]:

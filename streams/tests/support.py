@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from storage.checkpoints import write_properties
-from storage.config import LogConfig
-from storage.io import Io
-from storage.segment import FileCache
-from storage.tests.support import flush_alone
-from storage.vnode import Vnode
-from streams.wal import COLUMNS, LogDir, plan, read
-from wire.batch import Record, build_batch
-from wire.compression import Codec
+from barnabas.storage.checkpoints import write_properties
+from barnabas.storage.config import LogConfig
+from barnabas.storage.io import Io
+from barnabas.storage.segment import FileCache
+from barnabas.storage.tests.support import flush_alone
+from barnabas.storage.vnode import Vnode
+from barnabas.streams.wal import COLUMNS, LogDir, plan, read
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.compression import Codec
 
 CLUSTER_ID = "test-cluster"
 TOPIC_ID = bytes(range(16))

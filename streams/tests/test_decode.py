@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.decode import SCHEMA, Aborted, Records, arrow, open_batch
-from streams.decode.arrow import Backend
-from streams.decode.batches import _MAX_OFFSET
-from streams.decode.python import decode_python
-from wire import batch
-from wire.batch import Record
-from wire.compression import Codec
-from wire.errors import ErrorCode, KafkaError
+from barnabas.streams.decode import SCHEMA, Aborted, Records, arrow, open_batch
+from barnabas.streams.decode.arrow import Backend
+from barnabas.streams.decode.batches import _MAX_OFFSET
+from barnabas.streams.decode.python import decode_python
+from barnabas.wire import batch
+from barnabas.wire.batch import Record
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 try:
-    from streams.decode.native import decode_native
+    from barnabas.streams.decode.native import decode_native
 except ImportError:
     BACKENDS: list[Backend] = [decode_python]
 else:
@@ -191,7 +191,7 @@ def test_the_fall_back_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: p
     import sys
 
     arrow.backend.cache_clear()
-    monkeypatch.setitem(sys.modules, "streams.decode.native", None)
+    monkeypatch.setitem(sys.modules, "barnabas.streams.decode.native", None)
     with caplog.at_level(logging.WARNING, "barnabas.streams"):
         assert arrow.backend() is decode_python
         assert arrow.backend() is decode_python

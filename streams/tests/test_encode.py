@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from streams.decode import decode, open_batch
-from streams.decode.types import HEADERS
-from streams.encode import Encoded, batches, empty, encode
-from streams.encode.batches import Backend
-from streams.encode.python import writer_in_python
-from wire.batch import HEADER_SIZE, Record, check, iter_records, parse_header, validate
-from wire.compression import Codec
+from barnabas.streams.decode import decode, open_batch
+from barnabas.streams.decode.types import HEADERS
+from barnabas.streams.encode import Encoded, batches, empty, encode
+from barnabas.streams.encode.batches import Backend
+from barnabas.streams.encode.python import writer_in_python
+from barnabas.wire.batch import HEADER_SIZE, Record, check, iter_records, parse_header, validate
+from barnabas.wire.compression import Codec
 
 try:
-    from streams.encode.native import writer_in_c
+    from barnabas.streams.encode.native import writer_in_c
 except ImportError:
     BACKENDS: list[Backend] = [writer_in_python]
 else:
@@ -271,7 +271,7 @@ def test_arrays_that_do_not_hold_together_are_refused() -> None:
 
 def test_the_fall_back_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     batches.backend.cache_clear()
-    monkeypatch.setitem(sys.modules, "streams.encode.native", None)
+    monkeypatch.setitem(sys.modules, "barnabas.streams.encode.native", None)
     with caplog.at_level(logging.WARNING, "barnabas.streams"):
         assert batches.backend() is writer_in_python
         assert batches.backend() is writer_in_python

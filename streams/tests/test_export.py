@@ -18,15 +18,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from barnabas.storage.checkpoints import write_properties
+from barnabas.storage.config import LogConfig
+from barnabas.storage.io import Io
+from barnabas.streams.export import Plan, Request, Totals, Work, export, export_partition, spark
+from barnabas.streams.export.progress import Progress, Seen
+from barnabas.streams.export.target import Span, claim, finished, opened, partition_folder
+from barnabas.streams.tests.support import NOW, Logs, numbers, table
+from barnabas.streams.wal import WalError
 from compat_tests.tools import ROOT
-from storage.checkpoints import write_properties
-from storage.config import LogConfig
-from storage.io import Io
-from streams.export import Plan, Request, Totals, Work, export, export_partition, spark
-from streams.export.progress import Progress, Seen
-from streams.export.target import Span, claim, finished, opened, partition_folder
-from streams.tests.support import NOW, Logs, numbers, table
-from streams.wal import WalError
 
 Export = Callable[..., Totals]
 
@@ -280,7 +280,7 @@ def test_folders_that_are_not_this_exports_are_refused(logs: Logs, to: Path, run
 def test_a_worker_of_a_killed_run_is_waited_for(logs: Logs, to: Path) -> None:
     """While another process has the partition's folder, a task neither reads its position nor removes its file."""
     logs.write(numbers(0, 3))
-    work = "from streams.export import *; import sys; print(export_partition(Plan(*sys.argv[1:3], 'raw', '', 9), Work('t', 0, 0, 3)).files)"  # noqa: E501
+    work = "from barnabas.streams.export import *; import sys; print(export_partition(Plan(*sys.argv[1:3], 'raw', '', 9), Work('t', 0, 0, 3)).files)"  # noqa: E501
     with opened(to, ("t", 0)) as folder:
         task = subprocess.Popen(
             [sys.executable, "-c", work, logs.path, to], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -292,7 +292,7 @@ def test_a_worker_of_a_killed_run_is_waited_for(logs: Logs, to: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-from streams.export import Plan, Work, export_partition
+from barnabas.streams.export import Plan, Work, export_partition
 sync, left = os.fsync, int(sys.argv[3])
 def fsync(fd):
     global left
@@ -337,7 +337,7 @@ def test_progress_for_people() -> None:
 
 def command(logs: Logs, to: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "scripts.cli", "export", "t", "--data-dir", str(logs.path), "--to", str(to), *options],
+        [sys.executable, "-m", "barnabas", "export", "t", "--data-dir", str(logs.path), "--to", str(to), *options],
         cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 

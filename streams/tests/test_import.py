@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
+from barnabas.wire.text import SPARK_REMEDY
 from compat_tests.tools import ROOT
-from wire.text import SPARK_REMEDY
 
 READING = """
-import sys, streams.wal, streams.decode, streams.encode, streams.schema, streams.export
+import sys
+from barnabas.streams import decode, encode, export, schema, wal
 print(*sorted(sys.modules))
 """
 
@@ -22,7 +23,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(("missing", "act"), [("pyarrow", ""), ("pyspark", "streams.register(None)")])
 def test_without_the_extra_there_is_one_line_with_the_remedy(missing: str, act: str) -> None:
-    done = run(f"import sys; sys.modules[{missing!r}] = None; import streams; {act}")
+    done = run(f"import sys; sys.modules[{missing!r}] = None; from barnabas import streams; {act}")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ImportError: ")
@@ -33,5 +34,5 @@ def test_without_the_extra_there_is_one_line_with_the_remedy(missing: str, act: 
 def test_reading_needs_neither_spark_nor_an_event_loop_nor_the_broker() -> None:
     done = run(READING)
     assert done.returncode == 0, done.stderr
-    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    loaded = {name.removeprefix("barnabas.").split(".")[0] for name in done.stdout.split()}
     assert not loaded & {"pyspark", "trio", "broker", "groupcoord"}

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams.encode.objects import Column, can_write, in_c, in_python, objects
+from barnabas.streams.encode.objects import Column, can_write, in_c, in_python, objects
 
-pytest.importorskip("streams.encode._objects", reason="no C compiler when the project was installed")
+pytest.importorskip("barnabas.streams.encode._objects", reason="no C compiler when the project was installed")
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.bool_(): st.booleans(),
@@ -98,7 +98,7 @@ def test_what_cannot_be_written_is_known_beforehand() -> None:
 
 
 def test_arrays_that_do_not_hold_together_are_refused() -> None:
-    from streams.encode._objects import write
+    from barnabas.streams.encode._objects import write
 
     places = (5).to_bytes(4, "little") + (9).to_bytes(4, "little")
     with pytest.raises(ValueError, match="outside the data"):

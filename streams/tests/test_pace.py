@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.query.pace import FIRST_BYTES, MAX_BYTES, MAX_ROWS, MIN_BYTES, TICK_SECONDS, Pace
+from barnabas.streams.query.pace import FIRST_BYTES, MAX_BYTES, MAX_ROWS, MIN_BYTES, TICK_SECONDS, Pace
 
 
 def backlog(pace: Pace, total: float, bytes_a_second: float, fixed: float = 0.1, cold: float = 1.5) -> list[float]:

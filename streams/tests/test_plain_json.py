@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streams.schema import parse_ddl
-from streams.source import plain_json
-from streams.source.json_values import _parse_any, parse_json
-from streams.source.plain_json import parse_plain
+from barnabas.streams.schema import parse_ddl
+from barnabas.streams.source import plain_json
+from barnabas.streams.source.json_values import _parse_any, parse_json
+from barnabas.streams.source.plain_json import parse_plain
 
-pytest.importorskip("streams.source._json", reason="the JSON reader in C is not built: it needs a C compiler")
+pytest.importorskip("barnabas.streams.source._json", reason="the JSON reader in C is not built: it needs a C compiler")
 
 SCHEMA = parse_ddl(
     "b BOOLEAN, i8 TINYINT, i16 SMALLINT, i32 INT, i64 BIGINT, f FLOAT, d DOUBLE, t STRING, `a é` STRING"

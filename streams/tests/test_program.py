@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.streams.java import options
+from barnabas.streams.tests.support import Logs
+from barnabas.streams.uncaught import in_one_line
+from barnabas.streams.wal import WalError
 from compat_tests.tools import ROOT, missing
-from streams.java import options
-from streams.tests.support import Logs
-from streams.uncaught import in_one_line
-from streams.wal import WalError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 if reason := missing("java"):
@@ -23,7 +23,7 @@ if reason := missing("java"):
 PROGRAM = f"""
 import sys
 from pyspark.sql import SparkSession
-from streams import register
+from barnabas.streams import register
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.extraJavaOptions", {options(brief=True)!r})
@@ -80,5 +80,5 @@ def test_where_no_python_is_chosen_the_workers_run_that_of_the_program(tmp_path:
 
 
 def test_errors_of_others_are_not_touched() -> None:
-    assert in_one_line(ValueError("streams.wal.errors.WalError: no")) is None
+    assert in_one_line(ValueError("barnabas.streams.wal.errors.WalError: no")) is None
     assert in_one_line(WalError("set the option path")) == "set the option path"

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from streams import progress
+from barnabas.streams import progress
 
 
 class Terminal(io.StringIO):

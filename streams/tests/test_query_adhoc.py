@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from client.admin import create_topic, set_topic_config
-from client.cluster import ClientError, Cluster
+from barnabas.client.admin import create_topic, set_topic_config
+from barnabas.client.cluster import ClientError, Cluster
+from barnabas.streams.tests.test_wal import produce
 from compat_tests.broker_process import Barnabas
 from compat_tests.tools import ROOT
-from streams.tests.test_wal import produce
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
-from scripts import cli
-from streams import adhoc
-from streams.quiet import in_one_line
+from barnabas.scripts import cli
+from barnabas.streams import adhoc
+from barnabas.streams.quiet import in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +92,7 @@ def test_a_folder_that_is_not_the_brokers_is_told_before_spark_starts(
             adhoc.select(broker.address, str(folder), "local[2]", "SELECT 1", 10)
         with pytest.raises(ClientError, match=told):
             adhoc.infer(broker.address, str(folder), "my.sensors")
-    monkeypatch.setattr("streams.wal.beside.log_dir", lambda cluster: "/not/here")
+    monkeypatch.setattr("barnabas.streams.wal.beside.log_dir", lambda cluster: "/not/here")
     with pytest.raises(ClientError, match="keeps its logs in /not/here, which is not on this machine"):
         adhoc.select(broker.address, None, "local[2]", "SELECT 1", 10)
 
@@ -103,7 +103,7 @@ def test_what_a_worker_met_is_told_in_one_line() -> None:
         '  File "a.py", line 1, in plan\n    raise\nKeyError: 1\n\n'
         "During handling of the above exception, another exception occurred:\n\n"
         'Traceback (most recent call last):\n  File "b.py", line 2, in read\n    raise\n'
-        "streams.wal.errors.WalError: /data is no data directory: set path\n\n\tat org.apache.spark.X\n"
+        "barnabas.streams.wal.errors.WalError: /data is no data directory: set path\n\n\tat org.apache.spark.X\n"
     )
     assert in_one_line(Exception(text)) == "/data is no data directory: set path"
     assert in_one_line(Exception("[COLUMN] no such column\nin line 1")) == "[COLUMN] no such column"
@@ -138,7 +138,7 @@ def test_what_java_met_is_told_in_one_line(what: str, told: str) -> None:
     ],
 )
 def test_why_java_ended_at_its_start_is_told(broker: Barnabas, given: dict[str, str], told: str) -> None:
-    command = [sys.executable, "-m", "scripts.cli", "sql", "--server", broker.address, "--data-dir",
+    command = [sys.executable, "-m", "barnabas", "sql", "--server", broker.address, "--data-dir",
                str(broker.data_dir), "--master", "local[2]" if given else "nonsense", "SELECT 1"]  # fmt: skip
     ran = subprocess.run(command, cwd=ROOT, env=os.environ | given, capture_output=True, text=True, check=False)
     assert ran.returncode == 1

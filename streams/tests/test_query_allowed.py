@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streams.tests.support import Logs
+from barnabas.streams.tests.support import Logs
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
-from streams.query.analysis import over_pattern, source_of
-from streams.query.definitions import Values
-from streams.query.errors import QueryError
-from streams.query.functions import EXPRESSIONS, FUNCTIONS
-from streams.query.job import Job, begin
-from streams.query.room import with_room
-from streams.query.sink import ROW
-from streams.query.tick import Part, Tick
-from streams.tests.query_support import group_of, parts_of
+from barnabas.streams.query.analysis import over_pattern, source_of
+from barnabas.streams.query.definitions import Values
+from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS
+from barnabas.streams.query.job import Job, begin
+from barnabas.streams.query.room import with_room
+from barnabas.streams.query.sink import ROW
+from barnabas.streams.query.tick import Part, Tick
+from barnabas.streams.tests.query_support import group_of, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from streams.query.definitions import Source
-from streams.query.events import decode_event, event_of
+from barnabas.streams.query.definitions import Source
+from barnabas.streams.query.events import decode_event, event_of
 
 SOURCE = Source("plant-a", "id-1", 2, format="json", schema="temp DOUBLE")
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
-from streams.query.health import FAILED, RETRYING, RUNNING, Health
+from barnabas.streams.query.health import FAILED, RETRYING, RUNNING, Health
 
 
 def test_a_failing_query_is_tried_again_later_each_time_up_to_a_minute() -> None:

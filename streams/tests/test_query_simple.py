@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from streams.tests.support import Logs
+from barnabas.streams.tests.support import Logs
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
-from streams.query import simple
-from streams.query.analysis import source_of
-from streams.query.definitions import Values
-from streams.query.job import Group, Job, begin
-from streams.query.sink import MALFORMED, ROW, Sink
-from streams.query.tick import Part, Tick
-from streams.tests.query_support import group_of, parts_of
+from barnabas.streams.query import simple
+from barnabas.streams.query.analysis import source_of
+from barnabas.streams.query.definitions import Values
+from barnabas.streams.query.job import Group, Job, begin
+from barnabas.streams.query.sink import MALFORMED, ROW, Sink
+from barnabas.streams.query.tick import Part, Tick
+from barnabas.streams.tests.query_support import group_of, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,23 +15,23 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
-from streams.query import simple, sink
-from streams.query.definitions import Values
-from streams.query.errors import MalformedRecordError
-from streams.query.scan import Scan
-from streams.query.simple import Direct, Simple
-from streams.query.sink import MALFORMED, MARK, REASON_HEADER, ROW, Output, Sink
-from streams.query.source_rows import END, UNREADABLE
-from streams.query.tick import Part, Tick, piece_of
-from streams.schema import parse_ddl
-from streams.source.where import Condition
-from streams.tests.support import Logs
-from streams.wal import COLUMNS, LogDir
-from streams.wal import plan as plan_splits
-from wire.batch import check, iter_records
-from wire.errors import ErrorCode
-from wire.messages.create_topics import CreatableTopicResult
-from wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from barnabas.streams.query import simple, sink
+from barnabas.streams.query.definitions import Values
+from barnabas.streams.query.errors import MalformedRecordError
+from barnabas.streams.query.scan import Scan
+from barnabas.streams.query.simple import Direct, Simple
+from barnabas.streams.query.sink import MALFORMED, MARK, REASON_HEADER, ROW, Output, Sink
+from barnabas.streams.query.source_rows import END, UNREADABLE
+from barnabas.streams.query.tick import Part, Tick, piece_of
+from barnabas.streams.schema import parse_ddl
+from barnabas.streams.source.where import Condition
+from barnabas.streams.tests.support import Logs
+from barnabas.streams.wal import COLUMNS, LogDir
+from barnabas.streams.wal import plan as plan_splits
+from barnabas.wire.batch import check, iter_records
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_topics import CreatableTopicResult
+from barnabas.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 PRODUCER = 5
 HEADERS = COLUMNS["headers"]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.config import LogConfig
-from streams.schema import check_ddl, infer_json, parse_ddl
-from streams.schema.ddl import _TYPES, ddl_text
-from streams.source.json_values import parse_json
-from streams.tests.support import Logs
-from streams.wal import WalError
+from barnabas.storage.config import LogConfig
+from barnabas.streams.schema import check_ddl, infer_json, parse_ddl
+from barnabas.streams.schema.ddl import _TYPES, ddl_text
+from barnabas.streams.source.json_values import parse_json
+from barnabas.streams.tests.support import Logs
+from barnabas.streams.wal import WalError
 
 
 @pytest.fixture

@@ -20,13 +20,13 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In,
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from streams.source.json_values import check_schema, parse_json
-from streams.source.offsets import share
-from streams.source.options import parse
-from streams.source.rows import _spare_the_collector
-from streams.source.source import WalDataSource
-from streams.tests.support import NEXT_TOPIC_ID, NOW, TOPIC_ID, Logs, numbers
-from streams.wal import DataLossError, Key, LogDir, NewTopicError, NotReadyError, WalError
+from barnabas.streams.source.json_values import check_schema, parse_json
+from barnabas.streams.source.offsets import share
+from barnabas.streams.source.options import parse
+from barnabas.streams.source.rows import _spare_the_collector
+from barnabas.streams.source.source import WalDataSource
+from barnabas.streams.tests.support import NEXT_TOPIC_ID, NOW, TOPIC_ID, Logs, numbers
+from barnabas.streams.wal import DataLossError, Key, LogDir, NewTopicError, NotReadyError, WalError
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def test_while_a_broker_starts_a_running_stream_sees_nothing_new(logs: Logs, mon
     logs.write(numbers(0, 10))
     reader = stream(logs)
     assert reader.initialOffset() == wire({"0": 10})
-    monkeypatch.setattr("streams.wal.log_dir.is_locked", lambda path: True)
+    monkeypatch.setattr("barnabas.streams.wal.log_dir.is_locked", lambda path: True)
     assert reader.latestOffset({"t": {"0": 10}}, ReadAllAvailable()) == wire({"0": 10})
     with pytest.raises(NotReadyError, match="does not say where it listens: wait until it is ready"):
         stream(logs).initialOffset()

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from barnabas.streams.schema import parse_ddl
+from barnabas.streams.schema.ddl import ddl_text
+from barnabas.streams.tests.support import NOW, Logs, numbers
+from barnabas.streams.tests.test_wal import produce
 from compat_tests.broker_process import Barnabas
 from compat_tests.waiting import changed, until
-from streams.schema import parse_ddl
-from streams.schema.ddl import ddl_text
-from streams.tests.support import NOW, Logs, numbers
-from streams.tests.test_wal import produce
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 if shutil.which("java") is None and "JAVA_HOME" not in os.environ:

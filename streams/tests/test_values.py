@@ -18,15 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.schema import parse_ddl
-from streams.source import avro_values, csv_values
-from streams.source.avro_values import parse_avro
-from streams.source.blocks import Parsed
-from streams.source.options import parse
-from streams.source.rows import rows_of
-from streams.source.typed import Parser
-from streams.tests.support import NOW, Logs
-from streams.wal import WalError, plan
+from barnabas.streams.schema import parse_ddl
+from barnabas.streams.source import avro_values, csv_values
+from barnabas.streams.source.avro_values import parse_avro
+from barnabas.streams.source.blocks import Parsed
+from barnabas.streams.source.options import parse
+from barnabas.streams.source.rows import rows_of
+from barnabas.streams.source.typed import Parser
+from barnabas.streams.tests.support import NOW, Logs
+from barnabas.streams.wal import WalError, plan
 
 AT = datetime.datetime(2024, 2, 29, 12, 0, 0, 500_000, datetime.UTC)
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.broker_process import Barnabas
-from storage.io import Io
-from storage.layout import ADDRESS_FILE, is_locked
-from storage.recovery import kept_end, recover_partition
-from streams.tests.support import NOW, SMALL, Logs, numbers, table
-from streams.wal import (
+from barnabas.storage.io import Io
+from barnabas.storage.layout import ADDRESS_FILE, is_locked
+from barnabas.storage.recovery import kept_end, recover_partition
+from barnabas.streams.tests.support import NOW, SMALL, Logs, numbers, table
+from barnabas.streams.wal import (
     DataLossError,
     LogDir,
     NewTopicError,
@@ -26,9 +25,10 @@ from streams.wal import (
     read,
     schema_of,
 )
-from streams.wal.ends import ask_broker
-from wire.batch import Record, build_batch
-from wire.compression import Codec
+from barnabas.streams.wal.ends import ask_broker
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.compression import Codec
+from compat_tests.broker_process import Barnabas
 
 
 @pytest.fixture

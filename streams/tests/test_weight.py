@@ -8,19 +8,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage.config import LogConfig
-from streams.query.definitions import Values
-from streams.query.errors import DenseRowsError, RowTooLargeError
-from streams.query.growth import Bound
-from streams.query.room import MAX_BATCH_BYTES, Room, sizes_of, with_room
-from streams.query.scan import Scan
-from streams.query.tick import Part, Tick, piece_of
-from streams.schema import parse_ddl
-from streams.source import avro_values
-from streams.source.json_values import parse_json, why_malformed
-from streams.source.options import parse as options_of
-from streams.source.rows import rows_of
-from streams.source.weight import (
+from barnabas.storage.config import LogConfig
+from barnabas.streams.query.definitions import Values
+from barnabas.streams.query.errors import DenseRowsError, RowTooLargeError
+from barnabas.streams.query.growth import Bound
+from barnabas.streams.query.room import MAX_BATCH_BYTES, Room, sizes_of, with_room
+from barnabas.streams.query.scan import Scan
+from barnabas.streams.query.tick import Part, Tick, piece_of
+from barnabas.streams.schema import parse_ddl
+from barnabas.streams.source import avro_values
+from barnabas.streams.source.json_values import parse_json, why_malformed
+from barnabas.streams.source.options import parse as options_of
+from barnabas.streams.source.rows import rows_of
+from barnabas.streams.source.weight import (
     MAX_VALUE_BYTES,
     PIECE_BYTES,
     element_width,
@@ -28,9 +28,9 @@ from streams.source.weight import (
     width,
     without_heavy_ones,
 )
-from streams.tests.support import Logs
-from streams.wal import WalError, plan, read
-from wire.compression import Codec
+from barnabas.streams.tests.support import Logs
+from barnabas.streams.wal import WalError, plan, read
+from barnabas.wire.compression import Codec
 
 WIDE = parse_ddl(", ".join(f"c{n} BIGINT" for n in range(5000)))
 WIDE_ARRAY = parse_ddl("a ARRAY<STRUCT<" + ", ".join(f"c{n}: BIGINT" for n in range(5000)) + ">>")
@@ -149,7 +149,7 @@ def test_rows_that_spark_may_put_into_one_batch_must_fit_together() -> None:
     with pytest.raises(DenseRowsError) as told:
         taken(plain, [[10] * 10_000, [1_000_000] * 10, [10] * 10_000, [1_000_000] * 10])
     assert told.value.rows == 33
-    assert DenseRowsError.told(f"streams.query.errors.DenseRowsError: {told.value}") == 33
+    assert DenseRowsError.told(f"barnabas.streams.query.errors.DenseRowsError: {told.value}") == 33
     fewer = with_room(tick, [Bound({"a": 1}, 0)], 1 << 29, 33)
     taken(fewer, [[10] * 10_000, [1_000_000] * 10_000])
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.source.where import Condition, decidable, mask
+from barnabas.streams.source.where import Condition, decidable, mask
 
 NAN = math.nan
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {

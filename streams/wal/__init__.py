@@ -11,11 +11,11 @@ Nothing at or above the durable end is read, and nothing is written. Errors are 
 
 from __future__ import annotations
 
-from streams.wal.errors import DataLossError, NewTopicError, NotReadyError, WalError
-from streams.wal.log_dir import Key, LogDir, Ranges
-from streams.wal.plan import Planner, Split, plan
-from streams.wal.read import COLUMNS, read, schema_of
-from streams.wal.times import offset_at
+from barnabas.streams.wal.errors import DataLossError, NewTopicError, NotReadyError, WalError
+from barnabas.streams.wal.log_dir import Key, LogDir, Ranges
+from barnabas.streams.wal.plan import Planner, Split, plan
+from barnabas.streams.wal.read import COLUMNS, read, schema_of
+from barnabas.streams.wal.times import offset_at
 
 __all__ = [
     "COLUMNS",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from client.admin import cluster_id, log_dir
-from client.cluster import Cluster
-from streams.wal.errors import WalError
-from streams.wal.log_dir import LogDir
+from barnabas.client.admin import cluster_id, log_dir
+from barnabas.client.cluster import Cluster
+from barnabas.streams.wal.errors import WalError
+from barnabas.streams.wal.log_dir import LogDir
 
 
 def log_dir_of(cluster: Cluster, server: str, data_dir: str | None = None) -> LogDir:

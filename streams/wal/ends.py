@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from client import admin
-from client.cluster import ClientError, Cluster
-from streams.wal.errors import WalError
+from barnabas.client import admin
+from barnabas.client.cluster import ClientError, Cluster
+from barnabas.streams.wal.errors import WalError
 
 
 def ask_broker(address: str, cluster_id: str, keys: list[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from storage.checkpoints import read_checkpoints, read_properties, read_topic_id
-from storage.io import Io, read_file
-from storage.layout import (
+from barnabas.storage.checkpoints import read_checkpoints, read_properties, read_topic_id
+from barnabas.storage.io import Io, read_file
+from barnabas.storage.layout import (
     ADDRESS_FILE,
     META_FILE,
     is_locked,
     parse_partition_name,
 )
-from storage.recovery import kept_end
-from storage.segment import LOG_SUFFIX, CorruptLogError, Segment
-from streams.wal.ends import ask_broker
-from streams.wal.errors import NotReadyError, WalError
+from barnabas.storage.recovery import kept_end
+from barnabas.storage.segment import LOG_SUFFIX, CorruptLogError, Segment
+from barnabas.streams.wal.ends import ask_broker
+from barnabas.streams.wal.errors import NotReadyError, WalError
 
 #: Topic and partition.
 Key = tuple[str, int]

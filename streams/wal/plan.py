@@ -6,11 +6,11 @@ import os
 from itertools import pairwise
 from typing import NamedTuple
 
-from storage import index
-from storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
-from streams.wal.errors import DataLossError, WalError
-from streams.wal.log_dir import Key, LogDir, Ranges
-from wire.batch import HEADER_SIZE, parse_header
+from barnabas.storage import index
+from barnabas.storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
+from barnabas.streams.wal.errors import DataLossError, WalError
+from barnabas.streams.wal.log_dir import Key, LogDir, Ranges
+from barnabas.wire.batch import HEADER_SIZE, parse_header
 
 SPLIT_BYTES = 32 << 20
 # Every task costs Spark some tens of milliseconds: of much data the splits are larger, as long as there are enough.

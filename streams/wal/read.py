@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from storage.checkpoints import read_topic_id
-from storage.io import Io
-from streams import decode
-from streams.decode import Aborted, Records
-from streams.wal.errors import DataLossError, NewTopicError, WalError
-from streams.wal.plan import Split
-from wire.batch import HEADER_SIZE, LOG_OVERHEAD, OFFSET_AND_LENGTH
-from wire.errors import KafkaError
+from barnabas.storage.checkpoints import read_topic_id
+from barnabas.storage.io import Io
+from barnabas.streams import decode
+from barnabas.streams.decode import Aborted, Records
+from barnabas.streams.wal.errors import DataLossError, NewTopicError, WalError
+from barnabas.streams.wal.plan import Split
+from barnabas.wire.batch import HEADER_SIZE, LOG_OVERHEAD, OFFSET_AND_LENGTH
+from barnabas.wire.errors import KafkaError
 
 #: Names and types of the columns, in the order of Spark's Kafka connector.
 COLUMNS: Mapping[str, pa.DataType] = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from storage import index
-from storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
-from streams.wal.errors import WalError
-from streams.wal.log_dir import Key, LogDir
-from wire import batch
-from wire.errors import KafkaError
+from barnabas.storage import index
+from barnabas.storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
+from barnabas.streams.wal.errors import WalError
+from barnabas.streams.wal.log_dir import Key, LogDir
+from barnabas.wire import batch
+from barnabas.wire.errors import KafkaError
 
 
 def offset_at(log_dir: LogDir, key: Key, timestamp: int, lo: int, hi: int) -> int | None:

@@ -1,6 +1,6 @@
 """AddOffsetsToTxn (API key 25): add a group's offsets to a transaction."""
 
-from wire.types import Int16, Int32, Int64, Message, String, message, v
+from barnabas.wire.types import Int16, Int32, Int64, Message, String, message, v
 
 
 @message(key=25, versions=v[0:4], flexible=v[3:])

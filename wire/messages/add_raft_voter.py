@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, UInt16, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, UInt16, Uuid, message, v
 
 
 class Listener(Struct):

@@ -1,6 +1,6 @@
 """AlterClientQuotas (API key 49): change client quotas (KIP-546)."""
 
-from wire.types import Bool, Float64, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Bool, Float64, Int16, Int32, Message, String, Struct, message, v
 
 
 class EntityData(Struct):

@@ -1,6 +1,6 @@
 """AlterConfigs (API key 33): replace a resource's configuration as a whole."""
 
-from wire.types import Bool, Int8, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Bool, Int8, Int16, Int32, Message, String, Struct, message, v
 
 
 class AlterableConfig(Struct):

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (API key 34): move replicas between log directories."""
 
-from wire.types import Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Int16, Int32, Message, String, Struct, message, v
 
 
 class AlterReplicaLogDirTopic(Struct):

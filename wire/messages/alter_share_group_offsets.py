@@ -1,6 +1,6 @@
 """AlterShareGroupOffsets (API key 91): move start offsets of a share group (KIP-932)."""
 
-from wire.types import ZERO_UUID, Int16, Int32, Int64, Message, String, Struct, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Int16, Int32, Int64, Message, String, Struct, Uuid, message, v
 
 
 class AlterShareGroupOffsetsRequestPartition(Struct):

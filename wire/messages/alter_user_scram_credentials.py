@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (API key 51): add or remove SCRAM credentials (KIP-554)."""
 
-from wire.types import Bytes, Int8, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Bytes, Int8, Int16, Int32, Message, String, Struct, message, v
 
 
 class ScramCredentialDeletion(Struct):

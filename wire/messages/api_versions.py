@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Bool, Int16, Int32, Int64, Message, String, Struct, Tag, ignorable, message, v
+from barnabas.wire.types import Bool, Int16, Int32, Int64, Message, String, Struct, Tag, ignorable, message, v
 
 
 @message(key=18, versions=v[0:4], flexible=v[3:])

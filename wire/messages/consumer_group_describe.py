@@ -2,7 +2,20 @@
 
 from typing import Annotated
 
-from wire.types import ZERO_UUID, Bool, Int8, Int16, Int32, Message, String, Struct, Uuid, ignorable, message, v
+from barnabas.wire.types import (
+    ZERO_UUID,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    String,
+    Struct,
+    Uuid,
+    ignorable,
+    message,
+    v,
+)
 
 
 @message(key=69, versions=v[0:1], flexible=v[0:])

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import ZERO_UUID, Int16, Int32, Message, String, Struct, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Int16, Int32, Message, String, Struct, Uuid, message, v
 
 
 class TopicPartitions(Struct):

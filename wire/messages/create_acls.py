@@ -1,6 +1,6 @@
 """CreateAcls (API key 30): add access control entries."""
 
-from wire.types import Int8, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Int8, Int16, Int32, Message, String, Struct, message, v
 
 
 class AclCreation(Struct):

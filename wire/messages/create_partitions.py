@@ -1,6 +1,6 @@
 """CreatePartitions (API key 37): raise the partition count of topics."""
 
-from wire.types import Bool, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Bool, Int16, Int32, Message, String, Struct, message, v
 
 
 class CreatePartitionsAssignment(Struct):

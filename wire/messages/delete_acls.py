@@ -1,6 +1,6 @@
 """DeleteAcls (API key 31): remove access control entries by filter."""
 
-from wire.types import Int8, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Int8, Int16, Int32, Message, String, Struct, message, v
 
 
 class DeleteAclsFilter(Struct):

@@ -1,6 +1,6 @@
 """DeleteGroups (API key 42): delete empty groups."""
 
-from wire.types import Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Int16, Int32, Message, String, Struct, message, v
 
 
 @message(key=42, versions=v[0:2], flexible=v[2:])

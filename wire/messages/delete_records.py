@@ -1,6 +1,6 @@
 """DeleteRecords (API key 21): move a partition's log start offset."""
 
-from wire.types import Int16, Int32, Int64, Message, String, Struct, message, v
+from barnabas.wire.types import Int16, Int32, Int64, Message, String, Struct, message, v
 
 
 class DeleteRecordsPartition(Struct):

@@ -1,6 +1,6 @@
 """DeleteShareGroupOffsets (API key 92): forget start offsets of a share group (KIP-932)."""
 
-from wire.types import ZERO_UUID, Int16, Int32, Message, String, Struct, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Int16, Int32, Message, String, Struct, Uuid, message, v
 
 
 class DeleteShareGroupOffsetsRequestTopic(Struct):

@@ -1,6 +1,6 @@
 """DeleteShareGroupState (API key 86): delete a share partition's state (KIP-932)."""
 
-from wire.types import ZERO_UUID, Int16, Int32, Message, String, Struct, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Int16, Int32, Message, String, Struct, Uuid, message, v
 
 
 class PartitionData(Struct):

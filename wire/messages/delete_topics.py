@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import ZERO_UUID, Int16, Int32, Message, Nullable, String, Struct, Uuid, ignorable, message, v
+from barnabas.wire.types import ZERO_UUID, Int16, Int32, Message, Nullable, String, Struct, Uuid, ignorable, message, v
 
 
 class DeleteTopicState(Struct):

@@ -1,6 +1,6 @@
 """DescribeAcls (API key 29): find access control entries."""
 
-from wire.types import Int8, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Int8, Int16, Int32, Message, String, Struct, message, v
 
 
 @message(key=29, versions=v[1:3], flexible=v[2:])

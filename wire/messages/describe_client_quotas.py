@@ -1,6 +1,6 @@
 """DescribeClientQuotas (API key 48): read client quotas (KIP-546)."""
 
-from wire.types import Bool, Float64, Int8, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Bool, Float64, Int8, Int16, Int32, Message, String, Struct, message, v
 
 
 class ComponentData(Struct):

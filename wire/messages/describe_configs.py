@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Bool, Int8, Int16, Int32, Message, String, Struct, ignorable, message, v
+from barnabas.wire.types import Bool, Int8, Int16, Int32, Message, String, Struct, ignorable, message, v
 
 
 class DescribeConfigsResource(Struct):

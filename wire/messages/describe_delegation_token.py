@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Bytes, Int16, Int32, Int64, Message, String, Struct, message, v
+from barnabas.wire.types import Bytes, Int16, Int32, Int64, Message, String, Struct, message, v
 
 
 class DescribeDelegationTokenOwner(Struct):

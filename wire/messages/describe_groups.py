@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Bool, Bytes, Int16, Int32, Message, String, Struct, ignorable, message, v
+from barnabas.wire.types import Bool, Bytes, Int16, Int32, Message, String, Struct, ignorable, message, v
 
 
 @message(key=15, versions=v[0:6], flexible=v[5:])

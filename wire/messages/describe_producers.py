@@ -1,6 +1,6 @@
 """DescribeProducers (API key 61): active producers of partitions (KIP-664)."""
 
-from wire.types import Int16, Int32, Int64, Message, String, Struct, message, v
+from barnabas.wire.types import Int16, Int32, Int64, Message, String, Struct, message, v
 
 
 class TopicRequest(Struct):

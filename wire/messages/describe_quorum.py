@@ -2,7 +2,20 @@
 
 from typing import Annotated
 
-from wire.types import ZERO_UUID, Int16, Int32, Int64, Message, String, Struct, UInt16, Uuid, ignorable, message, v
+from barnabas.wire.types import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Struct,
+    UInt16,
+    Uuid,
+    ignorable,
+    message,
+    v,
+)
 
 
 class PartitionData(Struct):

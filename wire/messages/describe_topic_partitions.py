@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (API key 75): topics with their partitions, in pages (KIP-966)."""
 
-from wire.types import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uuid, message, v
 
 
 class TopicRequest(Struct):

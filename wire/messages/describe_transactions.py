@@ -1,6 +1,6 @@
 """DescribeTransactions (API key 65): state of transactions (KIP-664)."""
 
-from wire.types import Int16, Int32, Int64, Message, String, Struct, message, v
+from barnabas.wire.types import Int16, Int32, Int64, Message, String, Struct, message, v
 
 
 @message(key=65, versions=v[0], flexible=v[0:])

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (API key 50): list SCRAM credentials (KIP-554)."""
 
-from wire.types import Int8, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Int8, Int16, Int32, Message, String, Struct, message, v
 
 
 class UserName(Struct):

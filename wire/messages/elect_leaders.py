@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Int8, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Int8, Int16, Int32, Message, String, Struct, message, v
 
 
 class TopicPartitions(Struct):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Bool, Int16, Int32, Int64, Message, String, ignorable, message, v
+from barnabas.wire.types import Bool, Int16, Int32, Int64, Message, String, ignorable, message, v
 
 
 @message(key=26, versions=v[0:5], flexible=v[3:])

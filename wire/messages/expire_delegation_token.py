@@ -1,6 +1,6 @@
 """ExpireDelegationToken (API key 40): change the expiry of a delegation token."""
 
-from wire.types import Bytes, Int16, Int32, Int64, Message, message, v
+from barnabas.wire.types import Bytes, Int16, Int32, Int64, Message, message, v
 
 
 @message(key=40, versions=v[1:2], flexible=v[2:])

@@ -1,6 +1,6 @@
 """GetTelemetrySubscriptions (API key 71): which client metrics the broker wants (KIP-714)."""
 
-from wire.types import ZERO_UUID, Bool, Int8, Int16, Int32, Message, String, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Bool, Int8, Int16, Int32, Message, String, Uuid, message, v
 
 
 @message(key=71, versions=v[0], flexible=v[0:])

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Int16, Int32, Message, String, ignorable, message, v
+from barnabas.wire.types import Int16, Int32, Message, String, ignorable, message, v
 
 
 @message(key=12, versions=v[0:4], flexible=v[4:])

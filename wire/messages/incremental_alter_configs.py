@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (API key 44): set, delete, append to or subtract from single configuration keys (KIP-339)."""
 
-from wire.types import Bool, Int8, Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Bool, Int8, Int16, Int32, Message, String, Struct, message, v
 
 
 class AlterableConfig(Struct):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Int16, Int32, Int64, Message, String, message, v
+from barnabas.wire.types import Int16, Int32, Int64, Message, String, message, v
 
 
 @message(key=22, versions=v[0:5], flexible=v[2:])

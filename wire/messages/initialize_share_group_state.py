@@ -1,6 +1,6 @@
 """InitializeShareGroupState (API key 83): create a share partition's state (KIP-932)."""
 
-from wire.types import ZERO_UUID, Int16, Int32, Int64, Message, String, Struct, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Int16, Int32, Int64, Message, String, Struct, Uuid, message, v
 
 
 class PartitionData(Struct):

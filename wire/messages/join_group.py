@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Bool, Bytes, Int16, Int32, Message, Nullable, String, Struct, ignorable, message, v
+from barnabas.wire.types import Bool, Bytes, Int16, Int32, Message, Nullable, String, Struct, ignorable, message, v
 
 
 class JoinGroupRequestProtocol(Struct):

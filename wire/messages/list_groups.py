@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Int16, Int32, Message, String, Struct, ignorable, message, v
+from barnabas.wire.types import Int16, Int32, Message, String, Struct, ignorable, message, v
 
 
 @message(key=16, versions=v[0:5], flexible=v[3:])

@@ -1,6 +1,6 @@
 """ListPartitionReassignments (API key 46): moves of replicas under way."""
 
-from wire.types import Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Int16, Int32, Message, String, Struct, message, v
 
 
 class ListPartitionReassignmentsTopics(Struct):

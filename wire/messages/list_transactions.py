@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Int16, Int32, Int64, Message, String, Struct, message, v
+from barnabas.wire.types import Int16, Int32, Int64, Message, String, Struct, message, v
 
 
 @message(key=66, versions=v[0:2], flexible=v[0:])

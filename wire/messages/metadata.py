@@ -2,7 +2,20 @@
 
 from typing import Annotated
 
-from wire.types import ZERO_UUID, Bool, Int16, Int32, Message, Nullable, String, Struct, Uuid, ignorable, message, v
+from barnabas.wire.types import (
+    ZERO_UUID,
+    Bool,
+    Int16,
+    Int32,
+    Message,
+    Nullable,
+    String,
+    Struct,
+    Uuid,
+    ignorable,
+    message,
+    v,
+)
 
 
 class MetadataRequestTopic(Struct):

@@ -1,6 +1,6 @@
 """OffsetDelete (API key 47): forget a group's positions for partitions (KIP-496)."""
 
-from wire.types import Int16, Int32, Message, String, Struct, message, v
+from barnabas.wire.types import Int16, Int32, Message, String, Struct, message, v
 
 
 class OffsetDeleteRequestPartition(Struct):

@@ -1,6 +1,6 @@
 """PushTelemetry (API key 72): client metrics for the broker (KIP-714)."""
 
-from wire.types import ZERO_UUID, Bool, Bytes, Int8, Int16, Int32, Message, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Bool, Bytes, Int8, Int16, Int32, Message, Uuid, message, v
 
 
 @message(key=72, versions=v[0], flexible=v[0:])

@@ -1,6 +1,6 @@
 """RemoveRaftVoter (API key 81): remove a voter from the metadata quorum (KIP-853)."""
 
-from wire.types import ZERO_UUID, Int16, Int32, Message, String, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Int16, Int32, Message, String, Uuid, message, v
 
 
 @message(key=81, versions=v[0], flexible=v[0:])

@@ -1,6 +1,6 @@
 """RenewDelegationToken (API key 39): renew a delegation token."""
 
-from wire.types import Bytes, Int16, Int32, Int64, Message, message, v
+from barnabas.wire.types import Bytes, Int16, Int32, Int64, Message, message, v
 
 
 @message(key=39, versions=v[1:2], flexible=v[2:])

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Bytes, Int16, Int64, Message, String, ignorable, message, v
+from barnabas.wire.types import Bytes, Int16, Int64, Message, String, ignorable, message, v
 
 
 @message(key=36, versions=v[0:2], flexible=v[2:])

@@ -1,6 +1,6 @@
 """SaslHandshake (API key 17): choose a SASL mechanism."""
 
-from wire.types import Int16, Message, String, message, v
+from barnabas.wire.types import Int16, Message, String, message, v
 
 
 @message(key=17, versions=v[0:1])

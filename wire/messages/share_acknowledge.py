@@ -2,7 +2,21 @@
 
 from typing import Annotated
 
-from wire.types import ZERO_UUID, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, Uuid, ignorable, message, v
+from barnabas.wire.types import (
+    ZERO_UUID,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Struct,
+    Uuid,
+    ignorable,
+    message,
+    v,
+)
 
 
 class AcknowledgementBatch(Struct):

@@ -1,6 +1,6 @@
 """ShareGroupDescribe (API key 77): state and members of share groups (KIP-932)."""
 
-from wire.types import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uuid, message, v
 
 
 @message(key=77, versions=v[1], flexible=v[0:])

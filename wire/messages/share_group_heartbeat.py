@@ -1,6 +1,6 @@
 """ShareGroupHeartbeat (API key 76): membership of a share group (KIP-932)."""
 
-from wire.types import ZERO_UUID, Int16, Int32, Message, String, Struct, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Int16, Int32, Message, String, Struct, Uuid, message, v
 
 
 @message(key=76, versions=v[1], flexible=v[0:])

@@ -1,6 +1,6 @@
 """StreamsGroupDescribe (API key 89): state and members of Kafka Streams groups (KIP-1071)."""
 
-from wire.types import Bool, Int16, Int32, Int64, Message, String, Struct, UInt16, message, v
+from barnabas.wire.types import Bool, Int16, Int32, Int64, Message, String, Struct, UInt16, message, v
 
 
 @message(key=89, versions=v[0], flexible=v[0:])

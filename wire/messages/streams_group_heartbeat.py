@@ -1,6 +1,6 @@
 """StreamsGroupHeartbeat (API key 88): membership of a Kafka Streams group (KIP-1071)."""
 
-from wire.types import Bool, Int8, Int16, Int32, Int64, Message, String, Struct, UInt16, message, v
+from barnabas.wire.types import Bool, Int8, Int16, Int32, Int64, Message, String, Struct, UInt16, message, v
 
 
 class KeyValue(Struct):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Int16, Int32, Int64, Message, String, Struct, ignorable, message, v
+from barnabas.wire.types import Int16, Int32, Int64, Message, String, Struct, ignorable, message, v
 
 
 class TxnOffsetCommitRequestPartition(Struct):

@@ -1,6 +1,6 @@
 """UnregisterBroker (API key 64): remove a broker's registration."""
 
-from wire.types import Int16, Int32, Message, String, message, v
+from barnabas.wire.types import Int16, Int32, Message, String, message, v
 
 
 @message(key=64, versions=v[0], flexible=v[0:])

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import (
+from barnabas.wire.types import (
     ZERO_UUID,
     Bool,
     Float64,

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import Bytes, Int32, Message, String, Struct, ignorable, message, v
+from barnabas.wire.types import Bytes, Int32, Message, String, Struct, ignorable, message, v
 
 
 class TopicPartition(Struct):

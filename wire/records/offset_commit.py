@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from wire.types import ZERO_UUID, Int32, Int64, Message, String, Tag, Uuid, ignorable, message, v
+from barnabas.wire.types import ZERO_UUID, Int32, Int64, Message, String, Tag, Uuid, ignorable, message, v
 
 
 @message(key=1, versions=v[0])

@@ -9,10 +9,9 @@ from typing import Any
 import construct as C
 from hypothesis import strategies as st
 
-import wire.messages
-import wire.records
-from wire.schema import Blob, Entity, NullableStruct, Seq, Text
-from wire.types import Message
+from barnabas.wire import messages, records
+from barnabas.wire.schema import Blob, Entity, NullableStruct, Seq, Text
+from barnabas.wire.types import Message
 
 RANGES = {"b": 8, "h": 16, "l": 32, "q": 64, "B": -8, "H": -16}
 
@@ -20,7 +19,7 @@ RANGES = {"b": 8, "h": 16, "l": 32, "q": 64, "B": -8, "H": -16}
 def all_messages() -> list[type[Message]]:
     """Every message class of the wire and record packages."""
     found = []
-    for package in (wire.messages, wire.records):
+    for package in (messages, records):
         for module in pkgutil.iter_modules(package.__path__):
             names = vars(importlib.import_module(f"{package.__name__}.{module.name}"))
             found += [c for c in names.values() if isinstance(c, type) and issubclass(c, Message) and c is not Message]

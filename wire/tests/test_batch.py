@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from wire import batch
-from wire.batch import Record
-from wire.compression import Codec
-from wire.errors import ErrorCode, KafkaError
+from barnabas.wire import batch
+from barnabas.wire.batch import Record
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 HEADER_FORMAT = c.Struct(
     "base_offset" / c.Int64sb,

@@ -13,8 +13,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire.compression import Codec, TooLarge, compress, decompress, decompress_into
-from wire.errors import ErrorCode, KafkaError
+from barnabas.wire.compression import Codec, TooLarge, compress, decompress, decompress_into
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 LIMIT = 1 << 20
 REAL_CODECS = [codec for codec in Codec if codec is not Codec.NONE]

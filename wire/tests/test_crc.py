@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from wire.crc import crc32c
+from barnabas.wire.crc import crc32c
 
 
 def test_the_check_value_whole_and_in_two_parts() -> None:

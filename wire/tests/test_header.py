@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.api_header import RequestHeader as TheirHeader
 
-from wire.header import read_request_header, skip_header_tags, write_request_header
-from wire.schema import ProtocolError
+from barnabas.wire.header import read_request_header, skip_header_tags, write_request_header
+from barnabas.wire.schema import ProtocolError
 
 INT16 = st.integers(0, 2**15 - 1)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wire.codegen import codec
-from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from wire.messages.metadata import MetadataRequest
-from wire.messages.produce import ProduceRequest
-from wire.schema import ProtocolError, schema
-from wire.tests.strategies import all_messages, value, versions_of
+from barnabas.wire.codegen import codec
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from barnabas.wire.messages.metadata import MetadataRequest
+from barnabas.wire.messages.produce import ProduceRequest
+from barnabas.wire.schema import ProtocolError, schema
+from barnabas.wire.tests.strategies import all_messages, value, versions_of
 
 MESSAGES = all_messages()
 relaxed = settings(deadline=None, max_examples=5, suppress_health_check=list(HealthCheck))
@@ -84,7 +84,7 @@ def test_record_data_is_passed_on_as_it_is():
 
     piece = Slice()
     part = PartitionData(records=piece)
-    from wire.messages.fetch import FetchableTopicResponse, FetchResponse
+    from barnabas.wire.messages.fetch import FetchableTopicResponse, FetchResponse
 
     chunks = codec(FetchResponse, 12).encode(FetchResponse(responses=[FetchableTopicResponse(partitions=[part])]))
     assert piece in chunks

@@ -21,11 +21,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from wire.codegen import codec
-from wire.messages.api_versions import ApiVersionsResponse
-from wire.schema import Blob, Entity, NullableStruct, Seq, Text, schema
-from wire.tests.strategies import all_messages, value, versions_of
-from wire.types import Message
+from barnabas.wire.codegen import codec
+from barnabas.wire.messages.api_versions import ApiVersionsResponse
+from barnabas.wire.schema import Blob, Entity, NullableStruct, Seq, Text, schema
+from barnabas.wire.tests.strategies import all_messages, value, versions_of
+from barnabas.wire.types import Message
 
 MESSAGES = all_messages()
 relaxed = settings(deadline=None, max_examples=5, suppress_health_check=list(HealthCheck))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wire.patterns import MAX_CHARS, PatternError, pattern
+from barnabas.wire.patterns import MAX_CHARS, PatternError, pattern
 
 
 @pytest.mark.parametrize(

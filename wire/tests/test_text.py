@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire.text import visible, visible_bytes
+from barnabas.wire.text import visible, visible_bytes
 
 
 @pytest.mark.parametrize(

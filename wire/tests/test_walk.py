@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wire import batch, walk
-from wire.batch import Record
-from wire.varint import write_varint
+from barnabas.wire import batch, walk
+from barnabas.wire.batch import Record
+from barnabas.wire.varint import write_varint
 
 LEAST, MOST = -(2**63), 2**63 - 1
 TWINS = [walk.check_in_python]
