@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
+from barnabas.broker.later import Later
 from barnabas.broker.metadata import Topic as MetadataTopic
-from barnabas.broker.registry import Later
 from barnabas.broker.topics import OFFSETS_TOPIC
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.log_store import LogStore

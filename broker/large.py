@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
-from barnabas.broker.registry import Answer, Context, Endpoint, Later
+from barnabas.broker.later import Later
+from barnabas.broker.registry import Answer, Context, Endpoint
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.types import Message, SizedChunk, replace
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 # A request of this size may have so many elements that it takes more than a few milliseconds.
 LARGE_FRAME = 8 << 10
@@ -119,20 +117,18 @@ class Large:
         found: Message = join(self._messages, self._path)
         return found
 
-    async def encoded(self, node: Node, endpoint: Endpoint, correlation_id: int) -> list[SizedChunk]:
+    async def encoded(self, endpoint: Endpoint, correlation_id: int, limiter: trio.CapacityLimiter) -> list[SizedChunk]:
         """As it is sent; made in a thread."""
-        return await trio.to_thread.run_sync(
-            lambda: endpoint.encode(self.message, correlation_id), limiter=node.large_requests
-        )
+        return await trio.to_thread.run_sync(lambda: endpoint.encode(self.message, correlation_id), limiter=limiter)
 
 
-async def handle(endpoint: Endpoint, frame: bytes, position: int, context: Context) -> Large:
+async def handle(
+    endpoint: Endpoint, frame: bytes, position: int, context: Context, limiter: trio.CapacityLimiter
+) -> Large:
     """Decode and handle a large request, and give its answer. Raises ProtocolError."""
     api = endpoint.api
     most = most_elements(api.key, api.name, endpoint.version)
-    request, _ = await trio.to_thread.run_sync(
-        endpoint.decode, frame, position, most, limiter=context.node.large_requests
-    )
+    request, _ = await trio.to_thread.run_sync(endpoint.decode, frame, position, most, limiter=limiter)
     cut = cut_of(api.name, endpoint.version)
     if cut is None:
         return Large(await given(endpoint.handle(context, request)))

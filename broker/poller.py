@@ -15,11 +15,10 @@ for a while whether it does again before the process sleeps.
 from __future__ import annotations
 
 import select
-import socket
 import time
 from collections.abc import Callable, Sized
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -28,6 +27,10 @@ HOLD_SECONDS = 0.002
 MOST_EVENTS = 256
 # So many waits in a row must have been shorter than the poller would look.
 SHORT_WAITS = 2
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
 
 
 class Poller(trio.abc.Instrument):
@@ -51,14 +54,14 @@ class Poller(trio.abc.Instrument):
         self._broken = trio.Event()
         self._error: Exception | None = None
 
-    def add(self, sock: socket.socket, call: Callable[[], None]) -> None:
+    def add(self, sock: HasFileno, call: Callable[[], None]) -> None:
         """Call whenever `sock` is readable, or its connection is gone, until `remove`. The call must not raise,
         and may come once more after `remove`."""
         fd = sock.fileno()
         self._epoll.register(fd, select.EPOLLIN)
         self._calls[fd] = call
 
-    def remove(self, sock: socket.socket) -> None:
+    def remove(self, sock: HasFileno) -> None:
         """Call no more. Before the socket is closed."""
         fd = sock.fileno()
         self._epoll.unregister(fd)

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from barnabas.broker.later import Later
 from barnabas.broker.order import NOTHING
 from barnabas.wire.codegen import codec
 from barnabas.wire.schema import ProtocolError
@@ -30,41 +31,7 @@ if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
 Q = TypeVar("Q", bound=Message)
-
-
-class Later:
-    """An answer that somebody completes with `finish`, or that its connection gives up with `abandon`."""
-
-    __slots__ = ("applied", "finished", "message", "on_applied", "on_error", "on_finish")
-
-    def __init__(self, *, applied: bool = True) -> None:
-        """`applied` says that the request has had its effects already; only its answer is awaited."""
-        self.applied = applied
-        self.finished = False
-        self.message: Message | None = None
-        self.on_applied: Callable[[], None] | None = None
-        self.on_finish: Callable[[], None] | None = None
-        self.on_error: Callable[[Exception], None] | None = None
-
-    def apply(self) -> None:
-        """The request has had its effects, and needs its frame no more."""
-        self.applied = True
-        if self.on_applied is not None:
-            self.on_applied()
-
-    def finish(self, message: Message | None) -> None:
-        """The answer is there, or None where nothing is to be sent; whoever waits for it is told."""
-        self.message, self.finished = message, True
-        if self.on_finish is not None:
-            self.on_finish()
-
-    def fail(self, error: Exception) -> None:
-        """The answer cannot be made: the end of its own connection, and of nobody else's."""
-        if self.on_error is not None:
-            self.on_error(error)
-
-    def abandon(self) -> None:
-        """Nobody waits any more: let go of what would have completed it."""
+API_VERSIONS = 18
 
 
 Answer = Message | Later | Awaitable["Message | Large"] | None
@@ -100,23 +67,37 @@ class Endpoint:
 
     __slots__ = ("_encode", "_head", "api", "decode", "flexible", "handle", "version")
 
-    def __init__(self, api: Api, version: int) -> None:
+    def __init__(self, api: Api, version: int, *, reads: bool = True) -> None:
+        """Requests that are not to be read (`reads`) are None for the handler."""
         self.api, self.handle, self.version = api, api.handle, version
         self.flexible = version >= api.flexible_from
-        self.decode = codec(api.request, version).decode
+        self.decode: Callable[[bytes | memoryview, int, int], tuple[Any, int]]
+        self.decode = codec(api.request, version).decode if reads else _unread
         self._encode = codec(api.response, version).encode
         # Length and correlation id; in flexible versions an empty tag block, except for ApiVersions (KIP-511).
-        self._head = struct.Struct(">iix" if self.flexible and api.key != 18 else ">ii")
+        self._head = struct.Struct(">iix" if self.flexible and api.key != API_VERSIONS else ">ii")
 
     def encode(self, response: Message, correlation_id: int) -> list[SizedChunk]:
-        """A response as it is sent: in one piece, unless it carries log data that goes from file to socket."""
-        chunks = self._encode(response)
+        """A response as it is sent: in one piece, unless it carries log data that goes from file to socket.
+
+        An answer of ours that does not fit its message is our fault, not the client's: raises RuntimeError.
+        """
+        try:
+            chunks = self._encode(response)
+        except ProtocolError as error:
+            raise RuntimeError(
+                f"the answer of {self.api.name} version {self.version} cannot be encoded: {error}"
+            ) from error
         before = self._head.size - 4
         try:
             body = b"".join(chunks)  # type: ignore[arg-type]
         except TypeError:
             return [self._head.pack(before + sum(map(len, chunks)), correlation_id), *chunks]
         return [self._head.pack(before + len(body), correlation_id) + body]
+
+
+def _unread(frame: bytes | memoryview, position: int, most: int) -> tuple[None, int]:
+    return None, position
 
 
 APIS: dict[int, Api] = {}
@@ -153,13 +134,19 @@ def api(
 
 
 def find(key: int, version: int) -> Endpoint:
-    """What serves a request. Raises ProtocolError where Kafka closes the connection: unknown key or version."""
+    """What serves a request. Raises ProtocolError where Kafka closes the connection: unknown key or version.
+
+    A client that asks for an unknown version of ApiVersions is answered in version 0, so that it can step down; its
+    request is not read (KIP-511).
+    """
     endpoint = _endpoints.get((key, version))
     if endpoint is None:
         found = APIS.get(key)
         if found is None:
             raise ProtocolError(f"unknown API key {key}")
         if version not in found.versions:
+            if key == API_VERSIONS:
+                return Endpoint(found, 0, reads=False)
             raise ProtocolError(f"{found.name} has no version {version} here")
         endpoint = _endpoints[key, version] = Endpoint(found, version)
     return endpoint

@@ -270,7 +270,9 @@ class Topics:
                 topic = metadata.topics[name]  # taken over without an id at an earlier start
             if topic is not None and topic.name == name and index in topic.partitions:
                 continue
-            if vnode.topic_id in metadata.removed_ids or topic is not None or name in metadata.topics:
+            # Without an id and a record it is no topic of anybody's: power was lost before its id was on disk.
+            is_nothing = vnode.topic_id == ZERO_UUID and _is_empty(vnode)
+            if is_nothing or vnode.topic_id in metadata.removed_ids or topic is not None or name in metadata.topics:
                 self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
                 self.data_dir.delete_vnode(name, index)
         adopted: dict[str, list[int]] = {}

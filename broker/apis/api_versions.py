@@ -25,7 +25,9 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @api(ApiVersionsRequest, ApiVersionsResponse, uses=NOTHING)
-def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(context: Context, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+    if request is None:
+        return _unsupported()
     if context.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
@@ -43,8 +45,8 @@ def _all() -> ApiVersionsResponse:
     )
 
 
-def unsupported() -> ApiVersionsResponse:
-    """The answer, in version 0, to a version that is not known."""
+def _unsupported() -> ApiVersionsResponse:
+    """The answer to a version that is not known."""
     own = APIS[ApiVersionsRequest.__wire__.key]
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from barnabas.broker.groups import Reply
+from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
-from barnabas.broker.registry import Context, Later, api
+from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 

@@ -16,8 +16,9 @@ import trio
 
 from barnabas.broker.fetch_sessions import Asked, Plan, asked_for
 from barnabas.broker.large import Breath, Large, given
+from barnabas.broker.later import Later
 from barnabas.broker.order import METADATA, RECORDS
-from barnabas.broker.registry import Context, Later, api
+from barnabas.broker.registry import Context, api
 from barnabas.broker.replicas import check_leader_epoch
 from barnabas.storage.crc_check import CrcCheck
 from barnabas.storage.vnode import Vnode

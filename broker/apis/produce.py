@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from barnabas.broker.connection import RECEIVE_BYTES, Disconnected
+from barnabas.broker.errors import Disconnected
+from barnabas.broker.framing import RECEIVE_BYTES
 from barnabas.broker.large import Breath
+from barnabas.broker.later import Later
 from barnabas.broker.metadata import INTERNAL_TOPICS
 from barnabas.broker.order import METADATA, RECORDS
 from barnabas.broker.queries import QUERIES_TOPIC
-from barnabas.broker.registry import Context, Later, api
+from barnabas.broker.registry import Context, api
 from barnabas.storage.validation import RejectedRecords, TooHeavy, Valid, validate
 from barnabas.storage.vnode import AppendResult, Vnode
 from barnabas.wire.compression import Bytes, Codec

@@ -12,8 +12,10 @@ import pytest
 import trio
 import trio.testing
 
+from barnabas.broker.answers import MAX_BACKLOG_BYTES
 from barnabas.broker.buffers import ByteBudget
-from barnabas.broker.connection import MAX_BACKLOG_BYTES, RECEIVE_BYTES
+from barnabas.broker.framing import RECEIVE_BYTES
+from barnabas.broker.pace import Allowance
 from barnabas.broker.registry import APIS
 from barnabas.broker.tests.client import Client, batch_of, connect, fetch_request, frame_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start
@@ -209,9 +211,9 @@ async def test_the_brokers_own_logs_are_closed_to_clients(start: Start, topic: s
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames must come in within a moment."""
-    monkeypatch.setattr("barnabas.broker.connection.PACE", (0.3, 1 << 20))
-    monkeypatch.setattr("barnabas.broker.connection.PACE_WAITED_FOR", (0.1, 1 << 30))
-    monkeypatch.setattr("barnabas.broker.node.PACE_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("barnabas.broker.pace.USUAL", Allowance(0.3, 1 << 20))
+    monkeypatch.setattr("barnabas.broker.pace.WAITED_FOR", Allowance(0.1, 1 << 30))
+    monkeypatch.setattr("barnabas.broker.connections.PACE_CHECK_SECONDS", 0.02)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,7 @@ async def test_a_request_that_never_ends_is_given_up(start: Start, beginning: by
             await slow.send_bytes(beginning)
             assert await slow.is_closed()
         await still_serves(broker)
-        assert broker.node.request_bytes.free == broker.node.request_bytes.total
+        assert broker.node.connections.budget.free == broker.node.connections.budget.total
         assert "too slowly" in broker.log
 
 
@@ -257,7 +259,8 @@ async def test_declared_sizes_cost_no_memory_beyond_the_budget(start: Start) -> 
         for client in clients:
             await client.send_bytes(struct.pack(">i", 100 << 20) + bytes(70_000))
         await still_serves(broker)
-        held = sum(len(c._frame) for c in broker.node.connections if c._frame is not None)
+        held = sum(c.granted_bytes for c in broker.node.connections)
+        assert held > 0
         assert held <= 300_000_000
         for client in clients:
             await client.stream.aclose()
@@ -307,12 +310,12 @@ async def test_a_client_that_reads_no_answers_has_a_bounded_backlog(start: Start
         async with trio.open_nursery() as nursery:
             nursery.start_soon(deaf.send_bytes, request * 20_000)
             with trio.fail_after(20):
-                while not (full := [c for c in serving.node.connections if c._unsent > MAX_BACKLOG_BYTES]):
+                while not (full := [c for c in serving.node.connections if c.unsent_bytes > MAX_BACKLOG_BYTES]):
                     await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         (connection,) = full
-        assert connection._backlog() < 3 << 20
-        assert len(connection._partial) <= RECEIVE_BYTES
+        assert connection.unsent_bytes < 3 << 20
+        assert connection.unfinished_bytes <= RECEIVE_BYTES
         await still_serves(serving)
         await deaf.stream.aclose()
 

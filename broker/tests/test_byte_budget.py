@@ -10,8 +10,9 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker import connection
+from barnabas.broker import pace
 from barnabas.broker.buffers import ByteBudget
+from barnabas.broker.connection import State
 from barnabas.broker.tests.client import batch_of
 from barnabas.broker.tests.conftest import Start
 
@@ -94,12 +95,12 @@ async def test_a_connection_that_closes_as_it_is_granted_gives_its_bytes_back(st
         first, second = await serving.client(), await serving.client()
         await first.send_bytes(struct.pack(">i", 90 << 20) + bytes(100_000))
         await second.send_bytes(struct.pack(">i", 80 << 20) + bytes(100_000))
-        budget = serving.node.request_bytes
+        budget = serving.node.connections.budget
         with trio.fail_after(20):
             while not budget.is_waited_for:
                 await trio.lowlevel.checkpoint()
-        (holds,) = [c for c in serving.node.connections if c._granted]
-        (waits,) = [c for c in serving.node.connections if c._granting]
+        (holds,) = [c for c in serving.node.connections if c.granted_bytes]
+        (waits,) = [c for c in serving.node.connections if c.state is State.MEMORY]
         holds.close()
         waits.close()  # its bytes were granted in this pass, and it does not know yet
         with trio.fail_after(20):
@@ -112,8 +113,8 @@ async def test_slow_senders_of_giants_do_not_keep_a_produce_waiting(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However slow they are: here they have all the time that they want."""
-    for pace in ("PACE", "PACE_WAITED_FOR", "PACE_SMALL_WAITED_FOR"):
-        monkeypatch.setattr(connection, pace, (1e9, 1))
+    for allowance in ("USUAL", "WAITED_FOR", "SMALL_WAITED_FOR"):
+        monkeypatch.setattr(pace, allowance, pace.Allowance(1e9, 1))
     async with start(queued_max_request_bytes="100000000") as serving, await serving.client() as client:
         await client.create_topic("t")
         slow = [await serving.client() for _ in range(5)]

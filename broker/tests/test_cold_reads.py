@@ -7,7 +7,7 @@ import socket
 
 import trio
 
-from barnabas.broker.connection import is_cold, send_some
+from barnabas.broker.transport import is_cold, send_some
 from barnabas.storage.io import Io
 from barnabas.storage.segment import FileSlice, OpenFile
 

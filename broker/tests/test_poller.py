@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.broker import connection
+from barnabas.broker import transport
 from barnabas.broker.connection import Connection
 from barnabas.broker.poller import Poller, wake_trio
 from barnabas.broker.tests.conftest import Start
@@ -233,7 +233,7 @@ async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: p
     monkeypatch.setattr("barnabas.broker.poller.HOLD_SECONDS", 60.0)
     monkeypatch.setattr("barnabas.broker.connection.SLICE_SECONDS", 60.0)
     seen: list[str] = []
-    dispatch, send_some = Connection._dispatch, connection.send_some
+    dispatch, send_some = Connection._dispatch, transport.send_some
 
     def noted_dispatch(self: Connection, frame: bytes | memoryview) -> bool:
         seen.append("handled")
@@ -244,7 +244,7 @@ async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: p
         return send_some(sock, chunks)
 
     monkeypatch.setattr(Connection, "_dispatch", noted_dispatch)
-    monkeypatch.setattr("barnabas.broker.connection.send_some", noted_send)
+    monkeypatch.setattr("barnabas.broker.transport.send_some", noted_send)
     request = write_request_header(18, 3, 1, "test", True) + codec(ApiVersionsRequest, 3).build(
         ApiVersionsRequest("test", "1")
     )
