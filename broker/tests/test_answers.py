@@ -1,0 +1,136 @@
+"""The queue of a connection's answers: order, what waits, and how much may gather."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, cast
+
+import trio
+
+from barnabas.broker.answers import MAX_BACKLOG_BYTES, MAX_WAITING, Answers
+from barnabas.broker.later import Coroutine, Later
+from barnabas.broker.registry import Endpoint, find
+from barnabas.wire.messages.heartbeat import HeartbeatResponse
+from barnabas.wire.messages.metadata import MetadataResponse
+from barnabas.wire.messages.offset_commit import OffsetCommitRequest
+
+HEARTBEAT = find(12, 0)
+
+
+def numbers(chunks: list[Any]) -> list[int]:
+    """The correlation ids of answers to heartbeats, version 0: 10 bytes each."""
+    data = b"".join(chunks)
+    return [int.from_bytes(data[at + 4 : at + 8]) for at in range(0, len(data), 10)]
+
+
+def test_what_is_ready_behind_an_open_answer_waits_for_it() -> None:
+    answers, first, second = Answers(), Later(), Later()
+    answers.add(HEARTBEAT.encode(HeartbeatResponse(), 1))
+    answers.add_later(first, HEARTBEAT, 2)
+    answers.add(HEARTBEAT.encode(HeartbeatResponse(), 3))
+    answers.add_later(second, HEARTBEAT, 4)
+    assert numbers(answers.take()) == [1]
+    second.finish(HeartbeatResponse())
+    assert answers.take() == []
+    first.finish(HeartbeatResponse())
+    assert numbers(answers.take()) == [2, 3, 4]
+    assert not answers
+
+
+def test_an_answer_that_is_not_to_be_sent_lets_others_by() -> None:
+    answers, silent = Answers(), Later()
+    answers.add_later(silent, HEARTBEAT, 1)
+    answers.add(HEARTBEAT.encode(HeartbeatResponse(), 2))
+    silent.finish(None)
+    assert numbers(answers.take()) == [2]
+
+
+def test_what_a_socket_does_not_take_is_sent_first() -> None:
+    answers = Answers()
+    answers.add([b"one", b"two"])
+    taken = answers.take()
+    answers.add([b"three"])
+    answers.sent(taken[1:])
+    assert answers.unsent_bytes == 8
+    assert answers.take() == [b"two", b"three"]
+    answers.sent([])
+    assert answers.unsent_bytes == 0
+
+
+def test_there_is_an_end_to_what_may_gather() -> None:
+    answers = Answers()
+    answers.add([bytes(MAX_BACKLOG_BYTES)])
+    assert not answers.is_full
+    answers.add([b"x"])
+    assert answers.is_full
+    answers.sent([bytes(MAX_BACKLOG_BYTES // 2 + 1)])
+    assert not answers.has_room, "it was full a moment ago"
+
+    answers = Answers()
+    waiting = [Later() for _ in range(MAX_WAITING + 1)]
+    for number, later in enumerate(waiting):
+        answers.add_later(later, HEARTBEAT, number)
+    assert answers.is_full
+    for later in waiting[: MAX_WAITING // 2 + 1]:
+        later.finish(HeartbeatResponse())
+    answers.sent(answers.take() and [])
+    assert answers.has_room
+
+
+def test_a_request_waits_for_an_earlier_one_whose_effects_it_would_see() -> None:
+    answers, commit = Answers(), Later()
+    metadata, fetch = find(3, 9).api, find(9, 1).api
+    answers.add_later(commit, find(OffsetCommitRequest.__wire__.key, 2), 1)
+    assert answers.holds(fetch)
+    assert not answers.holds(metadata)
+    commit.finish(None)
+    assert not answers.holds(fetch)
+
+
+def test_who_is_gone_is_told_nothing() -> None:
+    told: list[str] = []
+
+    class Kept(Later):
+        def abandon(self) -> None:
+            told.append("abandoned")
+
+    answers, later = Answers(), Kept()
+    later.on_finish = lambda: told.append("finished")
+    answers.add_later(later, HEARTBEAT, 1)
+    answers.abandon()
+    later.finish(HeartbeatResponse())
+    assert told == ["abandoned"]
+
+
+async def test_one_coroutine_at_a_time_begins_when_its_turn_has_come() -> None:
+    begun: list[int] = []
+    started: list[Any] = []
+
+    async def work(number: int) -> MetadataResponse:
+        begun.append(number)
+        return cast("MetadataResponse", HeartbeatResponse())
+
+    answers = Answers()
+    endpoint: Endpoint = HEARTBEAT
+    for number in (1, 2):
+        later = Coroutine(work(number), endpoint, number, started.append, trio.CapacityLimiter(1))
+        answers.add_later(later, endpoint, number)
+    assert answers.take() == []
+    assert answers.take() == []
+    assert len(started) == 1, "the second begins when the first answer has left"
+    await started[0]()
+    assert begun == [1]
+    assert numbers(answers.take()) == [1]
+    await started[1]()
+    assert numbers(answers.take()) == [2]
+
+
+async def test_a_coroutine_that_never_had_its_turn_leaves_nothing_behind() -> None:
+    async def work() -> MetadataResponse:
+        raise AssertionError("it must not begin")
+
+    answers, coroutine = Answers(), work()
+    later = Coroutine(coroutine, HEARTBEAT, 1, lambda _: None, trio.CapacityLimiter(1))
+    answers.add_later(later, HEARTBEAT, 1)
+    answers.abandon()
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
