@@ -10,7 +10,7 @@ from collections import deque
 
 from barnabas.broker.later import Later
 from barnabas.broker.order import Order
-from barnabas.broker.registry import Api, Endpoint
+from barnabas.broker.registry import Api, Context, Endpoint
 from barnabas.wire.types import SizedChunk
 
 # How far a connection may run ahead of its answers: requests that wait, and bytes that the client has not read.
@@ -21,10 +21,10 @@ MAX_BACKLOG_BYTES = 1 << 20
 class _Open:
     """A request whose answer comes later."""
 
-    __slots__ = ("correlation_id", "endpoint", "later")
+    __slots__ = ("context", "endpoint", "later")
 
-    def __init__(self, later: Later, endpoint: Endpoint, correlation_id: int) -> None:
-        self.later, self.endpoint, self.correlation_id = later, endpoint, correlation_id
+    def __init__(self, later: Later, endpoint: Endpoint, context: Context) -> None:
+        self.later, self.endpoint, self.context = later, endpoint, context
 
     @property
     def is_open(self) -> bool:
@@ -79,9 +79,9 @@ class Answers:
         else:
             queue.append(chunks)
 
-    def add_later(self, later: Later, endpoint: Endpoint, correlation_id: int) -> None:
+    def add_later(self, later: Later, endpoint: Endpoint, context: Context) -> None:
         """An answer that somebody completes."""
-        waiting = _Open(later, endpoint, correlation_id)
+        waiting = _Open(later, endpoint, context)
         self._queue.append(waiting)
         self._order.add(waiting, endpoint.api)
 
@@ -94,7 +94,7 @@ class Answers:
             if isinstance(item, list):
                 chunks = item
             elif item.later.finished:
-                chunks = item.later.encoded(item.endpoint, item.correlation_id)
+                chunks = item.later.encoded(item.endpoint, item.context)
             else:
                 item.later.begin()
                 break

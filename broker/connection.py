@@ -24,7 +24,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
@@ -38,14 +38,12 @@ from barnabas.broker.log import Log
 from barnabas.broker.pace import Pace
 from barnabas.broker.poller import Poller
 from barnabas.broker.registry import Answer, Context, Endpoint
+from barnabas.broker.security import ANONYMOUS, Authorizer
 from barnabas.broker.transport import Transport
 from barnabas.broker.turn import Turn
 from barnabas.wire.header import read_request_header, skip_header_tags
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, SizedChunk
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 # Only Produce carries data. Of anything else this is far more than a client has to say.
 MAX_PLAIN_REQUEST = 16 << 20
@@ -81,7 +79,7 @@ class Shared:
     turn: Turn
     log: Log
     find: Callable[[int, int], Endpoint]  # by API key and version; raises ProtocolError
-    node: Node
+    authorizer: Authorizer
     buffers: FrameBuffers
     budget: ByteBudget
     large_requests: trio.CapacityLimiter
@@ -94,6 +92,8 @@ class Connection:
 
     def __init__(self, shared: Shared, transport: Transport, host: str, port: int, listener: str) -> None:
         self.host, self.port, self.listener = host, port, listener
+        self.principal = ANONYMOUS
+        self.authorizer = shared.authorizer
         self.state = State.NEW
         self.last_active = trio.current_time()
         self._shared = shared
@@ -105,7 +105,7 @@ class Connection:
         self.granted_bytes = 0
         self._held: Endpoint | None = None  # what the next request is for, in HELD
         self._eager = True  # another recv will probably find something: worth trying before waiting
-        self._slice_ends = 0.0
+        self._slice_began = self._slice_ends = 0.0
         self._sender_runs = False
         self._scopes: set[trio.CancelScope] = set()  # of the tasks that wait on behalf of the client
 
@@ -217,7 +217,8 @@ class Connection:
 
     def _receive(self) -> None:
         """Read and handle what there is, for a slice of time."""
-        self._slice_ends = time.perf_counter() + SLICE_SECONDS
+        self._slice_began = time.perf_counter()
+        self._slice_ends = self._slice_began + SLICE_SECONDS
         while self._receive_some():
             if time.perf_counter() > self._slice_ends:
                 self._shared.poller.again(self._readable)
@@ -295,21 +296,21 @@ class Connection:
         if len(frame) > MAX_PLAIN_REQUEST and key != 0:
             raise Disconnected(f"{api.name} request of {len(frame)} bytes; only Produce may be so large")
         position = skip_header_tags(frame, header.end) if endpoint.flexible else header.end
-        context = Context(self._shared.node, self, endpoint.version, header.client_id)
+        context = Context(self, endpoint.version, header.correlation_id, header.client_id, self._slice_began)
         if len(frame) > large.LARGE_FRAME and large.is_large(key, len(frame)):
             answer: Answer = large.handle(endpoint, bytes(frame), position, context, self._shared.large_requests)
         else:
             request, _ = endpoint.decode(frame, position, large.MAX_OF.get(key, large.MAX_ELEMENTS))
             answer = endpoint.handle(context, request)
         if isinstance(answer, Message):
-            self._answers.add(endpoint.encode(answer, header.correlation_id))
+            self._answers.add(endpoint.encode(answer, context))
         elif answer is not None:
             if not isinstance(answer, Later):
-                answer = Coroutine(answer, endpoint, header.correlation_id, self._start, self._shared.large_requests)
+                answer = Coroutine(answer, endpoint, context, self._start, self._shared.large_requests)
             answer.on_finish, answer.on_error = self._completed, self._fail
             if not answer.applied:
                 answer.on_applied = self._completed
-            self._answers.add_later(answer, endpoint, header.correlation_id)
+            self._answers.add_later(answer, endpoint, context)
         return True
 
     # --- memory for large requests ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
@@ -21,12 +21,11 @@ from barnabas.broker.connection import Connection, Shared
 from barnabas.broker.listening import Bound
 from barnabas.broker.log import Log
 from barnabas.broker.poller import Poller
-from barnabas.broker.registry import find
+from barnabas.broker.registry import Handlers
+from barnabas.broker.security import AllowAll
 from barnabas.broker.transport import PlainTransport
 from barnabas.broker.turn import Turn
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+from barnabas.broker.workers import Workers
 
 # Descriptors that connections never get: the log files' share comes on top.
 RESERVED_DESCRIPTORS = 128
@@ -39,9 +38,9 @@ LARGE_REQUESTS = 1
 class Connections:
     """The connections of one broker. `serve` accepts them; a connection says itself when it ends."""
 
-    def __init__(self, config: BrokerConfig, log: Log, turn: Turn, cold_reads: trio.CapacityLimiter) -> None:
+    def __init__(self, config: BrokerConfig, log: Log, turn: Turn, workers: Workers) -> None:
         self._config, self._log, self._turn = config, log, turn
-        self._cold_reads = cold_reads
+        self._workers = workers
         self.budget = ByteBudget(config["queued.max.request.bytes"])
         self._buffers = FrameBuffers()
         self._poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
@@ -55,17 +54,17 @@ class Connections:
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self._all))
 
-    def serve(self, node: Node, nursery: trio.Nursery, bound: list[Bound], *, descriptors: int) -> None:
+    def serve(self, handlers: Handlers, nursery: trio.Nursery, bound: list[Bound], *, descriptors: int) -> None:
         """Accept connections in tasks of `nursery`; `descriptors` are those that log files leave them."""
         limit = max(16, descriptors - RESERVED_DESCRIPTORS)
         self._limit = min(self._config["max.connections"], limit)
         self._shared = Shared(
-            node=node,
             nursery=nursery,
             poller=self._poller,
             turn=self._turn,
             log=self._log,
-            find=find,
+            find=handlers.find,
+            authorizer=AllowAll(),
             buffers=self._buffers,
             budget=self.budget,
             large_requests=trio.CapacityLimiter(LARGE_REQUESTS),
@@ -109,7 +108,7 @@ class Connections:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        transport = PlainTransport(sock, self._cold_reads)
+        transport = PlainTransport(sock, self._workers)
         connection = Connection(self._shared, transport, address[0], address[1], listener)
         self._all.add(connection)
         self._per_address[connection.host] += 1

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import trio
 
+from barnabas.broker.clock import Clock
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.later import Later
+from barnabas.broker.log import Log
+from barnabas.broker.metadata import Metadata
 from barnabas.broker.metadata import Topic as MetadataTopic
-from barnabas.broker.topics import OFFSETS_TOPIC
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.topics import OFFSETS_TOPIC, Topics
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.log_store import LogStore
 from barnabas.groupcoord.shard import Topic
 from barnabas.groupcoord.timers import load_partition, run_timers
+from barnabas.storage.flusher import Flusher
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.types import Message
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 R = TypeVar("R", bound=Message)
 # When a group partition that could not be loaded is tried again; each time it waits twice as long, up to the last.
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 60.0
-
-
-def wall_ms() -> int:
-    """The time that records are stamped with."""
-    return time.time_ns() // 1_000_000
 
 
 class Reply(Later, Generic[R]):
@@ -46,16 +43,25 @@ class Reply(Later, Generic[R]):
 class Groups:
     """All groups of this broker; `coordinator` is what the APIs call."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        topics: Topics,
+        partitions: Partitions,
+        flusher: Flusher,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._metadata, self._topics, self._partitions, self._log = metadata, topics, partitions, log
         self._limiter = trio.CapacityLimiter(2)
         self._loading = trio.Lock()
         self._loaded: set[int] = set()
         self.store = LogStore(
-            lambda partition: node.vnodes.get((OFFSETS_TOPIC, partition)), node.flusher.request, wall_ms
+            lambda partition: partitions.vnodes.get((OFFSETS_TOPIC, partition)), flusher.request, clock.wall_ms
         )
         self.coordinator = GroupCoordinator(
-            node.config.group_config(), self.store, trio.current_time, topics=_KnownTopics(node), wall_ms=wall_ms
+            config.group_config(), self.store, trio.current_time, topics=_KnownTopics(metadata), wall_ms=clock.wall_ms
         )
 
     async def start(self, nursery: trio.Nursery) -> None:
@@ -66,11 +72,11 @@ class Groups:
 
     async def ready(self) -> None:
         """Make `__consumer_offsets` if it is not there. Raises KafkaError if that fails."""
-        await self._node.topics.offsets_topic()
+        await self._topics.offsets_topic()
         self._load_new()
 
     def _load_new(self) -> None:
-        topic = self._node.metadata.topics.get(OFFSETS_TOPIC)
+        topic = self._metadata.topics.get(OFFSETS_TOPIC)
         if topic is None:
             return
         new = [partition for partition in sorted(topic.partitions) if partition not in self._loaded]
@@ -81,7 +87,7 @@ class Groups:
             self._nursery.start_soon(self._load, filled)
 
     def _take_if_empty(self, partition: int) -> bool:
-        vnode = self._node.vnodes.get((OFFSETS_TOPIC, partition))
+        vnode = self._partitions.vnodes.get((OFFSETS_TOPIC, partition))
         try:
             if vnode is None or vnode.log_end_offset > vnode.log_start_offset:
                 return False
@@ -102,7 +108,7 @@ class Groups:
                         await load_partition(self.coordinator, self.store, partition, limiter=self._limiter)
                     except (KafkaError, OSError) as error:
                         failed.append(partition)
-                        self._node.log.error("groups.load_failed", partition=partition, error=error, again_after=wait)
+                        self._log.error("groups.load_failed", partition=partition, error=error, again_after=wait)
             partitions = failed
             if partitions:
                 await trio.sleep(wait)
@@ -121,8 +127,8 @@ class Groups:
 class _KnownTopics:
     """The metadata image as the coordinator wants to see it."""
 
-    def __init__(self, node: Node) -> None:
-        self._metadata = node.metadata
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
     def by_name(self, name: str) -> Topic | None:
         return self._shown(self._metadata.topics.get(name))

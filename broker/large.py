@@ -117,9 +117,9 @@ class Large:
         found: Message = join(self._messages, self._path)
         return found
 
-    async def encoded(self, endpoint: Endpoint, correlation_id: int, limiter: trio.CapacityLimiter) -> list[SizedChunk]:
+    async def encoded(self, endpoint: Endpoint, context: Context, limiter: trio.CapacityLimiter) -> list[SizedChunk]:
         """As it is sent; made in a thread."""
-        return await trio.to_thread.run_sync(lambda: endpoint.encode(self.message, correlation_id), limiter=limiter)
+        return await trio.to_thread.run_sync(lambda: endpoint.encode(self.message, context), limiter=limiter)
 
 
 async def handle(

@@ -15,7 +15,7 @@ from barnabas.wire.types import Message, SizedChunk
 
 if TYPE_CHECKING:
     from barnabas.broker.large import Large
-    from barnabas.broker.registry import Endpoint
+    from barnabas.broker.registry import Context, Endpoint
 
 
 class Later:
@@ -52,9 +52,9 @@ class Later:
         if self.on_error is not None:
             self.on_error(error)
 
-    def encoded(self, endpoint: Endpoint, correlation_id: int) -> list[SizedChunk]:
+    def encoded(self, endpoint: Endpoint, context: Context) -> list[SizedChunk]:
         """The finished answer as it is sent; nothing for a request that gets none."""
-        return [] if self.message is None else endpoint.encode(self.message, correlation_id)
+        return [] if self.message is None else endpoint.encode(self.message, context)
 
     def abandon(self) -> None:
         """Nobody waits any more: let go of what would have completed it."""
@@ -66,20 +66,20 @@ class Coroutine(Later):
     So a connection has at most one such task at a time, however many of these requests its client sends ahead.
     """
 
-    __slots__ = ("_chunks", "_correlation_id", "_endpoint", "_limiter", "_start", "_work")
+    __slots__ = ("_chunks", "_context", "_endpoint", "_limiter", "_start", "_work")
 
     def __init__(
         self,
         work: Awaitable[Message | Large],
         endpoint: Endpoint,
-        correlation_id: int,
+        context: Context,
         start: Callable[[Callable[[], Awaitable[None]]], None],
         limiter: trio.CapacityLimiter,
     ) -> None:
         """`start` runs a task that ends with the connection; `limiter` is for threads that encode a `Large`."""
         super().__init__(applied=False)
         self._work: Any = work
-        self._endpoint, self._correlation_id = endpoint, correlation_id
+        self._endpoint, self._context = endpoint, context
         self._start, self._limiter = start, limiter
         self._chunks: list[SizedChunk] = []
 
@@ -91,13 +91,13 @@ class Coroutine(Later):
     async def _run(self, work: Awaitable[Message | Large]) -> None:
         answer = await work
         if isinstance(answer, Message):
-            self._chunks = self._endpoint.encode(answer, self._correlation_id)
+            self._chunks = self._endpoint.encode(answer, self._context)
         else:
-            self._chunks = await answer.encoded(self._endpoint, self._correlation_id, self._limiter)
+            self._chunks = await answer.encoded(self._endpoint, self._context, self._limiter)
         self.applied = True
         self.finish(None)
 
-    def encoded(self, endpoint: Endpoint, correlation_id: int) -> list[SizedChunk]:
+    def encoded(self, endpoint: Endpoint, context: Context) -> list[SizedChunk]:
         return self._chunks
 
     def abandon(self) -> None:

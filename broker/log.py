@@ -42,6 +42,7 @@ class Log:
 
     def __init__(self, stream: TextIO | None = None, level: str = "info") -> None:
         self.stream, self.level = stream or sys.stderr, LEVELS[level]
+        self._said: set[str] = set()
 
     def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """A line, if its level is written."""
@@ -71,6 +72,13 @@ class Log:
     def error(self, event: str, **fields: Any) -> None:
         """Something that failed."""
         self.write("error", event, fields)
+
+    def is_new(self, what: str) -> bool:
+        """Whether this is asked for the first time: for lines that stand in the log once."""
+        if what in self._said:
+            return False
+        self._said.add(what)
+        return True
 
     def exception(self, event: str, error: BaseException, **fields: Any) -> None:
         """A failure that should not have happened, with its traceback in one line."""

@@ -6,13 +6,9 @@ There is one log, which `root` names. A level that is set holds until the broker
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from barnabas.broker.log import LEVELS
+from barnabas.broker.log import LEVELS, Log
 from barnabas.wire.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 ROOT = "root"
 SET, DELETE = 0, 1
@@ -20,21 +16,20 @@ SET, DELETE = 0, 1
 _OURS = {"DEBUG": "debug", "TRACE": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error", "FATAL": "error"}
 
 
-def level(node: Node) -> str:
+def level(log: Log) -> str:
     """The level of the log, as Kafka calls it."""
-    return next(name for name, ours in _OURS.items() if LEVELS[ours] == node.log.level)
+    return next(name for name, ours in _OURS.items() if LEVELS[ours] == log.level)
 
 
-def check_name(node: Node, name: str) -> None:
+def check_name(node_id: int, name: str) -> None:
     """Raises KafkaError for another resource than this broker."""
-    if name != str(node.node_id):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node.node_id} but got {name!r}")
+    if name != str(node_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but got {name!r}")
 
 
-def alter(node: Node, name: str, changes: Iterable[tuple[str, int, str | None]], *, validate_only: bool) -> None:
+def alter(log: Log, changes: Iterable[tuple[str, int, str | None]], *, validate_only: bool) -> None:
     """Set the level. Raises KafkaError; then nothing has changed."""
-    check_name(node, name)
-    wanted = node.log.level
+    wanted = log.level
     for logger, operation, value in changes:
         if logger.lower() != ROOT:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {logger} does not exist: there is {ROOT} only.")
@@ -48,6 +43,6 @@ def alter(node: Node, name: str, changes: Iterable[tuple[str, int, str | None]],
             levels = ", ".join(sorted(_OURS))
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{value} is no log level: expected one of {levels}")
         wanted = LEVELS[_OURS[value]]
-    if not validate_only and wanted != node.log.level:
-        node.log.level = wanted
-        node.log.warning("log.level", level=level(node))
+    if not validate_only and wanted != log.level:
+        log.level = wanted
+        log.warning("log.level", level=level(log))

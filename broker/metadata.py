@@ -8,11 +8,11 @@ removed is deleted then.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas.broker.clock import Clock
 from barnabas.broker.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
 from barnabas.storage.vnode import Origin, Vnode
@@ -84,8 +84,9 @@ class Topic:
 class Metadata:
     """The image. Changes are written first, and applied when they are durable."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, clock: Clock) -> None:
         self.node_id = node_id
+        self._clock = clock
         self._vnode: Vnode | None = None
         self._clear()
 
@@ -146,7 +147,7 @@ class Metadata:
         Raises KafkaError if the log cannot be written; then nothing has changed.
         """
         assert self._vnode is not None, "the metadata log is not loaded"
-        now = time.time_ns() // 1_000_000
+        now = self._clock.wall_ms()
         batch = build_batch([Record(None, frame(record), now) for record in records])
         result = self._vnode.append(batch, now_ms=now, origin=Origin.COORDINATOR, leader_epoch=0)
         return result.last_offset + 1
@@ -166,7 +167,7 @@ class Metadata:
             self.removed_ids.add(record.topic_id)
             if gone is not None and self.topics.get(gone.name) is gone:
                 del self.topics[gone.name]
-                self.removed_ms[gone.name] = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+                self.removed_ms[gone.name] = self._clock.wall_ms() if timestamp is None else timestamp
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
         elif isinstance(record, ClientQuotaRecord):

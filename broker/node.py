@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any
 
 import trio
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker import listening
+from barnabas.broker.clock import Clock
 from barnabas.broker.config import BrokerConfig, Listener
 from barnabas.broker.connections import Connections, raise_descriptor_limit
 from barnabas.broker.deadlines import Deadlines
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.groups import Groups
+from barnabas.broker.identity import Identity
 from barnabas.broker.log import Log
 from barnabas.broker.metadata import METADATA_TOPIC, Metadata
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.queries import Queries
+from barnabas.broker.registry import Handlers
+from barnabas.broker.resource_configs import ResourceConfigs
 from barnabas.broker.topics import Topics, new_topic_id
 from barnabas.broker.turn import Turn
+from barnabas.broker.workers import Workers
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
@@ -35,10 +40,6 @@ from barnabas.storage.vnode import Vnode
 
 # The settings of topics are not those of the metadata log: a large topic is one large batch there.
 METADATA_LOG = LogConfig(segment_bytes=256 << 20, max_message_bytes=64 << 20)
-# Reads from disk that fetches may have under way at one time.
-COLD_READS = 4
-# Produce requests whose batches threads look at, at one time.
-VALIDATIONS = 2
 # What storage tells that is an error; the rest is a warning.
 STORAGE_ERRORS = frozenset(("partition.offline", "log.damaged"))
 
@@ -46,59 +47,33 @@ STORAGE_ERRORS = frozenset(("partition.offline", "log.damaged"))
 class Node:
     """One broker. `await run()` serves until it is cancelled; `stop()` ends it cleanly from inside."""
 
-    def __init__(self, config: BrokerConfig, log: Log | None = None, *, io: Io | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, log: Log | None = None, *, io: Io | None = None, clock: Clock | None = None
+    ) -> None:
         self.config, self.log, self.io = config, log or Log(), io or Io()
-        self.node_id = config.node_id
-        self.cluster_id = ""
-        self.metadata = Metadata(self.node_id)
+        self.identity = Identity(config)
+        self.clock = clock or Clock()
+        self.metadata = Metadata(config.node_id, self.clock)
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
-        self.cold_reads = trio.CapacityLimiter(COLD_READS)
-        self.validations = trio.CapacityLimiter(VALIDATIONS)
+        self.workers = Workers()
         self.turn = Turn()
         self.deadlines = Deadlines()
-        self.connections = Connections(config, self.log, self.turn, self.cold_reads)
-        self.topics_without_enough_replicas: set[str] = set()
-        self.told_once: set[str] = set()
-        """What the log says once: events, and keys that have no effect."""
-        self.bound: list[Listener] = []
+        self.connections = Connections(config, self.log, self.turn, self.workers)
         self.stopped = trio.Event()
         self._stop = trio.Event()
         self._progress_told = 0.0
 
-    # --- what handlers use --------------------------------------------------------------------------------------------
+    # --- what others ask ----------------------------------------------------------------------------------------------
 
     @property
     def vnodes(self) -> dict[tuple[str, int], Vnode]:
+        """All vnodes of this broker, by topic and partition."""
         return self.data_dir.vnodes
 
-    def partition(self, topic: str | None, index: int) -> Vnode | None:
-        """The vnode of a partition that clients may know of: of a topic that exists, not of the metadata log."""
-        known = self.metadata.topics.get(topic)  # type: ignore[arg-type]
-        return None if known is None or index not in known.partitions else self.vnodes.get((known.name, index))
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic id, None if there is no such topic."""
-        topic = self.metadata.by_id.get(topic_id)
-        return None if topic is None else topic.name
-
-    def advertised(self, listener: str) -> tuple[str, int]:
-        """(host, port) that clients of a listener are told."""
-        bound = next(b for b in self.bound if b.name == listener)
-        told = self.config.advertised_for(listener, bound)
-        return told.host, told.port
-
-    def configs_changed(self, topic: str | None = None) -> None:
-        """Put changed configuration into force: one topic's, or the broker's and so every topic's."""
-        if topic is None:
-            merged = self.config.cluster_wide(self.metadata.broker_configs.get("", {}))
-            merged.update(self.metadata.broker_configs.get(str(self.node_id), {}))
-            self.config.set_dynamic(merged)
-        for changed in self.metadata.topics.values() if topic is None else [self.metadata.topics[topic]]:
-            self.topics.apply_configs(changed)
-            if int(changed.configs.get("min.insync.replicas", self.config["min.insync.replicas"])) > 1:
-                self.topics_without_enough_replicas.add(changed.name)
-            else:
-                self.topics_without_enough_replicas.discard(changed.name)
+    @property
+    def bound(self) -> list[Listener]:
+        """The listeners with the ports that they have got."""
+        return self.identity.bound
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -117,19 +92,21 @@ class Node:
         another cluster, not writable).
         """
         bound = listening.bind(self.config)
-        self.bound = [listener for listener, _ in bound]
+        self.identity.bound = [listener for listener, _ in bound]
         try:
             descriptors = raise_descriptor_limit()
             self.data_dir = DataDir.open(
-                self.config.data_dir, node_id=self.node_id, cluster_id=self.config["cluster.id"], io=self.io,
+                self.config.data_dir, node_id=self.identity.node_id, cluster_id=self.config["cluster.id"], io=self.io,
                 tell=self._tell_storage,
             )  # fmt: skip
-            self.cluster_id = self.data_dir.cluster_id
+            self.identity.cluster_id = self.data_dir.cluster_id
             try:
                 async with trio.open_nursery() as nursery:
                     await self._start(nursery)
                     listening.listen(bound, self.config)
-                    self.connections.serve(self, nursery, bound, descriptors=descriptors - self.data_dir.cache.limit)
+                    self.connections.serve(
+                        self._handlers(), nursery, bound, descriptors=descriptors - self.data_dir.cache.limit
+                    )
                     self._announce()
                     task_status.started()
                     await self._stop.wait()
@@ -144,6 +121,7 @@ class Node:
             self.stopped.set()
 
     async def _start(self, nursery: trio.Nursery) -> None:
+        self.workers.nursery = nursery
         self.flusher = Flusher(self.io, around=self.turn)
         nursery.start_soon(self.flusher.run)
         self.topics = Topics(self.config, self.metadata, self.data_dir, self.flusher, self.log)
@@ -155,26 +133,70 @@ class Node:
         if (METADATA_TOPIC, 0) not in self.vnodes:
             self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), METADATA_LOG)
         self.metadata.load(self.vnodes[METADATA_TOPIC, 0])
-        self.configs_changed()
+        self._assemble()
+        self.configs.apply()
         await self.topics.reconcile()
-        self.producer_ids = ProducerIds(self.topics)
-        self.groups = Groups(self)
-        self.topics.on_created.append(lambda topic: self.configs_changed(topic.name))
+        self.topics.on_created.append(lambda topic: self.configs.apply(topic.name))
         self.topics.on_deleted.append(self.groups.topic_deleted)
-        self.queries = Queries(self)
         self.queries.attach(self.topics)
         await self.groups.start(nursery)
-        self.nursery = nursery
         nursery.start_soon(self.deadlines.run)
         nursery.start_soon(self._retention)
         nursery.start_soon(self.queries.run)
 
+    def _assemble(self) -> None:
+        """The parts that stand on the metadata log."""
+        self.partitions = Partitions(self.metadata, self.vnodes)
+        self.producer_ids = ProducerIds(self.topics)
+        self.groups = Groups(
+            self.config, self.metadata, self.topics, self.partitions, self.flusher, self.clock, self.log
+        )
+        self.queries = Queries(
+            self.config,
+            self.identity,
+            self.metadata,
+            self.topics,
+            self.partitions,
+            self.flusher,
+            self.producer_ids,
+            self.workers,
+            self.clock,
+            self.log,
+            self.io,
+        )
+        self.configs = ResourceConfigs(
+            self.config, self.identity, self.metadata, self.topics, self.partitions, self.queries, self.log
+        )
+
+    def _handlers(self) -> Handlers:
+        """The handlers of requests, with whatever they may use."""
+        return Handlers(
+            (
+                self.config,
+                self.identity,
+                self.metadata,
+                self.topics,
+                self.partitions,
+                self.configs,
+                self.groups,
+                self.queries,
+                self.producer_ids,
+                self.fetch_sessions,
+                self.flusher,
+                self.data_dir,
+                self.io,
+                self.workers,
+                self.deadlines,
+                self.turn,
+                self.clock,
+                self.log,
+            )
+        )
+
     def _announce(self) -> None:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""
-        first = self.bound[0]
-        host = "127.0.0.1" if first.host in ("", "::", "0.0.0.0") else first.host
         try:
-            self.data_dir.announce(f"[{host}]:{first.port}" if ":" in host else f"{host}:{first.port}")
+            self.data_dir.announce(self.identity.local_address)
         except OSError as error:  # readers can be told the address by their option
             self.log.warning("address.not.written", error=error)
 
@@ -184,12 +206,6 @@ class Node:
         if now - self._progress_told > 2 or (done == total and self._progress_told):
             self._progress_told = now
             self.log.info("recovery", done=done, total=total, partition=what)
-
-    def tell_once(self, event: str, **fields: Any) -> None:
-        """A log line for the first of many times."""
-        if event not in self.told_once:
-            self.told_once.add(event)
-            self.log.info(event, **fields)
 
     # --- chores -------------------------------------------------------------------------------------------------------
 
@@ -204,7 +220,7 @@ class Node:
         """Drop segments that are past their topic's retention."""
         while True:
             await trio.sleep(self.config["log.retention.check.interval.ms"] / 1000)
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = self.clock.wall_ms()
             for vnode in list(self.vnodes.values()):
                 if vnode.topic != METADATA_TOPIC and vnode.error is None:
                     try:

@@ -10,18 +10,23 @@ the topic's plan:
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import trio
 
-from barnabas.broker.driver import Driver
+from barnabas.broker.clock import Clock
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.driver_process import DriverProcess
 from barnabas.broker.driver_secret import DriverSecret
-from barnabas.broker.metadata import INTERNAL_TOPICS, Topic
+from barnabas.broker.identity import Identity
+from barnabas.broker.log import Log
+from barnabas.broker.metadata import INTERNAL_TOPICS, Metadata, Topic
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.query_plan import (
     DEAD_LETTER_OF,
     DEAD_LETTER_SUFFIX,
@@ -39,6 +44,10 @@ from barnabas.broker.query_plan import (
     plan_of,
 )
 from barnabas.broker.time_lookup import find_time
+from barnabas.broker.topics import Topics
+from barnabas.broker.workers import Workers
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.io import Io
 from barnabas.storage.vnode import AppendResult, Origin, Vnode
 from barnabas.wire.batch import Record, build_batch, check, iter_records, parse_header
 from barnabas.wire.compression import Bytes
@@ -46,10 +55,6 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.patterns import PatternError
 from barnabas.wire.patterns import pattern as compiled
 from barnabas.wire.types import Message
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
-    from barnabas.broker.topics import Topics
 
 QUERIES_TOPIC = "__barnabas_queries"
 # The log is talk: who was not there does not need it.
@@ -85,8 +90,23 @@ class _Pending:
 class Queries:
     """The query topics of a broker."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        config: BrokerConfig,
+        identity: Identity,
+        metadata: Metadata,
+        topics: Topics,
+        partitions: Partitions,
+        flusher: Flusher,
+        producer_ids: ProducerIds,
+        workers: Workers,
+        clock: Clock,
+        log: Log,
+        io: Io,
+    ) -> None:
+        self._config, self._metadata, self._topics, self._partitions = config, metadata, topics, partitions
+        self._flusher, self._producer_ids, self._workers, self._clock = flusher, producer_ids, workers, clock
+        self._log = log
         self._pending: dict[str, _Pending] = {}
         self.plans: dict[str, QueryPlan] = {}
         #: Topics that clients may not write.
@@ -94,10 +114,10 @@ class Queries:
         #: The producer id of the driver, None until one has asked.
         self.writer: int | None = None
         #: Who proves with it to be the driver, and asked for a producer id last, may write query topics.
-        self.secret = DriverSecret(Path(node.config.data_dir))
-        self.driver = Driver(node, self._driver_failed, self._driver_wanted)
+        self.secret = DriverSecret(Path(config.data_dir))
+        self.driver = DriverProcess(config, identity, log, io, self._driver_failed, self._driver_wanted)
 
-        for topic in node.metadata.topics.values():
+        for topic in metadata.topics.values():
             self._note(topic)
 
     def attach(self, topics: Topics) -> None:
@@ -108,7 +128,7 @@ class Queries:
 
     async def run(self) -> None:
         """Keep the driver running from the first query on, until cancelled."""
-        for topic in list(self._node.metadata.topics.values()):
+        for topic in list(self._metadata.topics.values()):
             self.grown(topic)  # a crash may have come between a source's growth and its queries'
         await self.driver.run()
 
@@ -142,7 +162,7 @@ class Queries:
         letters = topic.name + DEAD_LETTER_SUFFIX
         plan = self.plans.get(letters)
         if plan is not None and plan.dead_letter_of == str(uuid.UUID(bytes=topic.topic_id)):
-            await self._node.topics.delete(letters)
+            await self._topics.delete(letters)
 
     def altered(self, topic: Topic) -> None:
         """A topic's configuration has changed."""
@@ -153,18 +173,16 @@ class Queries:
         """A topic has more partitions: so have the topics of the queries over it."""
         source_id = str(uuid.UUID(bytes=source.topic_id))
         for name, plan in self.plans.items():
-            if plan.source_id == source_id and len(source.partitions) > len(
-                self._node.metadata.topics[name].partitions
-            ):
-                self._node.nursery.start_soon(self._grow, name, len(source.partitions))
+            if plan.source_id == source_id and len(source.partitions) > len(self._metadata.topics[name].partitions):
+                self._workers.start(self._grow, name, len(source.partitions))
         if self._is_matched(source):
             self._say({"type": "changed"})
 
     async def _grow(self, name: str, count: int) -> None:
         try:
-            await self._node.topics.grow(name, count)
+            await self._topics.grow(name, count)
         except KafkaError as error:
-            self._node.log.warning("query.not_grown", topic=name, error=error)
+            self._log.warning("query.not_grown", topic=name, error=error)
         self._say({"type": "changed"})
 
     # --- making and changing ------------------------------------------------------------------------------------------
@@ -192,7 +210,7 @@ class Queries:
                 count = max((len(topic.partitions) for topic in found), default=1)
             plan = msgspec.structs.replace(plan, starts=starts)
             return count, {**configs, PLAN: plan.encode()}
-        source = self._node.topics.find(plan.source)
+        source = self._topics.find(plan.source)
         if count not in (-1, len(source.partitions)):
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
@@ -213,8 +231,8 @@ class Queries:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{DEAD_LETTER_OF} is for NAME{DEAD_LETTER_SUFFIX} of a query topic NAME."
             )
-        topic = self._node.topics.find(query)
-        offsets = [self._node.vnodes[query, index].log_end_offset for index in topic.partitions]
+        topic = self._topics.find(query)
+        offsets = [self._partitions.vnodes[query, index].log_end_offset for index in topic.partitions]
         offsets = [0] * len(offsets) if plan.pattern else offsets
         letters = QueryPlan(
             offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)), pattern=plan.pattern
@@ -277,7 +295,7 @@ class Queries:
         When the metadata log fails after the write, nobody knows whether the change is on disk: the topic stays closed
         until the next start, which tells. A log that the disk does not let move is offline until then.
         """
-        topics, plan = self._node.topics, plan_of(configs)
+        topics, plan = self._topics, plan_of(configs)
         assert plan is not None
         made = Topic(topic.name, topic.topic_id, configs=dict(configs))
         have = len(topic.partitions)
@@ -288,11 +306,11 @@ class Queries:
                 try:
                     await topics.make_vnodes(made, range(index, index + 1))
                 except KafkaError as error:
-                    self._node.log.error("partition.not_made", topic=topic.name, partition=index, error=error)
+                    self._log.error("partition.not_made", topic=topic.name, partition=index, error=error)
 
-        added = self._node.metadata.partition_records(topic.topic_id, range(have, count))
+        added = self._metadata.partition_records(topic.topic_id, range(have, count))
         await topics.commit([*changes, *added], make, written=lambda: self.closed.add(topic.name))
-        self._node.log.info("topic.converted", topic=topic.name, partitions=count)
+        self._log.info("topic.converted", topic=topic.name, partitions=count)
 
     def _check_unused(self, topic: Topic) -> None:
         """Raises KafkaError INVALID_CONFIG for a topic that cannot become a query topic any more."""
@@ -308,7 +326,7 @@ class Queries:
             problem = "is the broker's to write"
         elif readers:
             problem = f"is read by the query topic {readers[0]}"
-        elif any(self._node.vnodes[name, index].log_end_offset for index in topic.partitions):
+        elif any(self._partitions.vnodes[name, index].log_end_offset for index in topic.partitions):
             problem = "has held records"
         if problem is not None:
             raise KafkaError(
@@ -335,19 +353,19 @@ class Queries:
         """Look a start up that is a time: threads read what that takes. Raises KafkaError."""
         if start in ("earliest", "latest"):
             return {}
-        topics = self._matching(plan.pattern) if plan.pattern else [self._node.topics.find(plan.source)]
+        topics = self._matching(plan.pattern) if plan.pattern else [self._topics.find(plan.source)]
         times: dict[tuple[str, int], int] = {}
         for topic in topics:
             for index in topic.partitions:
-                vnode = self._node.partition(topic.name, index)
+                vnode = self._partitions.get(topic.name, index)
                 if topic.name != name and vnode is not None:
-                    found = await find_time(self._node, vnode, int(start))
+                    found = await find_time(self._workers, vnode, int(start))
                     times[topic.name, index] = vnode.high_watermark if found is None else found[0]
         return times
 
     def _matching(self, pattern: str) -> list[Topic]:
         """The topics that a query over a pattern reads: no internal ones, and no results of queries."""
-        return [topic for topic in self._node.metadata.topics.values() if self._matches(pattern, topic)]
+        return [topic for topic in self._metadata.topics.values() if self._matches(pattern, topic)]
 
     def _matches(self, pattern: str, topic: Topic) -> bool:
         if topic.internal or topic.name in self.plans:
@@ -362,7 +380,7 @@ class Queries:
         return any(plan.pattern and self._matches(plan.pattern, topic) for plan in self.plans.values())
 
     def _start(self, source: str, index: int, start: str, times: Times) -> int:
-        vnode = self._node.vnodes[source, index]
+        vnode = self._partitions.vnodes[source, index]
         if start == "earliest":
             return vnode.log_start_offset
         # A partition that has come since the times were looked up is younger than the question.
@@ -387,7 +405,7 @@ class Queries:
             return pending.answer
         if pending.problem is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, pending.problem)
-        remedy = "its log says why" if self._node.config["barnabas.streams.driver"] == "auto" else (
+        remedy = "its log says why" if self._config["barnabas.streams.driver"] == "auto" else (
             "start it with `barnabas streams`"
         )  # fmt: skip
         raise KafkaError(
@@ -406,26 +424,26 @@ class Queries:
 
     async def _make_log(self) -> None:
         try:
-            if QUERIES_TOPIC not in self._node.metadata.topics:
-                await self._node.topics.create(QUERIES_TOPIC, 1, dict(_LOG_CONFIGS))
+            if QUERIES_TOPIC not in self._metadata.topics:
+                await self._topics.create(QUERIES_TOPIC, 1, dict(_LOG_CONFIGS))
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
 
     def _say(self, message: Mapping[str, Any]) -> None:
         """Append a message to the driver's log, if there has ever been a driver."""
-        vnode = self._node.vnodes.get((QUERIES_TOPIC, 0))
+        vnode = self._partitions.vnodes.get((QUERIES_TOPIC, 0))
         if vnode is None:
             return
-        now = time.time_ns() // 1_000_000
+        now = self._clock.wall_ms()
         try:
             vnode.append(
                 build_batch([Record(None, msgspec.json.encode(message), now)]), now_ms=now, origin=Origin.COORDINATOR
             )
         except KafkaError as error:
-            self._node.log.error("queries.log", error=error)
+            self._log.error("queries.log", error=error)
             return
-        self._node.flusher.request(vnode)
+        self._flusher.request(vnode)
 
     async def new_writer(self) -> int:
         """A producer id for a driver that begins, or begins anew; the one before may write no more.
@@ -433,7 +451,7 @@ class Queries:
         Raises KafkaError if none can be reserved.
         """
         await self._make_log()
-        self.writer = await self._node.producer_ids.next()
+        self.writer = await self._producer_ids.next()
         for pending in self._pending.values():  # it may have come up after they were asked
             self._say(pending.question)
         return self.writer

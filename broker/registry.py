@@ -1,6 +1,7 @@
 """The APIs that are served: each handler registers its message and versions, ApiVersions is built from what registered.
 
-A handler is a plain function `handle(context, request)`. It gives back
+A handler is a plain function `handle(context, request, *parts)`. Its annotations say which parts of the broker it gets:
+`groups: Groups`. It gives back
 
 - a response: it is sent at once, in the order of the connection's requests;
 - an awaitable of one: what had to happen in request order has happened, the rest may take its time (an fsync, a long
@@ -14,36 +15,61 @@ Each handler states which parts of the broker's state it `uses` and `changes`: `
 
 from __future__ import annotations
 
+import inspect
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from barnabas.broker.later import Later
 from barnabas.broker.order import NOTHING
+from barnabas.broker.security import OPERATIONS_OF, Operation, Principal, Resource
 from barnabas.wire.codegen import codec
 from barnabas.wire.schema import ProtocolError
-from barnabas.wire.types import Message, SizedChunk, Versions
+from barnabas.wire.types import Message, SizedChunk, Versions, replace
 
 if TYPE_CHECKING:
     from barnabas.broker.connection import Connection
     from barnabas.broker.large import Large
-    from barnabas.broker.node import Node
 
-Q = TypeVar("Q", bound=Message)
 API_VERSIONS = 18
 
 
 Answer = Message | Later | Awaitable["Message | Large"] | None
+#: `handle(context, request, *parts)`: which parts of the broker it gets, its annotations say.
+Handler = Callable[..., Answer]
 
 
 class Context:
-    """What a handler knows besides the request."""
+    """What a handler knows of its request: the version, and who asks.
 
-    __slots__ = ("client_id", "connection", "node", "version")
+    `throttle_ms` is for how long the client is asked to send nothing more (KIP-219); it stands in the answer, whichever
+    way that is made. `received_at` (seconds of `time.perf_counter`) is when the connection began to read what the
+    request came with: a metric of its time counts from there.
+    """
 
-    def __init__(self, node: Node, connection: Connection, version: int, client_id: str | None) -> None:
-        self.node, self.connection, self.version, self.client_id = node, connection, version, client_id
+    __slots__ = ("client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version")
+
+    def __init__(
+        self, connection: Connection, version: int, correlation_id: int, client_id: str | None, received_at: float
+    ) -> None:
+        self.connection, self.version, self.correlation_id = connection, version, correlation_id
+        self.client_id, self.received_at = client_id, received_at
+        self.throttle_ms = 0
+
+    @property
+    def principal(self) -> Principal:
+        """Who the client has proved to be."""
+        return self.connection.principal
+
+    def authorize(self, operation: Operation, resource: Resource) -> bool:
+        """Whether the client may do this to a topic, a group or the cluster."""
+        connection = self.connection
+        return connection.authorizer.allows(connection.principal, connection.host, operation, resource)
+
+    def allowed(self, resource: Resource) -> int:
+        """The operations that the client may do to a resource, as a bit field (KIP-430)."""
+        return sum(1 << each for each in OPERATIONS_OF[resource.type] if self.authorize(each, resource))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +83,7 @@ class Api:
     flexible_from: int
     request: type[Message]
     response: type[Message]
-    handle: Callable[[Context, Any], Answer]
+    handle: Handler
     uses: int
     changes: int
 
@@ -67,9 +93,9 @@ class Endpoint:
 
     __slots__ = ("_encode", "_head", "api", "decode", "flexible", "handle", "version")
 
-    def __init__(self, api: Api, version: int, *, reads: bool = True) -> None:
-        """Requests that are not to be read (`reads`) are None for the handler."""
-        self.api, self.handle, self.version = api, api.handle, version
+    def __init__(self, api: Api, version: int, handle: Callable[[Context, Any], Answer], *, reads: bool = True) -> None:
+        """`handle` is the handler with its parts. Requests that are not to be read (`reads`) are None for it."""
+        self.api, self.handle, self.version = api, handle, version
         self.flexible = version >= api.flexible_from
         self.decode: Callable[[bytes | memoryview, int, int], tuple[Any, int]]
         self.decode = codec(api.request, version).decode if reads else _unread
@@ -77,11 +103,13 @@ class Endpoint:
         # Length and correlation id; in flexible versions an empty tag block, except for ApiVersions (KIP-511).
         self._head = struct.Struct(">iix" if self.flexible and api.key != API_VERSIONS else ">ii")
 
-    def encode(self, response: Message, correlation_id: int) -> list[SizedChunk]:
+    def encode(self, response: Message, context: Context) -> list[SizedChunk]:
         """A response as it is sent: in one piece, unless it carries log data that goes from file to socket.
 
         An answer of ours that does not fit its message is our fault, not the client's: raises RuntimeError.
         """
+        if context.throttle_ms and hasattr(response, "throttle_time_ms"):
+            response = replace(response, throttle_time_ms=context.throttle_ms)
         try:
             chunks = self._encode(response)
         except ProtocolError as error:
@@ -92,8 +120,8 @@ class Endpoint:
         try:
             body = b"".join(chunks)  # type: ignore[arg-type]
         except TypeError:
-            return [self._head.pack(before + sum(map(len, chunks)), correlation_id), *chunks]
-        return [self._head.pack(before + len(body), correlation_id) + body]
+            return [self._head.pack(before + sum(map(len, chunks)), context.correlation_id), *chunks]
+        return [self._head.pack(before + len(body), context.correlation_id) + body]
 
 
 def _unread(frame: bytes | memoryview, position: int, most: int) -> tuple[None, int]:
@@ -101,25 +129,24 @@ def _unread(frame: bytes | memoryview, position: int, most: int) -> tuple[None, 
 
 
 APIS: dict[int, Api] = {}
-_endpoints: dict[tuple[int, int], Endpoint] = {}
 
 
 def api(
-    request: type[Q],
+    request: type[Message],
     response: type[Message],
     *,
     uses: int,
     changes: int = NOTHING,
     versions: Versions | None = None,
     advertised: Versions | None = None,
-) -> Callable[[Callable[[Context, Q], Answer]], Callable[[Context, Q], Answer]]:
+) -> Callable[[Handler], Handler]:
     """Register a handler for all of Kafka's versions of a message, or for those named.
 
     `uses` and `changes` are of `broker.order`. What a handler changes, it need not name as used to come after earlier
     changes of the same kind: the handlers are called in order.
     """
 
-    def register(handle: Callable[[Context, Q], Answer]) -> Callable[[Context, Q], Answer]:
+    def register(handle: Handler) -> Handler:
         spec = request.__wire__
         served = versions or spec.versions
         if spec.key in APIS:
@@ -133,20 +160,43 @@ def api(
     return register
 
 
-def find(key: int, version: int) -> Endpoint:
-    """What serves a request. Raises ProtocolError where Kafka closes the connection: unknown key or version.
+class Handlers:
+    """What serves requests in one broker: the registered handlers, each with the parts of the broker that it uses."""
 
-    A client that asks for an unknown version of ApiVersions is answered in version 0, so that it can step down; its
-    request is not read (KIP-511).
-    """
-    endpoint = _endpoints.get((key, version))
-    if endpoint is None:
-        found = APIS.get(key)
-        if found is None:
-            raise ProtocolError(f"unknown API key {key}")
-        if version not in found.versions:
-            if key == API_VERSIONS:
-                return Endpoint(found, 0, reads=False)
-            raise ProtocolError(f"{found.name} has no version {version} here")
-        endpoint = _endpoints[key, version] = Endpoint(found, version)
-    return endpoint
+    def __init__(self, parts: Iterable[object]) -> None:
+        """`parts` are found by their class. Raises TypeError for a handler that wants one that is not there."""
+        known = {kind: part for part in parts for kind in type(part).__mro__[:-1]}
+        self._handles = {api.key: _bound(api, known) for api in APIS.values()}
+        self._endpoints: dict[tuple[int, int], Endpoint] = {}
+
+    def find(self, key: int, version: int) -> Endpoint:
+        """What serves a request. Raises ProtocolError where Kafka closes the connection: unknown key or version.
+
+        A client that asks for an unknown version of ApiVersions is answered in version 0, so that it can step down;
+        its request is not read (KIP-511).
+        """
+        endpoint = self._endpoints.get((key, version))
+        if endpoint is None:
+            api = APIS.get(key)
+            if api is None:
+                raise ProtocolError(f"unknown API key {key}")
+            handle = self._handles[key]
+            if version not in api.versions:
+                if key == API_VERSIONS:
+                    return Endpoint(api, 0, handle, reads=False)
+                raise ProtocolError(f"{api.name} has no version {version} here")
+            endpoint = self._endpoints[key, version] = Endpoint(api, version, handle)
+        return endpoint
+
+
+def _bound(api: Api, known: Mapping[type, object]) -> Callable[[Context, Any], Answer]:
+    """A handler with its parts: whatever it takes behind the context and the request."""
+    handle = api.handle
+    hints = get_type_hints(handle)
+    names = list(inspect.signature(handle).parameters)[2:]
+    if missing := [name for name in names if hints[name] not in known]:
+        raise TypeError(f"the handler of {api.name} wants what no broker has: {', '.join(missing)}")
+    parts = [known[hints[name]] for name in names]
+    if not parts:
+        return handle
+    return lambda context, request: handle(context, request, *parts)

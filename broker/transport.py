@@ -13,6 +13,7 @@ from typing import Protocol
 import trio
 
 from barnabas.broker.errors import Disconnected
+from barnabas.broker.workers import Workers
 from barnabas.storage.segment import FileSlice
 from barnabas.wire.types import SizedChunk
 
@@ -50,12 +51,12 @@ class Transport(Protocol):
 class PlainTransport:
     """TCP without encryption."""
 
-    __slots__ = ("_cold_reads", "_is_waited_for", "sock")
+    __slots__ = ("_is_waited_for", "_workers", "sock")
 
-    def __init__(self, sock: socket.socket, cold_reads: trio.CapacityLimiter) -> None:
-        """`cold_reads` is for threads that bring log data into the page cache."""
+    def __init__(self, sock: socket.socket, workers: Workers) -> None:
+        """Threads of `workers` bring log data into the page cache."""
         self.sock = sock
-        self._cold_reads = cold_reads
+        self._workers = workers
         self._is_waited_for = False
 
     def fileno(self) -> int:
@@ -74,7 +75,7 @@ class PlainTransport:
 
     async def until_sendable(self, chunk: SizedChunk) -> None:
         if is_cold(chunk):
-            await trio.to_thread.run_sync(chunk.warm, limiter=self._cold_reads)  # type: ignore[attr-defined]
+            await self._workers.read(chunk.warm)  # type: ignore[attr-defined]
             return
         self._is_waited_for = True
         try:

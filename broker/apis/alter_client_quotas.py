@@ -7,8 +7,11 @@ from collections.abc import Mapping
 import trio
 
 from barnabas.broker import quotas
+from barnabas.broker.log import Log
+from barnabas.broker.metadata import Metadata
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.topics import Topics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -23,18 +26,20 @@ MAX_OPS = 50
 
 
 @api(AlterClientQuotasRequest, AlterClientQuotasResponse, uses=METADATA, changes=METADATA)
-async def handle(context: Context, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    topics = context.node.topics
+async def handle(
+    context: Context, request: AlterClientQuotasRequest, topics: Topics, metadata: Metadata, log: Log
+) -> AlterClientQuotasResponse:
     with trio.CancelScope(shield=True):
         async with topics.changes:
-            failures, records = _checked(context, request)
+            failures, records = _checked(metadata.quotas, request)
             if records and not request.validate_only:
                 try:
                     await topics.commit(records)
                 except KafkaError as error:
                     failures = [failure or error for failure in failures]
                 else:
-                    context.node.tell_once("quotas.not.enforced", effect="kept and described")
+                    if log.is_new("quotas.not.enforced"):
+                        log.info("quotas.not.enforced", effect="kept and described")
     return AlterClientQuotasResponse(
         entries=[
             EntryDataResponse(failure.code if failure else ErrorCode.NONE, str(failure) if failure else None, e.entity)
@@ -43,11 +48,13 @@ async def handle(context: Context, request: AlterClientQuotasRequest) -> AlterCl
     )
 
 
-def _checked(context: Context, request: AlterClientQuotasRequest) -> tuple[list[KafkaError | None], list[Message]]:
+def _checked(
+    known_quotas: quotas.ClientQuotas, request: AlterClientQuotasRequest
+) -> tuple[list[KafkaError | None], list[Message]]:
     """What is wrong with each entry, and the change that the others are."""
     failures: list[KafkaError | None] = []
     records: list[Message] = []
-    known = set(context.node.metadata.quotas.of)
+    known = set(known_quotas.of)
     seen: set[quotas.Entity] = set()
     for entry in request.entries:
         names = [(each.entity_type, each.entity_name) for each in entry.entity]
@@ -57,7 +64,7 @@ def _checked(context: Context, request: AlterClientQuotasRequest) -> tuple[list[
             if entity in seen:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity stands once in a request.")
             seen.add(entity)
-            changes = _changes(names, entry, context.node.metadata.quotas.of.get(entity, {}))
+            changes = _changes(names, entry, known_quotas.of.get(entity, {}))
             if any(not each.remove for each in entry.ops):
                 known.add(entity)
                 if len(known) > quotas.MAX_ENTITIES:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from barnabas.broker.configs import SET, alter
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.resource_configs import SET, ResourceConfigs
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
 
 @api(AlterConfigsRequest, AlterConfigsResponse, uses=METADATA, changes=METADATA)
-async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def handle(context: Context, request: AlterConfigsRequest, configs: ResourceConfigs) -> AlterConfigsResponse:
     answers = []
     for resource in request.resources:
         code, message = ErrorCode.NONE, None
         try:
-            await alter(
-                context.node, resource.resource_type, resource.resource_name,
+            await configs.alter(
+                resource.resource_type, resource.resource_name,
                 [(c.name, SET, c.value) for c in resource.configs], whole=True, validate_only=request.validate_only,
             )  # fmt: skip
         except KafkaError as error:

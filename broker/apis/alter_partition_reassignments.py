@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from barnabas.broker.identity import Identity
 from barnabas.broker.order import METADATA
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_partition_reassignments import (
@@ -16,28 +18,35 @@ from barnabas.wire.messages.alter_partition_reassignments import (
 
 
 @api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, uses=METADATA)
-def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+def handle(
+    context: Context, request: AlterPartitionReassignmentsRequest, partitions: Partitions, identity: Identity
+) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
         responses=[
-            ReassignableTopicResponse(topic.name, [_answer(context, topic, part) for part in topic.partitions])
+            ReassignableTopicResponse(
+                topic.name, [_answer(partitions, identity, topic, part) for part in topic.partitions]
+            )
             for topic in request.topics
         ],
     )
 
 
-def _answer(context: Context, topic: ReassignableTopic, asked: ReassignablePartition) -> ReassignablePartitionResponse:
-    code, why = _judge(context, topic.name, asked.partition_index, asked.replicas)
+def _answer(
+    partitions: Partitions, identity: Identity, topic: ReassignableTopic, asked: ReassignablePartition
+) -> ReassignablePartitionResponse:
+    code, why = _judge(partitions, identity, topic.name, asked.partition_index, asked.replicas)
     return ReassignablePartitionResponse(asked.partition_index, code, why)
 
 
-def _judge(context: Context, name: str, index: int, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
-    node = context.node
-    if node.partition(name, index) is None:
+def _judge(
+    partitions: Partitions, identity: Identity, name: str, index: int, replicas: list[int] | None
+) -> tuple[ErrorCode, str | None]:
+    if partitions.get(name, index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name[:300]}:{index}."
     if replicas is None:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
-    if replicas != [node.node_id]:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"This cluster has only broker {node.node_id}."
+    if replicas != [identity.node_id]:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"This cluster has only broker {identity.node_id}."
     return ErrorCode.NONE, None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.order import METADATA
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_replica_log_dirs import (
@@ -16,14 +18,15 @@ from barnabas.wire.messages.alter_replica_log_dirs import (
 
 
 @api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, uses=METADATA)
-def handle(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-    node = context.node
-    own = os.path.abspath(node.config.data_dir)
+def handle(
+    context: Context, request: AlterReplicaLogDirsRequest, partitions: Partitions, config: BrokerConfig
+) -> AlterReplicaLogDirsResponse:
+    own = os.path.abspath(config.data_dir)
 
     def judge(path: str, topic: str, index: int) -> ErrorCode:
         if path != own:
             return ErrorCode.LOG_DIR_NOT_FOUND
-        return ErrorCode.NONE if node.partition(topic, index) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE if partitions.get(topic, index) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     return AlterReplicaLogDirsResponse(
         results=[

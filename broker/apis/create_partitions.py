@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from barnabas.broker.apis.create_topics import check_assignments
+from barnabas.broker.identity import Identity
 from barnabas.broker.order import METADATA
-from barnabas.broker.queries import QUERIES_TOPIC
+from barnabas.broker.queries import QUERIES_TOPIC, Queries
 from barnabas.broker.registry import Context, api
+from barnabas.broker.topics import Topics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -18,14 +20,16 @@ from barnabas.wire.messages.create_partitions import (
 
 
 @api(CreatePartitionsRequest, CreatePartitionsResponse, uses=METADATA, changes=METADATA)
-async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+async def handle(
+    context: Context, request: CreatePartitionsRequest, topics: Topics, queries: Queries, identity: Identity
+) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {t.name: t for t in request.topics}.values():
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            await _grow(context, topic, request.validate_only)
+            await _grow(topics, queries, identity, topic, request.validate_only)
             results.append(CreatePartitionsTopicResult(name=topic.name))
         except KafkaError as error:
             results.append(
@@ -34,11 +38,12 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePa
     return CreatePartitionsResponse(results=results)
 
 
-async def _grow(context: Context, topic: CreatePartitionsTopic, validate_only: bool) -> None:
-    topics = context.node.topics
+async def _grow(
+    topics: Topics, queries: Queries, identity: Identity, topic: CreatePartitionsTopic, validate_only: bool
+) -> None:
     if topic.name == QUERIES_TOPIC:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")
-    if topic.name in context.node.queries.plans:
+    if topic.name in queries.plans:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"{topic.name} is a query topic: it grows when its source grows."
         )
@@ -50,5 +55,5 @@ async def _grow(context: Context, topic: CreatePartitionsTopic, validate_only: b
                 f"Attempted to add {added} additional partition(s), but only {len(topic.assignments)} assignment(s) "
                 "were specified.",
             )
-        check_assignments(context.node.node_id, [a.broker_ids for a in topic.assignments])
+        check_assignments(identity.node_id, [a.broker_ids for a in topic.assignments])
     await topics.grow(topic.name, topic.count, validate_only=validate_only)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from barnabas.broker.config import TOPIC
-from barnabas.broker.configs import tell_unused, topic_entries
+from barnabas.broker.config import TOPIC, BrokerConfig
 from barnabas.broker.order import METADATA
-from barnabas.broker.queries import QUERIES_TOPIC, check_keys, is_query
+from barnabas.broker.queries import QUERIES_TOPIC, Queries, check_keys, is_query
 from barnabas.broker.query_plan import DEAD_LETTER_OF
 from barnabas.broker.registry import Context, api
+from barnabas.broker.resource_configs import tell_unused, topic_entries
+from barnabas.broker.topics import Topics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.create_topics import (
     CreatableTopic,
@@ -22,7 +23,9 @@ from barnabas.wire.types import ZERO_UUID
 
 
 @api(CreateTopicsRequest, CreateTopicsResponse, uses=METADATA, changes=METADATA)
-async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle(
+    context: Context, request: CreateTopicsRequest, topics: Topics, queries: Queries, config: BrokerConfig
+) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
     answers = []
     done: set[str] = set()
@@ -33,17 +36,16 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            answers.append(await _create(context, topic, request.validate_only, request.timeout_ms))
+            answers.append(await _create(topics, queries, config, topic, request))
         except KafkaError as error:
             answers.append(CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error)))
     return CreateTopicsResponse(topics=answers)
 
 
 async def _create(
-    context: Context, asked: CreatableTopic, validate_only: bool, timeout_ms: int
+    topics: Topics, queries: Queries, config: BrokerConfig, asked: CreatableTopic, request: CreateTopicsRequest
 ) -> CreatableTopicResult:
-    topics, queries = context.node.topics, context.node.queries
-    count = _partition_count(context, asked)
+    count = _partition_count(config, asked)
     configs = {entry.name: entry.value for entry in asked.configs}
     if asked.name == QUERIES_TOPIC:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is made by the broker when it is needed.")
@@ -51,18 +53,16 @@ async def _create(
     check_keys(configs)
     if is_query(configs):
         wanted = -1 if not asked.assignments and asked.num_partitions == -1 else count
-        count, configs = await queries.prepare(asked.name, wanted, configs, timeout_ms)
+        count, configs = await queries.prepare(asked.name, wanted, configs, request.timeout_ms)
     elif configs.get(DEAD_LETTER_OF):
         count, configs = queries.prepare_dead_letters(asked.name, configs)
     topic_id = ZERO_UUID
-    if not validate_only:
-        topic_id = (await topics.create(asked.name, count, configs)).topic_id
     values = {key: value for key, value in configs.items() if value is not None}
-    if not validate_only:
-        tell_unused(context.node, TOPIC, values)
+    if not request.validate_only:
+        topic_id = (await topics.create(asked.name, count, configs)).topic_id
+        tell_unused(topics.log, TOPIC, values)
     entries = [
-        CreatableTopicConfigs(name=e.name, value=e.value, config_source=e.source)
-        for e in topic_entries(context.node.config, values)
+        CreatableTopicConfigs(name=e.name, value=e.value, config_source=e.source) for e in topic_entries(config, values)
     ]
     return CreatableTopicResult(
         name=asked.name, topic_id=topic_id, error_message=None, num_partitions=count, replication_factor=1,
@@ -70,7 +70,7 @@ async def _create(
     )  # fmt: skip
 
 
-def _partition_count(context: Context, asked: CreatableTopic) -> int:
+def _partition_count(config: BrokerConfig, asked: CreatableTopic) -> int:
     """The number of partitions, from the count or from the assignment. Raises KafkaError if they do not fit."""
     if not asked.assignments:
         if asked.replication_factor not in (-1, 1):
@@ -83,7 +83,7 @@ def _partition_count(context: Context, asked: CreatableTopic) -> int:
                 "The target replication factor cannot be reached because only 1 broker(s) are registered.",
             )
         if asked.num_partitions == -1:
-            default: int = context.node.config["num.partitions"]
+            default: int = config["num.partitions"]
             return default
         return asked.num_partitions
     if asked.num_partitions != -1 or asked.replication_factor != -1:
@@ -96,7 +96,7 @@ def _partition_count(context: Context, asked: CreatableTopic) -> int:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions should be a consecutive 0-based integer sequence."
         )
-    check_assignments(context.node.node_id, [a.broker_ids for a in asked.assignments])
+    check_assignments(config.node_id, [a.broker_ids for a in asked.assignments])
     return len(indexes)
 
 

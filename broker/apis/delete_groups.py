@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.groups import Reply
+from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
 from barnabas.broker.registry import Context, api
@@ -10,7 +10,7 @@ from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGrou
 
 
 @api(DeleteGroupsRequest, DeleteGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS, changes=GROUPS | OFFSETS)
-def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Later:
+def handle(context: Context, request: DeleteGroupsRequest, groups: Groups) -> DeleteGroupsResponse | Later:
     reply: Reply[DeleteGroupsResponse] = Reply()
-    context.node.groups.coordinator.delete_groups(request, reply=reply)
+    groups.coordinator.delete_groups(request, reply=reply)
     return reply.now_or_later()

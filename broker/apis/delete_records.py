@@ -5,7 +5,9 @@ from __future__ import annotations
 import trio
 
 from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.storage.data_dir import DataDir
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -18,13 +20,15 @@ HIGH_WATERMARK = -1
 
 
 @api(DeleteRecordsRequest, DeleteRecordsResponse, uses=METADATA | RECORDS, changes=RECORDS)
-async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def handle(
+    context: Context, request: DeleteRecordsRequest, partitions: Partitions, data_dir: DataDir
+) -> DeleteRecordsResponse:
     topics = []
     for topic in request.topics:
         results = []
         for part in topic.partitions:
             try:
-                start = _delete(context, topic.name, part.partition_index, part.offset)
+                start = _delete(partitions, topic.name, part.partition_index, part.offset)
                 results.append(DeleteRecordsPartitionResult(part.partition_index, start, ErrorCode.NONE))
             except KafkaError as error:
                 results.append(DeleteRecordsPartitionResult(part.partition_index, -1, error.code))
@@ -33,7 +37,7 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
         return DeleteRecordsResponse(topics=topics)
     try:
         with trio.CancelScope(shield=True):
-            await context.node.data_dir.checkpoint()  # a restart must not bring back what is said to be gone
+            await data_dir.checkpoint()  # a restart must not bring back what is said to be gone
     except KafkaError as error:
         return _failed(request, error)
     return DeleteRecordsResponse(topics=topics)
@@ -49,8 +53,8 @@ def _failed(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsRe
     ])  # fmt: skip
 
 
-def _delete(context: Context, topic: str, partition: int, offset: int) -> int:
-    vnode = context.node.partition(topic, partition)
+def _delete(partitions: Partitions, topic: str, partition: int, offset: int) -> int:
+    vnode = partitions.get(topic, partition)
     if vnode is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
     if not vnode.config.deletes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.order import METADATA
-from barnabas.broker.queries import QUERIES_TOPIC
+from barnabas.broker.queries import QUERIES_TOPIC, Queries
 from barnabas.broker.registry import Context, api
+from barnabas.broker.topics import Topics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -16,24 +18,31 @@ from barnabas.wire.types import ZERO_UUID
 
 
 @api(DeleteTopicsRequest, DeleteTopicsResponse, uses=METADATA, changes=METADATA)
-async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def handle(
+    context: Context, request: DeleteTopicsRequest, topics: Topics, queries: Queries, config: BrokerConfig
+) -> DeleteTopicsResponse:
     asked = request.topics if context.version >= 6 else [DeleteTopicState(name=name) for name in request.topic_names]
-    answers = [await _delete(context, state) for state in dict.fromkeys((t.name, t.topic_id) for t in asked)]
+    answers = [
+        await _delete(context, topics, queries, config, state)
+        for state in dict.fromkeys((t.name, t.topic_id) for t in asked)
+    ]
     return DeleteTopicsResponse(responses=answers)
 
 
-async def _delete(context: Context, asked: tuple[str | None, bytes]) -> DeletableTopicResult:
+async def _delete(
+    context: Context, topics: Topics, queries: Queries, config: BrokerConfig, asked: tuple[str | None, bytes]
+) -> DeletableTopicResult:
     name, topic_id = asked
     try:
         if (name is None) == (topic_id == ZERO_UUID):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Name a topic by name or by id, not both.")
-        if not context.node.config["delete.topic.enable"]:
+        if not config["delete.topic.enable"]:
             code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
             raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
-        if context.node.topics.find(name, topic_id).name == QUERIES_TOPIC:
+        if topics.find(name, topic_id).name == QUERIES_TOPIC:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")
-        topic = await context.node.topics.delete(name, topic_id)
-        await context.node.queries.delete_dead_letters(topic)
+        topic = await topics.delete(name, topic_id)
+        await queries.delete_dead_letters(topic)
         return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
     except KafkaError as error:
         return DeletableTopicResult(

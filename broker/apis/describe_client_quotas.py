@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.large import Breath, Large
+from barnabas.broker.metadata import Metadata
 from barnabas.broker.order import METADATA
 from barnabas.broker.quotas import Component, check_filter
 from barnabas.broker.registry import Context, api
@@ -17,7 +18,7 @@ from barnabas.wire.messages.describe_client_quotas import (
 
 
 @api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, uses=METADATA)
-async def handle(context: Context, request: DescribeClientQuotasRequest) -> Large:
+async def handle(context: Context, request: DescribeClientQuotasRequest, metadata: Metadata) -> Large:
     components = [Component(c.entity_type, c.match_type, c.match) for c in request.components]
     try:
         check_filter(components)
@@ -25,7 +26,7 @@ async def handle(context: Context, request: DescribeClientQuotasRequest) -> Larg
         return Large(DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None))
     breath = Breath()
     entries = []
-    for found in context.node.metadata.quotas.matching(components, request.strict):
+    for found in metadata.quotas.matching(components, request.strict):
         if found is not None:
             entity, values = found
             entries.append(EntryData([EntityData(*each) for each in entity], [ValueData(*v) for v in values.items()]))

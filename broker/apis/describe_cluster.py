@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker import operations
+from barnabas.broker.identity import Identity
 from barnabas.broker.order import NOTHING
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security import CLUSTER, NOT_ASKED
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -16,8 +17,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 @api(DescribeClusterRequest, DescribeClusterResponse, uses=NOTHING)
-def handle(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    node = context.node
+def handle(context: Context, request: DescribeClusterRequest, identity: Identity) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         known = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(
@@ -25,13 +25,13 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
             error_message="This is a broker listener: ask it for brokers.",
             endpoint_type=request.endpoint_type,
         )
-    allowed = operations.NOT_ASKED
+    allowed = NOT_ASKED
     if request.include_cluster_authorized_operations:
-        allowed = operations.OF_CLUSTER
-    host, port = node.advertised(context.connection.listener)
+        allowed = context.allowed(CLUSTER)
+    host, port = identity.advertised(context.connection.listener)
     return DescribeClusterResponse(
-        cluster_id=node.cluster_id,
-        controller_id=node.node_id,
-        brokers=[DescribeClusterBroker(node.node_id, host, port, node.config["broker.rack"])],
+        cluster_id=identity.cluster_id,
+        controller_id=identity.node_id,
+        brokers=[DescribeClusterBroker(identity.node_id, host, port, identity.rack)],
         cluster_authorized_operations=allowed,
     )

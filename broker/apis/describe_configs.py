@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.configs import Entry, describe
 from barnabas.broker.keys import SOURCE_DEFAULT, TYPES
 from barnabas.broker.large import Breath, Large
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.resource_configs import Entry, ResourceConfigs
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -24,30 +24,32 @@ RESOURCES_AT_ONCE = 20
 
 
 @api(DescribeConfigsRequest, DescribeConfigsResponse, uses=METADATA)
-def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse | Awaitable[Large]:
+def handle(
+    context: Context, request: DescribeConfigsRequest, configs: ResourceConfigs
+) -> DescribeConfigsResponse | Awaitable[Large]:
     # Each resource once, whatever the request says: the answer is hundreds of times its size.
     resources = list({(r.resource_type, r.resource_name): r for r in request.resources}.values())
     if len(resources) > RESOURCES_AT_ONCE:
-        return _handle_slowly(context, request, resources)
-    return DescribeConfigsResponse(results=[_describe(context, request, asked) for asked in resources])
+        return _handle_slowly(configs, request, resources)
+    return DescribeConfigsResponse(results=[_describe(configs, request, asked) for asked in resources])
 
 
 async def _handle_slowly(
-    context: Context, request: DescribeConfigsRequest, resources: list[DescribeConfigsResource]
+    configs: ResourceConfigs, request: DescribeConfigsRequest, resources: list[DescribeConfigsResource]
 ) -> Large:
     breath = Breath()
     results = []
     for asked in resources:
-        results.append(_describe(context, request, asked))
+        results.append(_describe(configs, request, asked))
         await breath()
     return Large(DescribeConfigsResponse(results=results))
 
 
 def _describe(
-    context: Context, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+    configs: ResourceConfigs, request: DescribeConfigsRequest, asked: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
-        entries = describe(context.node, asked.resource_type, asked.resource_name)
+        entries = configs.describe(asked.resource_type, asked.resource_name)
     except KafkaError as error:
         return DescribeConfigsResult(
             error_code=error.code, error_message=str(error), resource_type=asked.resource_type,

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 
 import trio
 
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata import Metadata
 from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.storage.io import Io
 from barnabas.storage.recovery import list_segments
@@ -22,19 +25,25 @@ from barnabas.wire.messages.describe_log_dirs import (
 
 
 @api(DescribeLogDirsRequest, DescribeLogDirsResponse, uses=METADATA | RECORDS)
-async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    node = context.node
+async def handle(
+    context: Context,
+    request: DescribeLogDirsRequest,
+    partitions: Partitions,
+    metadata: Metadata,
+    config: BrokerConfig,
+    io: Io,
+) -> DescribeLogDirsResponse:
     wanted = None if request.topics is None else {(t.topic, index) for t in request.topics for index in t.partitions}
     vnodes = [
         vnode
-        for topic in node.metadata.topics.values()
+        for topic in metadata.topics.values()
         for index in sorted(topic.partitions)
-        if (wanted is None or (topic.name, index) in wanted) and (vnode := node.partition(topic.name, index))
+        if (wanted is None or (topic.name, index) in wanted) and (vnode := partitions.get(topic.name, index))
     ]
-    path = os.path.abspath(node.config.data_dir)
+    path = os.path.abspath(config.data_dir)
     # A partition that nobody has used since the start is not opened for this: its files are looked at.
     closed = [vnode for vnode in vnodes if not vnode.loaded]
-    on_disk, total, usable = await trio.to_thread.run_sync(_look, node.io, path, [vnode.directory for vnode in closed])
+    on_disk, total, usable = await trio.to_thread.run_sync(_look, io, path, [vnode.directory for vnode in closed])
     sizes = dict(zip(closed, on_disk, strict=True))
     topics: dict[str, DescribeLogDirsTopic] = {}
     for vnode in vnodes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
+from barnabas.broker.clock import Clock
+from barnabas.broker.identity import Identity
 from barnabas.broker.metadata import METADATA_TOPIC
 from barnabas.broker.order import METADATA
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_quorum import (
@@ -20,31 +21,36 @@ from barnabas.wire.messages.describe_quorum import (
 
 
 @api(DescribeQuorumRequest, DescribeQuorumResponse, uses=METADATA)
-def handle(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(
+    context: Context, request: DescribeQuorumRequest, partitions: Partitions, identity: Identity, clock: Clock
+) -> DescribeQuorumResponse:
     topics = [
         TopicDataResponse(
-            topic.topic_name, [_describe(context, topic.topic_name, each.partition_index) for each in topic.partitions]
+            topic.topic_name,
+            [
+                _describe(partitions, identity, clock.wall_ms(), topic.topic_name, each.partition_index)
+                for each in topic.partitions
+            ],
         )
         for topic in request.topics
     ]
     nodes = []
     if context.version >= 2 and any(not part.error_code for topic in topics for part in topic.partitions):
         listener = context.connection.listener
-        nodes = [Node(context.node.node_id, [Listener(listener, *context.node.advertised(listener))])]
+        nodes = [Node(identity.node_id, [Listener(listener, *identity.advertised(listener))])]
     return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
 
 
-def _describe(context: Context, topic: str, index: int) -> PartitionDataResponse:
+def _describe(partitions: Partitions, identity: Identity, now: int, topic: str, index: int) -> PartitionDataResponse:
     if (topic, index) != (METADATA_TOPIC, 0):
         return PartitionDataResponse(
             index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         )
-    log = context.node.vnodes[METADATA_TOPIC, 0]
-    now = time.time_ns() // 1_000_000
+    log = partitions.vnodes[METADATA_TOPIC, 0]
     voter = ReplicaState(
-        context.node.node_id, log_end_offset=log.log_end_offset, last_fetch_timestamp=now, last_caught_up_timestamp=now
+        identity.node_id, log_end_offset=log.log_end_offset, last_fetch_timestamp=now, last_caught_up_timestamp=now
     )
     return PartitionDataResponse(
-        index, error_message=None, leader_id=context.node.node_id, leader_epoch=0, high_watermark=log.high_watermark,
+        index, error_message=None, leader_id=identity.node_id, leader_epoch=0, high_watermark=log.high_watermark,
         current_voters=[voter],
     )  # fmt: skip

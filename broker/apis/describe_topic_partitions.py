@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from barnabas.broker import operations
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security import Resource, ResourceType
+from barnabas.broker.topics import Topics
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -16,8 +18,9 @@ from barnabas.wire.messages.describe_topic_partitions import (
 
 
 @api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, uses=METADATA)
-def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    topics = context.node.topics
+def handle(
+    context: Context, request: DescribeTopicPartitionsRequest, topics: Topics, config: BrokerConfig
+) -> DescribeTopicPartitionsResponse:
     known = topics.metadata.topics
     names = sorted({asked.name for asked in request.topics}) if request.topics else sorted(known)
     first = 0
@@ -28,7 +31,7 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
             names = [name for name in names if name >= request.cursor.topic_name]
             if names and names[0] == request.cursor.topic_name:
                 first = request.cursor.partition_index
-    room = max(1, min(request.response_partition_limit, context.node.config["max.request.partition.size.limit"]))
+    room = max(1, min(request.response_partition_limit, config["max.request.partition.size.limit"]))
     answers: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         if room == 0:
@@ -39,15 +42,17 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
             answers.append(
                 DescribeTopicPartitionsResponseTopic(
-                    error_code=code, name=name, topic_authorized_operations=operations.OF_TOPIC
+                    error_code=code,
+                    name=name,
+                    topic_authorized_operations=context.allowed(Resource(ResourceType.TOPIC, name)),
                 )
             )
             continue
         page = [item for item in sorted(topic.partitions.items()) if item[0] >= first][: room + 1]
-        node = context.node.node_id
+        node = topics.metadata.node_id
         answers.append(DescribeTopicPartitionsResponseTopic(
             name=name, topic_id=topic.topic_id, is_internal=topic.internal,
-            topic_authorized_operations=operations.OF_TOPIC,
+            topic_authorized_operations=context.allowed(Resource(ResourceType.TOPIC, name)),
             partitions=[
                 DescribeTopicPartitionsResponsePartition(
                     partition_index=index, leader_id=node, leader_epoch=epoch, replica_nodes=[node],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.order import METADATA
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.elect_leaders import (
@@ -16,22 +17,23 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 @api(ElectLeadersRequest, ElectLeadersResponse, uses=METADATA)
-def handle(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def handle(context: Context, request: ElectLeadersRequest, partitions: Partitions) -> ElectLeadersResponse:
     known = request.election_type in (PREFERRED, UNCLEAN)
     return ElectLeadersResponse(
         error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
         replica_election_results=[
             ReplicaElectionResult(
-                asked.topic, [_judge(context, request.election_type, asked.topic, index) for index in asked.partitions]
+                asked.topic,
+                [_judge(partitions, request.election_type, asked.topic, index) for index in asked.partitions],
             )
             for asked in request.topic_partitions or ()  # of all partitions, those that need an election: none
         ],
     )
 
 
-def _judge(context: Context, kind: int, topic: str, index: int) -> PartitionResult:
+def _judge(partitions: Partitions, kind: int, topic: str, index: int) -> PartitionResult:
     if kind not in (PREFERRED, UNCLEAN):
         return PartitionResult(index, ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
-    if context.node.partition(topic, index) is None:
+    if partitions.get(topic, index) is None:
         return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
     return PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")

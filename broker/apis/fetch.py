@@ -14,12 +14,16 @@ from collections.abc import Awaitable, Iterable
 
 import trio
 
-from barnabas.broker.fetch_sessions import Asked, Plan, asked_for
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.deadlines import Deadlines
+from barnabas.broker.fetch_sessions import Asked, FetchSessions, Plan, asked_for
 from barnabas.broker.large import Breath, Large, given
 from barnabas.broker.later import Later
 from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
-from barnabas.broker.replicas import check_leader_epoch
+from barnabas.broker.turn import Turn
+from barnabas.broker.workers import Workers
 from barnabas.storage.crc_check import CrcCheck
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -39,48 +43,60 @@ PARTITIONS_AT_ONCE = 500
 
 
 @api(FetchRequest, FetchResponse, uses=METADATA | RECORDS)
-def handle(context: Context, request: FetchRequest) -> FetchResponse | Later | Awaitable[Large | Message]:
+def handle(
+    context: Context,
+    request: FetchRequest,
+    partitions: Partitions,
+    sessions: FetchSessions,
+    config: BrokerConfig,
+    workers: Workers,
+    deadlines: Deadlines,
+    turn: Turn,
+) -> FetchResponse | Later | Awaitable[Large | Message]:
     try:
         if context.version >= 7:
-            plan = context.node.fetch_sessions.plan(request, trio.current_time())
+            plan = sessions.plan(request, trio.current_time())
         else:
             plan = Plan(list(asked_for(request).items()), None, False)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    reading = Reading(context, request, plan)
+    reading = Reading(context.version, request, plan, partitions, config["fetch.max.bytes"])
     if len(plan.partitions) > PARTITIONS_AT_ONCE:
-        return _handle_slowly(reading)
+        return _handle_slowly(reading, workers, deadlines, turn)
     reading.read_all()
-    return _handle_checked(reading) if reading.checks else _answer(reading)
+    if reading.checks:
+        return _handle_checked(reading, workers, deadlines, turn)
+    return _answer(reading, deadlines, turn)
 
 
-async def _handle_slowly(reading: Reading) -> Large:
+async def _handle_slowly(reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn) -> Large:
     breath = Breath()
     for asked, wanted in reading.plan.partitions:
         reading.read(asked, wanted)
         await breath()
-    await reading.check()
-    return Large(await given(_answer(reading)))
+    await reading.check(workers)
+    return Large(await given(_answer(reading, deadlines, turn)))
 
 
-async def _handle_checked(reading: Reading) -> Message:
-    await reading.check()
-    return await given(_answer(reading))
+async def _handle_checked(reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn) -> Message:
+    await reading.check(workers)
+    return await given(_answer(reading, deadlines, turn))
 
 
-def _answer(reading: Reading) -> FetchResponse | LongPoll:
+def _answer(reading: Reading, deadlines: Deadlines, turn: Turn) -> FetchResponse | LongPoll:
     plan, max_wait_ms = reading.plan, reading.request.max_wait_ms
     waits_for = plan.partitions if plan.session is None else plan.session.partitions
     if reading.enough() or max_wait_ms <= 0 or not waits_for:
         return reading.response()
-    return LongPoll(reading, trio.current_time() + max_wait_ms / 1000)
+    return LongPoll(reading, deadlines, turn, trio.current_time() + max_wait_ms / 1000)
 
 
 class Reading:
     """The state of one fetch: what each partition gives so far."""
 
-    def __init__(self, context: Context, request: FetchRequest, plan: Plan) -> None:
-        self.context, self.request, self.plan = context, request, plan
+    def __init__(self, version: int, request: FetchRequest, plan: Plan, partitions: Partitions, max_bytes: int) -> None:
+        self.request, self.plan = request, plan
+        self._version, self._partitions = version, partitions
         self.results: dict[Asked, PartitionData] = {}
         self.vnodes: dict[Vnode, list[Asked]] = {}
         self.read_from: dict[Asked, Vnode] = {}
@@ -91,8 +107,7 @@ class Reading:
         self.checks: dict[Asked, tuple[Vnode, CrcCheck]] = {}
         """What nobody has looked at yet of what would be sent."""
         self.failed = False
-        limit: int = context.node.config["fetch.max.bytes"]
-        self.max_bytes = min(request.max_bytes, limit)
+        self.max_bytes = min(request.max_bytes, max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
 
     def enough(self) -> bool:
@@ -151,7 +166,7 @@ class Reading:
             aborted_transactions=None, records=b"",
         )  # fmt: skip
 
-    async def check(self) -> None:
+    async def check(self, workers: Workers) -> None:
         """Look at what nobody has looked at; what is damaged is not sent."""
         while self.checks:
             asked, (vnode, job) = self.checks.popitem()
@@ -159,7 +174,7 @@ class Reading:
             self.size -= job.end - job.start
             try:
                 try:
-                    await trio.to_thread.run_sync(job.run, limiter=self.context.node.cold_reads)
+                    await workers.read(job.run)
                 except OSError as error:
                     raise vnode.read_failed(error) from error
                 found = vnode.end_check(job)
@@ -178,7 +193,7 @@ class Reading:
 
     def _partition(self, asked: Asked, wanted: FetchPartition) -> PartitionData:
         vnode = self.read_from[asked] = self._vnode(asked)
-        check_leader_epoch(self.context.node, vnode, wanted.current_leader_epoch)
+        self._partitions.check_leader_epoch(vnode, wanted.current_leader_epoch)
         committed = self.request.isolation_level == READ_COMMITTED
         diverging = EpochEndOffset()
         if wanted.last_fetched_epoch >= 0:
@@ -218,14 +233,13 @@ class Reading:
         return self.vnodes
 
     def _vnode(self, asked: Asked) -> Vnode:
-        node = self.context.node
-        if self.context.version >= 13:
-            name = node.topic_name(asked.topic_id)
+        if self._version >= 13:
+            name = self._partitions.topic_name(asked.topic_id)
             if name is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
         else:
             name = asked.topic
-        vnode = node.partition(name, asked.partition)
+        vnode = self._partitions.get(name, asked.partition)
         if vnode is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
         return vnode
@@ -267,16 +281,15 @@ class LongPoll(Later):
 
     __slots__ = ("_deadline", "_dirty", "_reading", "_turn")
 
-    def __init__(self, reading: Reading, until: float) -> None:
+    def __init__(self, reading: Reading, deadlines: Deadlines, turn: Turn, until: float) -> None:
         super().__init__()
-        node = reading.context.node
-        self._reading, self._turn = reading, node.turn
+        self._reading, self._turn = reading, turn
         self._dirty: set[Vnode] = set()
         for vnode in reading.known_vnodes():
             vnode.on_high_watermark.subscribe(self._moved)
         if reading.plan.session is not None:
             reading.plan.session.on_news[self._woken] = None
-        self._deadline = node.deadlines.at(until, self._answer)
+        self._deadline = deadlines.at(until, self._answer)
 
     def _moved(self, vnode: Vnode) -> None:
         self._dirty.add(vnode)

@@ -6,6 +6,8 @@ yet; who asks for one is told so.
 
 from __future__ import annotations
 
+from barnabas.broker.groups import Groups
+from barnabas.broker.identity import Identity
 from barnabas.broker.order import GROUPS, METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -15,14 +17,16 @@ GROUP = 0
 
 
 @api(FindCoordinatorRequest, FindCoordinatorResponse, uses=METADATA, changes=METADATA | GROUPS)
-async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def handle(
+    context: Context, request: FindCoordinatorRequest, groups: Groups, identity: Identity
+) -> FindCoordinatorResponse:
     code, message = ErrorCode.NONE, None
-    host, port = context.node.advertised(context.connection.listener)
-    node_id = context.node.node_id
+    host, port = identity.advertised(context.connection.listener)
+    node_id = identity.node_id
     try:
         if request.key_type != GROUP:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"no coordinator for key type {request.key_type} here")
-        await context.node.groups.ready()
+        await groups.ready()
     except KafkaError as error:
         code = error.code if request.key_type != GROUP else ErrorCode.COORDINATOR_NOT_AVAILABLE
         message, node_id, host, port = str(error), -1, "", -1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.broker.configs import alter
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.resource_configs import ResourceConfigs
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
@@ -14,13 +14,15 @@ from barnabas.wire.messages.incremental_alter_configs import (
 
 
 @api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, uses=METADATA, changes=METADATA)
-async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+async def handle(
+    context: Context, request: IncrementalAlterConfigsRequest, configs: ResourceConfigs
+) -> IncrementalAlterConfigsResponse:
     answers = []
     for resource in request.resources:
         code, message = ErrorCode.NONE, None
         try:
-            await alter(
-                context.node, resource.resource_type, resource.resource_name,
+            await configs.alter(
+                resource.resource_type, resource.resource_name,
                 [(c.name, c.config_operation, c.value) for c in resource.configs],
                 whole=False, validate_only=request.validate_only,
             )  # fmt: skip

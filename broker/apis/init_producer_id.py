@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from barnabas.broker.order import METADATA
+from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -17,29 +19,29 @@ from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitP
 
 @api(InitProducerIdRequest, InitProducerIdResponse, uses=METADATA)
 def handle(
-    context: Context, request: InitProducerIdRequest
+    context: Context, request: InitProducerIdRequest, queries: Queries, producer_ids: ProducerIds
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    if context.node.queries.secret.proves(request.transactional_id):
-        return _give_driver(context)
+    if queries.secret.proves(request.transactional_id):
+        return _give_driver(queries)
     if request.transactional_id is not None:
         empty = request.transactional_id == ""
         code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return InitProducerIdResponse(error_code=code)
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return _give(context)
+    return _give(producer_ids)
 
 
-async def _give_driver(context: Context) -> InitProducerIdResponse:
+async def _give_driver(queries: Queries) -> InitProducerIdResponse:
     try:
-        return InitProducerIdResponse(producer_id=await context.node.queries.new_writer())
+        return InitProducerIdResponse(producer_id=await queries.new_writer())
     except KafkaError as error:
         return InitProducerIdResponse(error_code=error.code)
 
 
-async def _give(context: Context) -> InitProducerIdResponse:
+async def _give(producer_ids: ProducerIds) -> InitProducerIdResponse:
     # A producer that asks again with its old id (KIP-360) gets a new one: that fences the old as well as a new epoch.
     try:
-        return InitProducerIdResponse(producer_id=await context.node.producer_ids.next())
+        return InitProducerIdResponse(producer_id=await producer_ids.next())
     except KafkaError as error:
         return InitProducerIdResponse(error_code=error.code)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.groups import Reply
+from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
@@ -10,9 +10,9 @@ from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRespons
 
 
 @api(JoinGroupRequest, JoinGroupResponse, uses=GROUPS, changes=MEMBERS)
-def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Later:
+def handle(context: Context, request: JoinGroupRequest, groups: Groups) -> JoinGroupResponse | Later:
     reply: Reply[JoinGroupResponse] = Reply()
-    context.node.groups.coordinator.join(
+    groups.coordinator.join(
         request,
         version=context.version,
         client_id=context.client_id or "",

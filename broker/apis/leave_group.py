@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from barnabas.broker.groups import Groups
 from barnabas.broker.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 @api(LeaveGroupRequest, LeaveGroupResponse, uses=GROUPS, changes=MEMBERS)
-def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    return context.node.groups.coordinator.leave(request, context.version)
+def handle(context: Context, request: LeaveGroupRequest, groups: Groups) -> LeaveGroupResponse:
+    return groups.coordinator.leave(request, context.version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas.broker.identity import Identity
 from barnabas.broker.large import Breath, Large
 from barnabas.broker.metadata import (
     RESOURCE_BROKER,
@@ -9,6 +10,7 @@ from barnabas.broker.metadata import (
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
+    Metadata,
 )
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
@@ -21,12 +23,13 @@ from barnabas.wire.messages.list_config_resources import (
 
 
 @api(ListConfigResourcesRequest, ListConfigResourcesResponse, uses=METADATA)
-async def handle(context: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse | Large:
-    node = context.node
+async def handle(
+    context: Context, request: ListConfigResourcesRequest, metadata: Metadata, identity: Identity
+) -> ListConfigResourcesResponse | Large:
     names: dict[int, list[str]] = {
-        RESOURCE_TOPIC: sorted(node.metadata.topics),
-        RESOURCE_BROKER: [str(node.node_id)],
-        RESOURCE_BROKER_LOGGER: [str(node.node_id)],
+        RESOURCE_TOPIC: sorted(metadata.topics),
+        RESOURCE_BROKER: [str(identity.node_id)],
+        RESOURCE_BROKER_LOGGER: [str(identity.node_id)],
         RESOURCE_CLIENT_METRICS: [],
         RESOURCE_GROUP: [],
     }

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 
 from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
-from barnabas.broker.replicas import check_leader_epoch
 from barnabas.broker.time_lookup import MAX_TIMESTAMP, find_time
+from barnabas.broker.workers import Workers
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.list_offsets import (
@@ -26,16 +27,22 @@ SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING
 
 
 @api(ListOffsetsRequest, ListOffsetsResponse, uses=METADATA | RECORDS)
-def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+def handle(
+    context: Context, request: ListOffsetsRequest, partitions: Partitions, workers: Workers
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     by_time = [part for topic in request.topics for part in topic.partitions if _is_by_time(part)]
-    return _look_up_times(context, request) if by_time else _answer(context, request, {})
+    return (
+        _look_up_times(context, request, partitions, workers) if by_time else _answer(context, request, partitions, {})
+    )
 
 
 def _is_by_time(part: ListOffsetsPartition) -> bool:
     return part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP
 
 
-async def _look_up_times(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def _look_up_times(
+    context: Context, request: ListOffsetsRequest, partitions: Partitions, workers: Workers
+) -> ListOffsetsResponse:
     """Records are looked at in a thread, one partition after the other."""
     found: dict[tuple[str, int], tuple[int, int] | KafkaError | None] = {}
     for topic in request.topics:
@@ -43,15 +50,16 @@ async def _look_up_times(context: Context, request: ListOffsetsRequest) -> ListO
             key = topic.name, part.partition_index
             if _is_by_time(part) and key not in found:
                 try:
-                    found[key] = await find_time(context.node, _vnode(context, *key), part.timestamp)
+                    found[key] = await find_time(workers, _vnode(partitions, *key), part.timestamp)
                 except KafkaError as error:
                     found[key] = error
-    return _answer(context, request, found)
+    return _answer(context, request, partitions, found)
 
 
 def _answer(
     context: Context,
     request: ListOffsetsRequest,
+    partitions: Partitions,
     times: Mapping[tuple[str, int], tuple[int, int] | KafkaError | None],
 ) -> ListOffsetsResponse:
     """`times` has what was found for the partitions that were asked for by time."""
@@ -64,7 +72,7 @@ def _answer(
                 if (topic.name, part.partition_index) in seen:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
                 seen.add((topic.name, part.partition_index))
-                answers.append(_find(context, request, topic.name, part, times))
+                answers.append(_find(context, request, partitions, topic.name, part, times))
             except KafkaError as error:
                 answers.append(
                     ListOffsetsPartitionResponse(partition_index=part.partition_index, error_code=error.code)
@@ -73,8 +81,8 @@ def _answer(
     return ListOffsetsResponse(topics=topics)
 
 
-def _vnode(context: Context, topic: str, partition: int) -> Vnode:
-    vnode = context.node.partition(topic, partition)
+def _vnode(partitions: Partitions, topic: str, partition: int) -> Vnode:
+    vnode = partitions.get(topic, partition)
     if vnode is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
     return vnode
@@ -83,12 +91,13 @@ def _vnode(context: Context, topic: str, partition: int) -> Vnode:
 def _find(
     context: Context,
     request: ListOffsetsRequest,
+    partitions: Partitions,
     topic: str,
     part: ListOffsetsPartition,
     times: Mapping[tuple[str, int], tuple[int, int] | KafkaError | None],
 ) -> ListOffsetsPartitionResponse:
-    vnode = _vnode(context, topic, part.partition_index)
-    check_leader_epoch(context.node, vnode, part.current_leader_epoch)
+    vnode = _vnode(partitions, topic, part.partition_index)
+    partitions.check_leader_epoch(vnode, part.current_leader_epoch)
     asked = part.timestamp
     if asked < 0 and (asked < EARLIEST_PENDING_UPLOAD or context.version < SINCE.get(asked, 0)):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked} in version {context.version}")

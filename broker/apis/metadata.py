@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker import operations
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.identity import Identity
 from barnabas.broker.large import Breath, Large
 from barnabas.broker.metadata import Topic
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security import CLUSTER, NOT_ASKED, Resource, ResourceType
 from barnabas.broker.topics import Topics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.metadata import (
@@ -29,24 +31,27 @@ PARTITIONS_AT_ONCE = 1000
 
 
 @api(MetadataRequest, MetadataResponse, uses=METADATA, changes=METADATA)
-def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse | Large]:
-    topics = context.node.topics
+def handle(
+    context: Context, request: MetadataRequest, topics: Topics, identity: Identity, config: BrokerConfig
+) -> MetadataResponse | Awaitable[MetadataResponse | Large]:
     everything = request.topics is None or (context.version == 0 and not request.topics)
     if everything:
         names = sorted(topics.metadata.topics)
         if sum(len(topic.partitions) for topic in topics.metadata.topics.values()) > PARTITIONS_AT_ONCE:
-            return _answer_slowly(context, request, names)
-        return _answer(context, request, [_known(topics, name) for name in names])
-    create = request.allow_auto_topic_creation and context.node.config["auto.create.topics.enable"]
+            return _answer_slowly(context, request, topics, identity, names)
+        return _answer(context, request, identity, [_known(topics, name) for name in names])
+    create = request.allow_auto_topic_creation and config["auto.create.topics.enable"]
     wanted = list(dict.fromkeys((asked.name, asked.topic_id) for asked in request.topics or ()))
     if create and any(i == ZERO_UUID and name and name not in topics.metadata.topics for name, i in wanted):
-        return _create_and_answer(context, request, wanted)
-    return _answer(context, request, [_find(topics, name, topic_id) for name, topic_id in wanted])
+        return _create_and_answer(context, request, topics, identity, wanted)
+    return _answer(context, request, identity, [_find(topics, name, topic_id) for name, topic_id in wanted])
 
 
-async def _answer_slowly(context: Context, request: MetadataRequest, names: list[str]) -> Large:
+async def _answer_slowly(
+    context: Context, request: MetadataRequest, topics: Topics, identity: Identity, names: list[str]
+) -> Large:
     """The answer about many partitions: others have their turn meanwhile."""
-    known = context.node.topics.metadata
+    known = topics.metadata
     breath = Breath()
     answers = []
     for name in names:
@@ -59,13 +64,16 @@ async def _answer_slowly(context: Context, request: MetadataRequest, names: list
             partitions += _partitions(known.node_id, items[start : start + PARTITIONS_AT_ONCE])
             await breath()
         answers.append(_topic(topic, partitions))
-    return Large(_answer(context, request, answers))
+    return Large(_answer(context, request, identity, answers))
 
 
 async def _create_and_answer(
-    context: Context, request: MetadataRequest, wanted: list[tuple[str | None, bytes]]
+    context: Context,
+    request: MetadataRequest,
+    topics: Topics,
+    identity: Identity,
+    wanted: list[tuple[str | None, bytes]],
 ) -> MetadataResponse:
-    topics = context.node.topics
     answers = []
     for name, topic_id in wanted:
         code = ErrorCode.NONE
@@ -75,7 +83,7 @@ async def _create_and_answer(
             except KafkaError as error:
                 code = error.code
         answers.append(MetadataResponseTopic(error_code=code, name=name) if code else _find(topics, name, topic_id))
-    return _answer(context, request, answers)
+    return _answer(context, request, identity, answers)
 
 
 def _find(topics: Topics, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
@@ -112,20 +120,25 @@ def _partitions(node: int, items: list[tuple[int, int]]) -> list[MetadataRespons
     ]
 
 
-def _answer(context: Context, request: MetadataRequest, answers: list[MetadataResponseTopic]) -> MetadataResponse:
-    node = context.node
+def _answer(
+    context: Context, request: MetadataRequest, identity: Identity, answers: list[MetadataResponseTopic]
+) -> MetadataResponse:
     if request.include_topic_authorized_operations:
-        answers = [replace(a, topic_authorized_operations=operations.OF_TOPIC) for a in answers]
-    allowed = operations.NOT_ASKED
+        answers = [replace(a, topic_authorized_operations=_allowed(context, a)) for a in answers]
+    allowed = NOT_ASKED
     if request.include_cluster_authorized_operations:
-        allowed = operations.OF_CLUSTER
+        allowed = context.allowed(CLUSTER)
     if context.version < 12:  # a topic that was asked for by id and is not there has no name to give
         answers = [a if a.name is not None else replace(a, name="") for a in answers]
-    host, port = node.advertised(context.connection.listener)
+    host, port = identity.advertised(context.connection.listener)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=node.node_id, host=host, port=port, rack=node.config["broker.rack"])],
-        cluster_id=node.cluster_id,
-        controller_id=node.node_id,
+        brokers=[MetadataResponseBroker(node_id=identity.node_id, host=host, port=port, rack=identity.rack)],
+        cluster_id=identity.cluster_id,
+        controller_id=identity.node_id,
         topics=answers,
         cluster_authorized_operations=allowed,
     )
+
+
+def _allowed(context: Context, topic: MetadataResponseTopic) -> int:
+    return context.allowed(Resource(ResourceType.TOPIC, topic.name or ""))

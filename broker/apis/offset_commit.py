@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.groups import Reply
+from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
@@ -10,7 +10,7 @@ from barnabas.wire.messages.offset_commit import OffsetCommitRequest, OffsetComm
 
 
 @api(OffsetCommitRequest, OffsetCommitResponse, uses=METADATA | GROUPS, changes=OFFSETS)
-def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse | Later:
+def handle(context: Context, request: OffsetCommitRequest, groups: Groups) -> OffsetCommitResponse | Later:
     reply: Reply[OffsetCommitResponse] = Reply()
-    context.node.groups.coordinator.commit(request, version=context.version, reply=reply)
+    groups.coordinator.commit(request, version=context.version, reply=reply)
     return reply.now_or_later()

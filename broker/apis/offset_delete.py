@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.groups import Reply
+from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, MEMBERS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
@@ -10,7 +10,7 @@ from barnabas.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDele
 
 
 @api(OffsetDeleteRequest, OffsetDeleteResponse, uses=METADATA | GROUPS | MEMBERS, changes=OFFSETS)
-def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Later:
+def handle(context: Context, request: OffsetDeleteRequest, groups: Groups) -> OffsetDeleteResponse | Later:
     reply: Reply[OffsetDeleteResponse] = Reply()
-    context.node.groups.coordinator.delete_offsets(request, reply=reply)
+    groups.coordinator.delete_offsets(request, reply=reply)
     return reply.now_or_later()

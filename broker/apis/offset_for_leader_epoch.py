@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
-from barnabas.broker.replicas import check_leader_epoch
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -15,16 +15,18 @@ from barnabas.wire.messages.offset_for_leader_epoch import (
 
 
 @api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, uses=METADATA | RECORDS)
-def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(
+    context: Context, request: OffsetForLeaderEpochRequest, partitions: Partitions
+) -> OffsetForLeaderEpochResponse:
     topics = []
     for topic in request.topics:
         answers = []
         for part in topic.partitions:
-            vnode = context.node.partition(topic.topic, part.partition)
+            vnode = partitions.get(topic.topic, part.partition)
             try:
                 if vnode is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
-                check_leader_epoch(context.node, vnode, part.current_leader_epoch)
+                partitions.check_leader_epoch(vnode, part.current_leader_epoch)
                 epoch, end = vnode.epoch_end_offset(part.leader_epoch)
                 answers.append(EpochEndOffset(partition=part.partition, leader_epoch=epoch, end_offset=end))
             except KafkaError as error:

@@ -11,18 +11,20 @@ write. With acks=0 there is no answer, and an error closes the connection, as th
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import trio
-
+from barnabas.broker.clock import Clock
 from barnabas.broker.errors import Disconnected
 from barnabas.broker.framing import RECEIVE_BYTES
 from barnabas.broker.large import Breath
 from barnabas.broker.later import Later
 from barnabas.broker.metadata import INTERNAL_TOPICS
 from barnabas.broker.order import METADATA, RECORDS
-from barnabas.broker.queries import QUERIES_TOPIC
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.queries import QUERIES_TOPIC, Queries
 from barnabas.broker.registry import Context, api
+from barnabas.broker.workers import Workers
+from barnabas.storage.flusher import Flusher
 from barnabas.storage.validation import RejectedRecords, TooHeavy, Valid, validate
 from barnabas.storage.vnode import AppendResult, Vnode
 from barnabas.wire.compression import Bytes, Codec
@@ -35,9 +37,6 @@ from barnabas.wire.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas.wire.types import v
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 ALL = -1
 # How long one request may look at its batches, or append them, before others have their turn.
@@ -52,14 +51,22 @@ PENDING = PartitionProduceResponse()
 
 
 @api(ProduceRequest, ProduceResponse, uses=METADATA, changes=RECORDS, advertised=v[0:13])
-def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Later | None:
+def handle(
+    context: Context,
+    request: ProduceRequest,
+    partitions: Partitions,
+    queries: Queries,
+    flusher: Flusher,
+    workers: Workers,
+    clock: Clock,
+) -> ProduceResponse | Later | None:
     refusal: KafkaError | None = None
     if request.acks not in (ALL, 0, 1):
         refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    elif request.transactional_id is not None and not context.node.queries.secret.proves(request.transactional_id):
+    elif request.transactional_id is not None and not queries.secret.proves(request.transactional_id):
         # No coordinator gives out transactional ids yet.
         refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    return Producing(context, request, refusal).begin(request)
+    return Producing(context, request, refusal, partitions, queries, flusher, workers, clock).begin(request)
 
 
 class Asked(NamedTuple):
@@ -102,14 +109,38 @@ class Producing:
     """
 
     __slots__ = (
-        "_acks", "_by_driver", "_node", "_now_ms", "_refusal", "_version", "failed", "rest", "todo", "topics", "waits",
-    )  # fmt: skip
+        "_acks",
+        "_by_driver",
+        "_flusher",
+        "_now_ms",
+        "_partitions",
+        "_queries",
+        "_refusal",
+        "_version",
+        "_workers",
+        "failed",
+        "rest",
+        "todo",
+        "topics",
+        "waits",
+    )
 
-    def __init__(self, context: Context, request: ProduceRequest, refusal: KafkaError | None) -> None:
-        self._node, self._version, self._acks = context.node, context.version, request.acks
+    def __init__(
+        self,
+        context: Context,
+        request: ProduceRequest,
+        refusal: KafkaError | None,
+        partitions: Partitions,
+        queries: Queries,
+        flusher: Flusher,
+        workers: Workers,
+        clock: Clock,
+    ) -> None:
+        self._partitions, self._queries, self._flusher, self._workers = partitions, queries, flusher, workers
+        self._version, self._acks = context.version, request.acks
         self._refusal = refusal
         self._by_driver = request.transactional_id is not None
-        self._now_ms = time.time_ns() // 1_000_000
+        self._now_ms = clock.wall_ms()
         self.topics: list[TopicProduceResponse] = []
         #: Batches that others come before.
         self.rest: list[Asked] = []
@@ -122,7 +153,7 @@ class Producing:
         """Append what can be appended at once."""
         until = 0.0
         for topic in request.topic_data:
-            name = self._node.topic_name(topic.topic_id) if self._version >= 13 else topic.name
+            name = self._partitions.topic_name(topic.topic_id) if self._version >= 13 else topic.name
             answers: list[PartitionProduceResponse] = []
             self.topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
             for at, part in enumerate(topic.partition_data):
@@ -134,7 +165,7 @@ class Producing:
                     answers.append(PENDING)
                     continue
                 self.take(name, part.index, data, answers, at)
-        return Slow(self, self._node) if self.todo or self.rest else self.end()
+        return Slow(self, self._workers) if self.todo or self.rest else self.end()
 
     def take(
         self, name: str | None, index: int, data: Bytes | None, answers: list[PartitionProduceResponse], at: int
@@ -144,7 +175,7 @@ class Producing:
             vnode = self._writable(name, index, data)
             assert data is not None
             if self._by_driver:
-                result = self._node.queries.append(vnode, data, self._now_ms)
+                result = self._queries.append(vnode, data, self._now_ms)
             else:
                 result = vnode.append_valid(validate(data, vnode.rules, self._now_ms, light=True), now_ms=self._now_ms)
             answer = self._success(vnode, index, result, answers, at)
@@ -188,7 +219,7 @@ class Producing:
         """
         if self._acks == 0 and self.failed is not None:
             raise Disconnected(f"produce with acks=0 failed: {self.failed.code.name}")
-        return Durable(self, self._node) if self.waits else self.response()
+        return Durable(self, self._flusher) if self.waits else self.response()
 
     def response(self) -> ProduceResponse | None:
         return None if self._acks == 0 else ProduceResponse(responses=self.topics)
@@ -201,21 +232,20 @@ class Producing:
 
     def _writable(self, name: str | None, index: int, data: Bytes | None) -> Vnode:
         """The partition, if this request may write this batch to it."""
-        node = self._node
         if self._refusal is not None:
             raise self._refusal
-        vnode = node.partition(name, index)
+        vnode = self._partitions.get(name, index)
         if vnode is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise KafkaError(code, "no such partition")
-        if self._acks == ALL and vnode.topic in node.topics_without_enough_replicas:
+        if self._acks == ALL and vnode.topic in self._partitions.without_enough_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is"
             )
         if data is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
-        if (vnode.topic in node.queries.closed) != self._by_driver:
-            raise _refused(node, vnode.topic)
+        if (vnode.topic in self._queries.closed) != self._by_driver:
+            raise _refused(self._queries, vnode.topic)
         attributes = data[ATTRIBUTES_AT] if len(data) > ATTRIBUTES_AT else 0
         if attributes & 0x10:
             raise KafkaError(
@@ -227,7 +257,7 @@ class Producing:
 
     def _gone(self, vnode: Vnode) -> KafkaError | None:
         """The error of a partition that was deleted meanwhile."""
-        if self._node.vnodes.get((vnode.topic, vnode.partition)) is vnode:
+        if self._partitions.is_served(vnode):
             return None
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
 
@@ -237,7 +267,7 @@ class Producing:
         if vnode.high_watermark <= result.last_offset:
             self.waits.append(Wait(vnode, result.last_offset + 1, answers, at))
         else:
-            self._node.flusher.request(vnode)
+            self._flusher.request(vnode)
         return PartitionProduceResponse(
             index=index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
             log_start_offset=result.log_start_offset,
@@ -248,7 +278,7 @@ class Producing:
         told = self._version >= RECORD_ERRORS_SINCE
         start = -1
         if error.code in ABOUT_RECORDS:
-            vnode = self._node.partition(name, index)
+            vnode = self._partitions.get(name, index)
             start = vnode.log_start_offset if vnode is not None and vnode.error is None else -1
         return PartitionProduceResponse(
             index=index, error_code=error.code, base_offset=-1, log_start_offset=start,
@@ -260,9 +290,9 @@ class Producing:
         )  # fmt: skip
 
 
-def _refused(node: Node, topic: str) -> KafkaError:
+def _refused(queries: Queries, topic: str) -> KafkaError:
     """Why a client may not write this topic, or the streams driver not that one."""
-    closed = topic in node.queries.closed
+    closed = topic in queries.closed
     if closed and topic not in INTERNAL_TOPICS:
         return KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is read-only: its records are the results of a query"
@@ -279,12 +309,12 @@ class Durable(Later):
 
     __slots__ = ("_left", "_producing")
 
-    def __init__(self, producing: Producing, node: Node) -> None:
+    def __init__(self, producing: Producing, flusher: Flusher) -> None:
         super().__init__()
         self._producing = producing
         self._left = len(producing.waits)
         for vnode, end, _, _ in producing.waits:
-            node.flusher.when_flushed(vnode, end, self._flushed)
+            flusher.when_flushed(vnode, end, self._flushed)
 
     def _flushed(self) -> None:
         self._left -= 1
@@ -296,12 +326,12 @@ class Durable(Later):
 class Slow(Later):
     """A request whose batches take long to look at. It goes on when its client has left: the batches were sent."""
 
-    __slots__ = ("_node", "_producing")
+    __slots__ = ("_producing", "_workers")
 
-    def __init__(self, producing: Producing, node: Node) -> None:
+    def __init__(self, producing: Producing, workers: Workers) -> None:
         super().__init__(applied=False)
-        self._producing, self._node = producing, node
-        node.nursery.start_soon(self._run)
+        self._producing, self._workers = producing, workers
+        workers.start(self._run)
 
     async def _run(self) -> None:
         producing = self._producing
@@ -310,7 +340,7 @@ class Slow(Later):
             for asked in producing.rest:
                 await breath()
                 producing.take(*asked)
-            found = await trio.to_thread.run_sync(producing.look, limiter=self._node.validations)
+            found = await self._workers.validate(producing.look)
             for place, each in zip(producing.todo, found, strict=True):
                 await breath()
                 producing.append(place, each)

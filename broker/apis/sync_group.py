@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.groups import Reply
+from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
@@ -10,7 +10,7 @@ from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespons
 
 
 @api(SyncGroupRequest, SyncGroupResponse, uses=GROUPS, changes=MEMBERS)
-def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | Later:
+def handle(context: Context, request: SyncGroupRequest, groups: Groups) -> SyncGroupResponse | Later:
     reply: Reply[SyncGroupResponse] = Reply()
-    context.node.groups.coordinator.sync(request, version=context.version, reply=reply)
+    groups.coordinator.sync(request, version=context.version, reply=reply)
     return reply.now_or_later()

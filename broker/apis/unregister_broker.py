@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas.broker.identity import Identity
 from barnabas.broker.order import NOTHING
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
@@ -9,8 +10,8 @@ from barnabas.wire.messages.unregister_broker import UnregisterBrokerRequest, Un
 
 
 @api(UnregisterBrokerRequest, UnregisterBrokerResponse, uses=NOTHING)
-def handle(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    if request.broker_id == context.node.node_id:
+def handle(context: Context, request: UnregisterBrokerRequest, identity: Identity) -> UnregisterBrokerResponse:
+    if request.broker_id == identity.node_id:
         return UnregisterBrokerResponse(
             error_code=ErrorCode.INVALID_REQUEST,
             error_message="The cluster's only broker stays registered.",

@@ -7,14 +7,26 @@ from typing import Any, cast
 
 import trio
 
+import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.answers import MAX_BACKLOG_BYTES, MAX_WAITING, Answers
 from barnabas.broker.later import Coroutine, Later
-from barnabas.broker.registry import Endpoint, find
+from barnabas.broker.registry import APIS, Context, Endpoint
+from barnabas.wire.codegen import codec
 from barnabas.wire.messages.heartbeat import HeartbeatResponse
 from barnabas.wire.messages.metadata import MetadataResponse
 from barnabas.wire.messages.offset_commit import OffsetCommitRequest
 
-HEARTBEAT = find(12, 0)
+
+def endpoint_of(key: int, version: int) -> Endpoint:
+    return Endpoint(APIS[key], version, APIS[key].handle)
+
+
+HEARTBEAT = endpoint_of(12, 0)
+NOBODY: Any = None
+
+
+def context_of(correlation_id: int) -> Context:
+    return Context(NOBODY, 0, correlation_id, "client", 0.0)
 
 
 def numbers(chunks: list[Any]) -> list[int]:
@@ -25,10 +37,10 @@ def numbers(chunks: list[Any]) -> list[int]:
 
 def test_what_is_ready_behind_an_open_answer_waits_for_it() -> None:
     answers, first, second = Answers(), Later(), Later()
-    answers.add(HEARTBEAT.encode(HeartbeatResponse(), 1))
-    answers.add_later(first, HEARTBEAT, 2)
-    answers.add(HEARTBEAT.encode(HeartbeatResponse(), 3))
-    answers.add_later(second, HEARTBEAT, 4)
+    answers.add(HEARTBEAT.encode(HeartbeatResponse(), context_of(1)))
+    answers.add_later(first, HEARTBEAT, context_of(2))
+    answers.add(HEARTBEAT.encode(HeartbeatResponse(), context_of(3)))
+    answers.add_later(second, HEARTBEAT, context_of(4))
     assert numbers(answers.take()) == [1]
     second.finish(HeartbeatResponse())
     assert answers.take() == []
@@ -39,8 +51,8 @@ def test_what_is_ready_behind_an_open_answer_waits_for_it() -> None:
 
 def test_an_answer_that_is_not_to_be_sent_lets_others_by() -> None:
     answers, silent = Answers(), Later()
-    answers.add_later(silent, HEARTBEAT, 1)
-    answers.add(HEARTBEAT.encode(HeartbeatResponse(), 2))
+    answers.add_later(silent, HEARTBEAT, context_of(1))
+    answers.add(HEARTBEAT.encode(HeartbeatResponse(), context_of(2)))
     silent.finish(None)
     assert numbers(answers.take()) == [2]
 
@@ -69,7 +81,7 @@ def test_there_is_an_end_to_what_may_gather() -> None:
     answers = Answers()
     waiting = [Later() for _ in range(MAX_WAITING + 1)]
     for number, later in enumerate(waiting):
-        answers.add_later(later, HEARTBEAT, number)
+        answers.add_later(later, HEARTBEAT, context_of(number))
     assert answers.is_full
     for later in waiting[: MAX_WAITING // 2 + 1]:
         later.finish(HeartbeatResponse())
@@ -79,8 +91,8 @@ def test_there_is_an_end_to_what_may_gather() -> None:
 
 def test_a_request_waits_for_an_earlier_one_whose_effects_it_would_see() -> None:
     answers, commit = Answers(), Later()
-    metadata, fetch = find(3, 9).api, find(9, 1).api
-    answers.add_later(commit, find(OffsetCommitRequest.__wire__.key, 2), 1)
+    metadata, fetch = endpoint_of(3, 9).api, endpoint_of(9, 1).api
+    answers.add_later(commit, endpoint_of(OffsetCommitRequest.__wire__.key, 2), context_of(1))
     assert answers.holds(fetch)
     assert not answers.holds(metadata)
     commit.finish(None)
@@ -96,7 +108,7 @@ def test_who_is_gone_is_told_nothing() -> None:
 
     answers, later = Answers(), Kept()
     later.on_finish = lambda: told.append("finished")
-    answers.add_later(later, HEARTBEAT, 1)
+    answers.add_later(later, HEARTBEAT, context_of(1))
     answers.abandon()
     later.finish(HeartbeatResponse())
     assert told == ["abandoned"]
@@ -113,8 +125,8 @@ async def test_one_coroutine_at_a_time_begins_when_its_turn_has_come() -> None:
     answers = Answers()
     endpoint: Endpoint = HEARTBEAT
     for number in (1, 2):
-        later = Coroutine(work(number), endpoint, number, started.append, trio.CapacityLimiter(1))
-        answers.add_later(later, endpoint, number)
+        later = Coroutine(work(number), endpoint, context_of(number), started.append, trio.CapacityLimiter(1))
+        answers.add_later(later, endpoint, context_of(number))
     assert answers.take() == []
     assert answers.take() == []
     assert len(started) == 1, "the second begins when the first answer has left"
@@ -130,7 +142,21 @@ async def test_a_coroutine_that_never_had_its_turn_leaves_nothing_behind() -> No
         raise AssertionError("it must not begin")
 
     answers, coroutine = Answers(), work()
-    later = Coroutine(coroutine, HEARTBEAT, 1, lambda _: None, trio.CapacityLimiter(1))
-    answers.add_later(later, HEARTBEAT, 1)
+    later = Coroutine(coroutine, HEARTBEAT, context_of(1), lambda _: None, trio.CapacityLimiter(1))
+    answers.add_later(later, HEARTBEAT, context_of(1))
     answers.abandon()
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+
+
+def test_a_client_that_is_throttled_is_told_so_in_whichever_way_it_is_answered() -> None:
+    def throttle_of(chunks: list[Any]) -> int:
+        answer, _ = codec(HeartbeatResponse, 1).decode(b"".join(chunks), 8)
+        return answer.throttle_time_ms
+
+    endpoint, context, later = endpoint_of(12, 1), context_of(1), Later()
+    context.throttle_ms = 250
+    assert throttle_of(endpoint.encode(HeartbeatResponse(), context)) == 250
+    answers = Answers()
+    answers.add_later(later, endpoint, context)
+    later.finish(HeartbeatResponse())
+    assert throttle_of(answers.take()) == 250

@@ -125,7 +125,7 @@ async def test_a_limit_of_one_partition_leaves_others_to_wait_for(start: Start) 
             max_wait_ms=AN_HOUR, min_bytes=1500, max_bytes=1 << 20, session_epoch=-1, topics=topics
         ), 12)  # fmt: skip
         await writer.ask(fetch_request("t"), 12)
-        waited_for = broker.node.partition("t", 1)
+        waited_for = broker.node.partitions.get("t", 1)
         assert waited_for is not None
         assert waited_for.on_high_watermark.callables  # it waits
         for _ in range(2):

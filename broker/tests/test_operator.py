@@ -124,7 +124,7 @@ async def test_clients_are_told_the_advertised_address_of_their_listener(start: 
     async with start(**settings) as broker, await broker.client() as client:
         told = (await client.ask(DescribeClusterRequest(endpoint_type=1))).brokers[0]
         assert (told.host, told.port) == ("127.0.0.1", broker.port)
-        assert broker.node.advertised("OUTER") == ("kafka.example.org", 9999)
+        assert broker.node.identity.advertised("OUTER") == ("kafka.example.org", 9999)
 
 
 async def test_log_dirs_are_described_with_the_size_of_each_log(start: Start, tmp_path: Path) -> None:
@@ -235,10 +235,10 @@ async def test_topics_configs_and_records_outlive_a_restart(start: Start) -> Non
             resource_type=2, resource_name="t", configs=[AlterableConfig(name="segment.bytes", value="2048")]
         )
         assert (await client.ask(IncrementalAlterConfigsRequest(resources=[change]))).responses[0].error_code == 0
-        cluster = broker.node.cluster_id
+        cluster = broker.node.identity.cluster_id
     async with start() as broker, await broker.client() as client:
         topic = broker.node.metadata.topics["t"]
-        assert (topic.topic_id, len(topic.partitions), broker.node.cluster_id) == (topic_id, 3, cluster)
+        assert (topic.topic_id, len(topic.partitions), broker.node.identity.cluster_id) == (topic_id, 3, cluster)
         assert topic.configs == {"retention.ms": "1234", "segment.bytes": "2048"}
         assert broker.node.vnodes["t", 2].config.segment_bytes == 2048
         assert (await client.produce("t", batch_of(b"c"), 2)).base_offset == 2

@@ -169,7 +169,7 @@ async def test_validate_only_says_what_would_be_and_changes_nothing(start: Start
 
 async def test_without_a_plan_the_topic_stays_ordinary(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "_MIN_WAIT_SECONDS", 0.0)
-    monkeypatch.setattr("barnabas.broker.configs._QUERY_CHECK_MS", 1)
+    monkeypatch.setattr("barnabas.broker.resource_configs._QUERY_CHECK_MS", 1)
     async with start(**BY_HAND) as running, await running.client() as client:
         await make_source(client)
         await client.create_topic("out")

@@ -15,15 +15,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import trio
 
 from barnabas.broker import spark_here
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.identity import Identity
+from barnabas.broker.log import Log
+from barnabas.storage.io import Io
 
 LOG_FILE = "streams-driver.log"
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
@@ -31,11 +32,20 @@ _STOP_SECONDS = 3.0
 _LAST_BYTES = 2048
 
 
-class Driver:
+class DriverProcess:
     """Keeps one driver running while `wanted` says so. `failed` hears why there is none that somebody may wait for."""
 
-    def __init__(self, node: Node, failed: Callable[[str], None], wanted: Callable[[], bool]) -> None:
-        self._node, self._failed, self._wanted = node, failed, wanted
+    def __init__(
+        self,
+        config: BrokerConfig,
+        identity: Identity,
+        log: Log,
+        io: Io,
+        failed: Callable[[str], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        self._config, self._identity, self._log, self._io = config, identity, log, io
+        self._failed, self._wanted = failed, wanted
         self._again = trio.Event()
 
     def need(self) -> None:
@@ -44,7 +54,7 @@ class Driver:
 
     async def run(self) -> None:
         """Start the driver when it is wanted, and again when it ends, until cancelled."""
-        if self._node.config["barnabas.streams.driver"] != "auto":
+        if self._config["barnabas.streams.driver"] != "auto":
             return
         backoff, told = _FIRST_BACKOFF_SECONDS, ""
         while True:
@@ -56,7 +66,7 @@ class Driver:
             if missing is None:
                 began = trio.current_time()
                 reason = await self._run_once()
-                self._node.log.error("streams.driver.ended", reason=reason)
+                self._log.error("streams.driver.ended", reason=reason)
                 self._failed(reason)
                 if trio.current_time() - began > _MAX_BACKOFF_SECONDS:
                     backoff = _FIRST_BACKOFF_SECONDS
@@ -64,7 +74,7 @@ class Driver:
                 backoff = min(2 * backoff, _MAX_BACKOFF_SECONDS)
             else:
                 if missing != told:
-                    self._node.log.error("streams.driver.not_started", reason=missing)
+                    self._log.error("streams.driver.not_started", reason=missing)
                 self._failed(missing)
                 told, wait = missing, _MAX_BACKOFF_SECONDS
             with trio.move_on_after(wait):
@@ -72,17 +82,17 @@ class Driver:
 
     async def _run_once(self) -> str:
         """Run a driver to its end: why it ended."""
-        self._node.log.info("streams.driver.starting", message="starting Spark ...")
+        self._log.info("streams.driver.starting", message="starting Spark ...")
         try:
-            path = os.path.join(self._node.config.data_dir, LOG_FILE)
-            with open(self._node.io.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as errors:
+            path = os.path.join(self._config.data_dir, LOG_FILE)
+            with open(self._io.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as errors:
                 process = await trio.lowlevel.open_process(
                     self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                     start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
             return f"The streams driver cannot be started: {error}"
-        self._node.log.info("streams.driver.started", pid=process.pid)
+        self._log.info("streams.driver.started", pid=process.pid)
         reason = ""
         try:
             assert process.stdout is not None
@@ -96,7 +106,7 @@ class Driver:
 
     def _last_words(self, status: int) -> str:
         """Why a driver ended that has not said so: the last line of its log, where Python tells an exception."""
-        path = os.path.join(self._node.config.data_dir, LOG_FILE)
+        path = os.path.join(self._config.data_dir, LOG_FILE)
         with open(path, "rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - _LAST_BYTES))
             lines = log.read().decode(errors="replace").split("\n")
@@ -104,12 +114,10 @@ class Driver:
         return f"The streams driver ended with status {status}: {last} (its log is {path})"
 
     def _command(self) -> list[str]:
-        config = self._node.config
-        first = self._node.bound[0]
-        host = "127.0.0.1" if first.host in ("", "::", "0.0.0.0") else first.host
+        config = self._config
         command = [
             sys.executable, "-m", "barnabas.streams.query", "--child",
-            "--server", f"[{host}]:{first.port}" if ":" in host else f"{host}:{first.port}",
+            "--server", self._identity.local_address,
             "--data-dir", str(config.data_dir),
             "--master", config["barnabas.streams.master"],
             "--driver-memory", config["barnabas.streams.driver.memory"],
@@ -126,7 +134,7 @@ class Driver:
         except msgspec.DecodeError:
             return None
         level, event = fields.pop("level", "info"), fields.pop("event", "streams")
-        tell = {"warning": self._node.log.warning, "error": self._node.log.error}.get(level, self._node.log.info)
+        tell = {"warning": self._log.warning, "error": self._log.error}.get(level, self._log.info)
         tell(event, **fields)
         return str(fields.get("reason")) if event == "streams.fatal" else None
 

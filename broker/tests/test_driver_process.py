@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from barnabas.broker import driver
-from barnabas.broker.driver import LOG_FILE
+from barnabas.broker import driver_process
+from barnabas.broker.driver_process import LOG_FILE
 from barnabas.broker.queries import Queries
 from barnabas.broker.tests.conftest import Start
 from barnabas.broker.tests.test_queries import BY_HAND, create, driver_of
@@ -27,9 +27,11 @@ def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starts:
     """Drivers that end as soon as they are started, and are started again without a pause; gives how many were."""
     count = tmp_path / "starts"
     count.touch()
-    monkeypatch.setattr(driver.Driver, "_command", lambda _: ["/bin/sh", "-c", f"echo x >> {count}; echo no use >&2"])
-    monkeypatch.setattr(driver, "_FIRST_BACKOFF_SECONDS", 0.0)
-    monkeypatch.setattr(driver, "_MAX_BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr(
+        driver_process.DriverProcess, "_command", lambda _: ["/bin/sh", "-c", f"echo x >> {count}; echo no use >&2"]
+    )
+    monkeypatch.setattr(driver_process, "_FIRST_BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr(driver_process, "_MAX_BACKOFF_SECONDS", 0.0)
     return lambda: len(count.read_text().splitlines())
 
 

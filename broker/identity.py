@@ -1,0 +1,30 @@
+"""Who this broker is, and what clients are told of it."""
+
+from __future__ import annotations
+
+from barnabas.broker.config import BrokerConfig, Listener
+
+
+class Identity:
+    """Ids and addresses. The cluster's id and the ports are known once the broker has started."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.node_id = config.node_id
+        self.rack: str | None = config["broker.rack"]
+        self.cluster_id = ""
+        #: The listeners with the ports that they have got.
+        self.bound: list[Listener] = []
+
+    def advertised(self, listener: str) -> tuple[str, int]:
+        """(host, port) that clients of a listener are told."""
+        bound = next(each for each in self.bound if each.name == listener)
+        told = self._config.advertised_for(listener, bound)
+        return told.host, told.port
+
+    @property
+    def local_address(self) -> str:
+        """HOST:PORT of the first listener, for processes on this machine."""
+        first = self.bound[0]
+        host = "127.0.0.1" if first.host in ("", "::", "0.0.0.0") else first.host
+        return f"[{host}]:{first.port}" if ":" in host else f"{host}:{first.port}"

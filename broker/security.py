@@ -1,0 +1,106 @@
+"""Who a client is, and what it may do: principals, resources, operations, and the authorizer that decides.
+
+There is no authentication yet, and no ACLs: every client is `User:ANONYMOUS`, and `AllowAll` allows everything.
+
+Source: KIP-11 (authorizer), KIP-430 (authorized operations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+#: Authorized operations in an answer to a client that did not ask for them.
+NOT_ASKED = -(2**31)
+NO_AUTHORIZER = "No Authorizer is configured on the broker"
+
+
+class Operation(IntEnum):
+    """Kafka's operations, by their codes in ACLs."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class ResourceType(IntEnum):
+    """Kafka's kinds of resources, by their codes in ACLs."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+
+
+class Resource(NamedTuple):
+    """What an operation is about."""
+
+    type: ResourceType
+    name: str
+
+
+CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
+
+#: The operations that there are for each kind of resource.
+OPERATIONS_OF: Mapping[ResourceType, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+
+
+class Principal(NamedTuple):
+    """Who a client has proved to be."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")
+
+
+class Authorizer(Protocol):
+    """Decides about each operation of each client. It must not wait."""
+
+    def allows(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
+        """Whether `principal`, whose address is `host`, may do this."""
+
+
+class AllowAll:
+    """Everybody may do everything."""
+
+    def allows(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
+        return True

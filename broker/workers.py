@@ -1,0 +1,36 @@
+"""Work beside the event loop: tasks that outlive a request, and threads for what would hold up everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import trio
+
+R = TypeVar("R")
+# Reads from disk that fetches may have under way at one time.
+COLD_READS = 4
+# Produce requests whose batches threads look at, at one time.
+VALIDATIONS = 2
+
+
+class Workers:
+    """The tasks and threads of one broker. `nursery` is set when it starts."""
+
+    nursery: trio.Nursery
+
+    def __init__(self) -> None:
+        self.cold_reads = trio.CapacityLimiter(COLD_READS)
+        self._validations = trio.CapacityLimiter(VALIDATIONS)
+
+    def start(self, work: Callable[..., Awaitable[object]], *args: Any) -> None:
+        """Run a task that ends with the broker."""
+        self.nursery.start_soon(work, *args)
+
+    async def read(self, call: Callable[[], R]) -> R:
+        """What a read of log files gives that may have to wait for the disk."""
+        return await trio.to_thread.run_sync(call, limiter=self.cold_reads)
+
+    async def validate(self, call: Callable[[], R]) -> R:
+        """What a long look at record batches gives."""
+        return await trio.to_thread.run_sync(call, limiter=self._validations)
