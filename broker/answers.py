@@ -10,7 +10,7 @@ from collections import deque
 
 from barnabas.broker.later import Later
 from barnabas.broker.order import Order
-from barnabas.broker.registry import Api, Context, Endpoint
+from barnabas.broker.registry import Context, Endpoint
 from barnabas.wire.types import SizedChunk
 
 # How far a connection may run ahead of its answers: requests that wait, and bytes that the client has not read.
@@ -38,42 +38,38 @@ class _Open:
 class Answers:
     """A queue of answers. `take` what may be sent, then say with `sent` what of it is left."""
 
-    __slots__ = ("_order", "_queue", "unsent_bytes")
+    __slots__ = ("_order", "holds", "queue", "unsent_bytes")
 
     def __init__(self) -> None:
-        self._queue: deque[_Open | list[SizedChunk]] = deque()
+        #: Each is ready, or comes later.
+        self.queue: deque[_Open | list[SizedChunk]] = deque()
         self._order = Order()
+        #: Whether a request to an API must wait for an earlier one of the connection.
+        self.holds = self._order.holds
         #: Bytes of answers that were ready when they were added, and have not been sent.
         self.unsent_bytes = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._queue)
 
     @property
     def is_full(self) -> bool:
         """Whether there are more answers to wait for, or to send, than a connection may have."""
-        return self.unsent_bytes > MAX_BACKLOG_BYTES or len(self._queue) > MAX_WAITING
+        return self.unsent_bytes > MAX_BACKLOG_BYTES or len(self.queue) > MAX_WAITING
 
     @property
     def has_room(self) -> bool:
         """Whether it is worth to read on, once it was full."""
-        return len(self._queue) <= MAX_WAITING // 2 and self.unsent_bytes <= MAX_BACKLOG_BYTES // 2
+        return len(self.queue) <= MAX_WAITING // 2 and self.unsent_bytes <= MAX_BACKLOG_BYTES // 2
 
     @property
     def last_later(self) -> Later | None:
         """The answer to the last request, if it comes later."""
-        last = self._queue[-1] if self._queue else None
+        last = self.queue[-1] if self.queue else None
         return last.later if isinstance(last, _Open) else None
-
-    def holds(self, api: Api) -> bool:
-        """Whether a request must wait for an earlier one of the connection."""
-        return self._order.holds(api)
 
     def add(self, chunks: list[SizedChunk]) -> None:
         """An answer that is ready."""
         for chunk in chunks:
             self.unsent_bytes += len(chunk)
-        queue = self._queue
+        queue = self.queue
         if queue and isinstance(last := queue[-1], list):
             last += chunks
         else:
@@ -82,12 +78,12 @@ class Answers:
     def add_later(self, later: Later, endpoint: Endpoint, context: Context) -> None:
         """An answer that somebody completes."""
         waiting = _Open(later, endpoint, context)
-        self._queue.append(waiting)
+        self.queue.append(waiting)
         self._order.add(waiting, endpoint.api)
 
     def take(self) -> list[SizedChunk]:
         """What may be sent now: all answers up to the first that is not there, which may begin."""
-        queue = self._queue
+        queue = self.queue
         ready: list[SizedChunk] = []
         while queue:
             item = queue[0]
@@ -108,16 +104,16 @@ class Answers:
     def sent(self, left: list[SizedChunk]) -> None:
         """What `take` gave was sent, but for what is `left` of it."""
         if left:
-            self._queue.appendleft(left)
-        if self._queue:
-            self.unsent_bytes = sum(len(chunk) for item in self._queue if isinstance(item, list) for chunk in item)
+            self.queue.appendleft(left)
+        if self.queue:
+            self.unsent_bytes = sum(len(chunk) for item in self.queue if isinstance(item, list) for chunk in item)
         else:
             self.unsent_bytes = 0
             self._order.forget()
 
     def abandon(self) -> None:
         """The client is gone: let go of what would have completed the answers."""
-        queue, self._queue = self._queue, deque()
+        queue, self.queue = self.queue, deque()
         for item in queue:
             if isinstance(item, _Open):
                 later = item.later

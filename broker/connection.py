@@ -227,9 +227,9 @@ class Connection:
 
     def _receive_some(self) -> bool:
         """Handle what one recv brings, or what is left from the last one; whether to go on."""
-        framing = self._framing
+        framing, answers = self._framing, self._answers
         if framing.has_frame:
-            framing.resume()
+            frame = framing.resume()
         else:
             room = framing.room()
             got = self._transport.receive(room)
@@ -239,49 +239,45 @@ class Connection:
             if got == 0:
                 raise Disconnected("closed by the client inside a request" if framing.is_inside else None)
             self.last_active = trio.current_time()
-            framing.received(got)
+            frame = framing.received(got)
             if got == len(room):
                 self._eager = True
-        handled = self._handle_frames()
-        self._eager = self._eager or handled > 1 or framing.is_inside_large
-        if self._answers:
+        handled = self._handle(frame)
+        if handled > 1 or self.granted_bytes:
+            self._eager = True
+        if answers.queue:
             self._shared.turn.soon(self._send_soon)
-        if self.state is not State.READS:
-            return False
-        if self._answers.is_full:
-            self._send()
-            if self.state is State.READS and self._answers.is_full:
-                self._enter(State.FULL)
+            if answers.is_full:
+                self._send()
+                if self.state is State.READS and answers.is_full:
+                    self._enter(State.FULL)
         return self.state is State.READS and (self._eager or framing.has_frame)
 
-    def _handle_frames(self) -> int:
-        """Handle the whole frames; their number."""
+    def _handle(self, frame: bytes | memoryview | None) -> int:
+        """Handle the whole frames, of which `frame` is the first; their number."""
         framing, answers = self._framing, self._answers
         handled = 0
-        frame = framing.next()
         while frame is not None:
+            # Small requests can have large answers, which must go first, or take long.
+            if handled and (answers.is_full or time.perf_counter() > self._slice_ends):
+                framing.put_back()
+                break
             if not self._dispatch(frame):
                 framing.put_back()
+                if self.state is State.READS:
+                    self._enter(State.HELD)
                 break
             handled += 1
             if self.granted_bytes:
                 self._let_go_of(frame)
             frame = framing.next()
-            # Small requests can have large answers, which must go first, or take long.
-            if frame is not None and (answers.is_full or time.perf_counter() > self._slice_ends):
-                framing.put_back()
-                break
-        framing.keep()
-        if self.state is not State.READS:
-            return handled
-        if not framing.is_inside:
+        if framing.is_inside:
+            if handled or not self._pace.is_running:
+                self._pace.begin(self.last_active)
+            if framing.wanted and self.state is State.READS:
+                self._get_buffer(framing.wanted)
+        elif handled or framing.has_frame:
             self._pace.end()
-        elif handled or not self._pace.is_running:
-            self._pace.begin(self.last_active)
-        if self._held is not None:
-            self._enter(State.HELD)
-        elif framing.wanted:
-            self._get_buffer(framing.wanted)
         return handled
 
     def _dispatch(self, frame: bytes | memoryview) -> bool:

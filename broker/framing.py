@@ -1,14 +1,14 @@
 """Requests out of a stream of bytes: each is a frame, four bytes of length and as many bytes. No I/O, and no clock.
 
-    room -> received -> next, next, ... -> keep
+    room -> received -> next, next, ... until there is none
 
-An owner receives into `room()`, says with `received` how many bytes came, takes the whole frames with `next`, and ends
-with `keep`. A frame that cannot be handled yet is given back with `put_back`; then `has_frame` holds, and the owner
-comes back with `resume` in place of the first two steps.
+An owner receives into `room()`, says with `received` how many bytes came, and takes the whole frames. A frame that
+cannot be handled yet is given back with `put_back`, which ends the round; then `has_frame` holds, and the owner comes
+back with `resume` in place of the first two steps.
 
-The receive buffer is shared by all connections of the event loop, as nothing is awaited between `room` and `keep`. Only
-the unfinished frame at its end is kept, so an idle connection holds no buffer. A frame that is too large to be kept is
-`wanted`: it is received into a buffer of its own, once the owner has given one (`take_buffer`).
+The receive buffer is shared by all connections of the event loop, as nothing is awaited in a round. Only the unfinished
+frame at its end is kept, so an idle connection holds no buffer. A frame that is too large to be kept is `wanted`: it is
+received into a buffer of its own, once the owner has given one (`take_buffer`).
 
 Source: the Kafka protocol guide, "Request and response", size-delimited messages.
 """
@@ -34,7 +34,7 @@ class FrameError(ValueError):
 class Framing:
     """The frames of one connection; none is longer than `limit` bytes."""
 
-    __slots__ = ("_at", "_buffer", "_filled", "_given", "_limit", "_rest", "_size", "has_frame", "wanted")
+    __slots__ = ("_at", "_buffer", "_filled", "_given", "_limit", "_rest", "_size", "has_frame", "is_inside", "wanted")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -43,20 +43,12 @@ class Framing:
         self._filled = 0  # bytes of it that are there
         self._size = self._at = 0  # where the bytes in the shared buffer end, and where the next frame begins
         self._given: memoryview | int = 0  # the last frame, if it is a large one, else where it begins
-        #: Whether a whole frame was left by `keep`.
+        #: Whether a whole frame was left.
         self.has_frame = False
+        #: Whether a frame has begun that is not whole.
+        self.is_inside = False
         #: Length of the large frame that needs a buffer; 0 for none.
         self.wanted = 0
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether a frame has begun that is not whole."""
-        return not self.has_frame and (self._buffer is not None or self.wanted > 0 or bool(self._rest))
-
-    @property
-    def is_inside_large(self) -> bool:
-        """Whether bytes go into a buffer of their own."""
-        return self._buffer is not None
 
     @property
     def received_bytes(self) -> int:
@@ -67,78 +59,77 @@ class Framing:
         """Where the next bytes go."""
         if self._buffer is not None:
             return self._buffer[self._filled :]
+        if not self._rest:
+            self._at = self._size = 0
+            return _shared_view
         self._take_up()
-        return _shared_view[self._size :] if self._size else _shared_view
+        return _shared_view[self._size :]
 
-    def received(self, count: int) -> None:
-        """`count` bytes stand in `room()` now."""
+    def received(self, count: int) -> bytes | memoryview | None:
+        """`count` bytes stand in `room()` now; the first frame, as `next` gives it."""
         if self._buffer is not None:
             self._filled += count
         else:
             self._size += count
+        return self.next()
 
-    def resume(self) -> None:
-        """Go on with the frames that were left."""
+    def resume(self) -> bytes | memoryview | None:
+        """Go on with the frames that were left; the first one."""
         self.has_frame = False
         if self._buffer is None:
             self._take_up()
+        return self.next()
 
     def _take_up(self) -> None:
         self._at, self._size = 0, len(self._rest)
-        if self._rest:
-            _shared[: self._size] = self._rest
+        _shared[: self._size] = self._rest
 
     def next(self) -> bytes | memoryview | None:
-        """The next whole frame, without its length; None where there is none. Raises FrameError.
+        """The next whole frame, without its length. None where there is none: then what is left is kept.
 
-        A small one is a copy. A large one is a view, of use until `keep` or `take_buffer`, or for as long as its
-        buffer is not given to another.
+        Raises FrameError. A small frame is a copy. A large one is a view, of use until the next `room`, or for as long
+        as its buffer is not given to another.
         """
         if self._buffer is not None:
-            if self._filled < len(self._buffer):
-                return None
-            frame = self._given = self._buffer
-            self._buffer = None
-            return frame
-        at = self._at
-        if self._size - at < LENGTH_BYTES:
-            return None
-        (length,) = _read_length(_shared, at)
-        if not 0 <= length <= self._limit:
-            raise FrameError(f"request of {length} bytes (socket.request.max.bytes is {self._limit})")
-        end = at + LENGTH_BYTES + length
-        if end > self._size:
-            return None
-        self._given, self._at = at, end
-        frame = _shared_view[at + LENGTH_BYTES : end]
-        return bytes(frame) if length < KEPT_BYTES else frame
-
-    def put_back(self) -> None:
-        """The last frame is not handled yet: it is the next one again."""
-        if isinstance(self._given, memoryview):
-            self._buffer = self._given
-        else:
-            self._at = self._given
-
-    def keep(self) -> None:
-        """Let go of the shared buffer: what is left in it stays here."""
-        self._given = 0
-        if self._buffer is not None:
-            self.has_frame = self._filled == len(self._buffer)
-            return
+            return self._next_large()
         at, size = self._at, self._size
         if at == size:
             if self._rest:
                 self._rest = bytearray()
-            return
+            self.is_inside = False
+            return None
         if size - at >= LENGTH_BYTES:
             (length,) = _read_length(_shared, at)
-            # `next` raises for a length that cannot be.
-            self.has_frame = length > self._limit or at + LENGTH_BYTES + length <= size
-            if not self.has_frame and LENGTH_BYTES + length > KEPT_BYTES:
+            if not 0 <= length <= self._limit:
+                raise FrameError(f"request of {length} bytes (socket.request.max.bytes is {self._limit})")
+            end = at + LENGTH_BYTES + length
+            if end <= size:
+                self._given, self._at = at, end
+                frame = _shared_view[at + LENGTH_BYTES : end]
+                return bytes(frame) if length < KEPT_BYTES else frame
+            if LENGTH_BYTES + length > KEPT_BYTES:
                 self.wanted = length
                 at += LENGTH_BYTES
         self._rest = _shared[at:size]
+        self.is_inside = True
+        return None
+
+    def _next_large(self) -> memoryview | None:
+        assert self._buffer is not None
+        if self._filled < len(self._buffer):
+            return None
+        frame = self._given = self._buffer
+        self._buffer = None
+        self.is_inside = False
+        return frame
+
+    def put_back(self) -> None:
+        """The last frame is not to be handled yet: it is kept, with what follows, and is the next one again."""
+        if isinstance(self._given, memoryview):
+            self._buffer = self._given
+        else:
+            self._rest = _shared[self._given : self._size]
+        self.has_frame, self.is_inside = True, False
 
     def take_buffer(self, buffer: memoryview) -> None:
         """Receive the wanted frame into `buffer`, which has its length."""

@@ -1,7 +1,7 @@
 """The APIs that are served: each handler registers its message and versions, ApiVersions is built from what registered.
 
 A handler is a plain function `handle(context, request, *parts)`. Its annotations say which parts of the broker it gets:
-`groups: Groups`. It gives back
+`groups: Groups`, or a dataclass of several. It gives back
 
 - a response: it is sent at once, in the order of the connection's requests;
 - an awaitable of one: what had to happen in request order has happened, the rest may take its time (an fsync, a long
@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from barnabas.broker.later import Later
@@ -193,10 +193,23 @@ def _bound(api: Api, known: Mapping[type, object]) -> Callable[[Context, Any], A
     """A handler with its parts: whatever it takes behind the context and the request."""
     handle = api.handle
     hints = get_type_hints(handle)
-    names = list(inspect.signature(handle).parameters)[2:]
-    if missing := [name for name in names if hints[name] not in known]:
-        raise TypeError(f"the handler of {api.name} wants what no broker has: {', '.join(missing)}")
-    parts = [known[hints[name]] for name in names]
+    parts = []
+    for name in list(inspect.signature(handle).parameters)[2:]:
+        try:
+            parts.append(_part(hints[name], known))
+        except KeyError as missing:
+            raise TypeError(f"the handler of {api.name} wants what no broker has: {missing}") from None
     if not parts:
         return handle
+    if len(parts) == 1:
+        (part,) = parts
+        return lambda context, request: handle(context, request, part)
     return lambda context, request: handle(context, request, *parts)
+
+
+def _part(kind: type, known: Mapping[type, object]) -> object:
+    """A part of the broker, or a dataclass of several. Raises KeyError."""
+    if kind not in known and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{field.name: known[hints[field.name]] for field in fields(kind)})
+    return known[kind]

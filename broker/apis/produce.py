@@ -11,6 +11,7 @@ write. With acks=0 there is no answer, and an error closes the connection, as th
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.broker.clock import Clock
@@ -50,23 +51,26 @@ ABOUT_RECORDS = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
 PENDING = PartitionProduceResponse()
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What producing uses of a broker."""
+
+    partitions: Partitions
+    queries: Queries
+    flusher: Flusher
+    workers: Workers
+    clock: Clock
+
+
 @api(ProduceRequest, ProduceResponse, uses=METADATA, changes=RECORDS, advertised=v[0:13])
-def handle(
-    context: Context,
-    request: ProduceRequest,
-    partitions: Partitions,
-    queries: Queries,
-    flusher: Flusher,
-    workers: Workers,
-    clock: Clock,
-) -> ProduceResponse | Later | None:
+def handle(context: Context, request: ProduceRequest, parts: Parts) -> ProduceResponse | Later | None:
     refusal: KafkaError | None = None
     if request.acks not in (ALL, 0, 1):
         refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    elif request.transactional_id is not None and not queries.secret.proves(request.transactional_id):
+    elif request.transactional_id is not None and not parts.queries.secret.proves(request.transactional_id):
         # No coordinator gives out transactional ids yet.
         refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    return Producing(context, request, refusal, partitions, queries, flusher, workers, clock).begin(request)
+    return Producing(context, request, refusal, parts).begin(request)
 
 
 class Asked(NamedTuple):
@@ -111,13 +115,10 @@ class Producing:
     __slots__ = (
         "_acks",
         "_by_driver",
-        "_flusher",
         "_now_ms",
-        "_partitions",
-        "_queries",
+        "_parts",
         "_refusal",
         "_version",
-        "_workers",
         "failed",
         "rest",
         "todo",
@@ -125,22 +126,12 @@ class Producing:
         "waits",
     )
 
-    def __init__(
-        self,
-        context: Context,
-        request: ProduceRequest,
-        refusal: KafkaError | None,
-        partitions: Partitions,
-        queries: Queries,
-        flusher: Flusher,
-        workers: Workers,
-        clock: Clock,
-    ) -> None:
-        self._partitions, self._queries, self._flusher, self._workers = partitions, queries, flusher, workers
+    def __init__(self, context: Context, request: ProduceRequest, refusal: KafkaError | None, parts: Parts) -> None:
+        self._parts = parts
         self._version, self._acks = context.version, request.acks
         self._refusal = refusal
         self._by_driver = request.transactional_id is not None
-        self._now_ms = clock.wall_ms()
+        self._now_ms = parts.clock.wall_ms()
         self.topics: list[TopicProduceResponse] = []
         #: Batches that others come before.
         self.rest: list[Asked] = []
@@ -153,7 +144,7 @@ class Producing:
         """Append what can be appended at once."""
         until = 0.0
         for topic in request.topic_data:
-            name = self._partitions.topic_name(topic.topic_id) if self._version >= 13 else topic.name
+            name = self._parts.partitions.topic_name(topic.topic_id) if self._version >= 13 else topic.name
             answers: list[PartitionProduceResponse] = []
             self.topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
             for at, part in enumerate(topic.partition_data):
@@ -165,7 +156,7 @@ class Producing:
                     answers.append(PENDING)
                     continue
                 self.take(name, part.index, data, answers, at)
-        return Slow(self, self._workers) if self.todo or self.rest else self.end()
+        return Slow(self, self._parts.workers) if self.todo or self.rest else self.end()
 
     def take(
         self, name: str | None, index: int, data: Bytes | None, answers: list[PartitionProduceResponse], at: int
@@ -175,7 +166,7 @@ class Producing:
             vnode = self._writable(name, index, data)
             assert data is not None
             if self._by_driver:
-                result = self._queries.append(vnode, data, self._now_ms)
+                result = self._parts.queries.append(vnode, data, self._now_ms)
             else:
                 result = vnode.append_valid(validate(data, vnode.rules, self._now_ms, light=True), now_ms=self._now_ms)
             answer = self._success(vnode, index, result, answers, at)
@@ -219,7 +210,7 @@ class Producing:
         """
         if self._acks == 0 and self.failed is not None:
             raise Disconnected(f"produce with acks=0 failed: {self.failed.code.name}")
-        return Durable(self, self._flusher) if self.waits else self.response()
+        return Durable(self, self._parts.flusher) if self.waits else self.response()
 
     def response(self) -> ProduceResponse | None:
         return None if self._acks == 0 else ProduceResponse(responses=self.topics)
@@ -234,18 +225,18 @@ class Producing:
         """The partition, if this request may write this batch to it."""
         if self._refusal is not None:
             raise self._refusal
-        vnode = self._partitions.get(name, index)
+        vnode = self._parts.partitions.get(name, index)
         if vnode is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise KafkaError(code, "no such partition")
-        if self._acks == ALL and vnode.topic in self._partitions.without_enough_replicas:
+        if self._acks == ALL and vnode.topic in self._parts.partitions.without_enough_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is"
             )
         if data is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
-        if (vnode.topic in self._queries.closed) != self._by_driver:
-            raise _refused(self._queries, vnode.topic)
+        if (vnode.topic in self._parts.queries.closed) != self._by_driver:
+            raise _refused(self._parts.queries, vnode.topic)
         attributes = data[ATTRIBUTES_AT] if len(data) > ATTRIBUTES_AT else 0
         if attributes & 0x10:
             raise KafkaError(
@@ -257,7 +248,7 @@ class Producing:
 
     def _gone(self, vnode: Vnode) -> KafkaError | None:
         """The error of a partition that was deleted meanwhile."""
-        if self._partitions.is_served(vnode):
+        if self._parts.partitions.is_served(vnode):
             return None
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
 
@@ -267,7 +258,7 @@ class Producing:
         if vnode.high_watermark <= result.last_offset:
             self.waits.append(Wait(vnode, result.last_offset + 1, answers, at))
         else:
-            self._flusher.request(vnode)
+            self._parts.flusher.request(vnode)
         return PartitionProduceResponse(
             index=index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
             log_start_offset=result.log_start_offset,
@@ -278,7 +269,7 @@ class Producing:
         told = self._version >= RECORD_ERRORS_SINCE
         start = -1
         if error.code in ABOUT_RECORDS:
-            vnode = self._partitions.get(name, index)
+            vnode = self._parts.partitions.get(name, index)
             start = vnode.log_start_offset if vnode is not None and vnode.error is None else -1
         return PartitionProduceResponse(
             index=index, error_code=error.code, base_offset=-1, log_start_offset=start,

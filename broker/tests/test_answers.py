@@ -46,7 +46,7 @@ def test_what_is_ready_behind_an_open_answer_waits_for_it() -> None:
     assert answers.take() == []
     first.finish(HeartbeatResponse())
     assert numbers(answers.take()) == [2, 3, 4]
-    assert not answers
+    assert not answers.queue
 
 
 def test_an_answer_that_is_not_to_be_sent_lets_others_by() -> None:

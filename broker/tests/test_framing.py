@@ -32,21 +32,19 @@ class Feed:
             count = min(len(room), len(data))
             room[:count] = data[:count]
             data = data[count:]
-            self.framing.received(count)
-            self._handle(at_most)
+            self._handle(self.framing.received(count), at_most)
             while self.framing.has_frame:
-                self.framing.resume()
-                self._handle(at_most)
+                self._handle(self.framing.resume(), at_most)
 
-    def _handle(self, at_most: int) -> None:
+    def _handle(self, frame: bytes | memoryview | None, at_most: int) -> None:
         handled = 0
-        while (frame := self.framing.next()) is not None:
+        while frame is not None:
             if handled == at_most:
                 self.framing.put_back()
                 break
             handled += 1
             self.frames.append(bytes(frame))
-        self.framing.keep()
+            frame = self.framing.next()
         if self.framing.wanted:
             self.buffers.append(self.framing.wanted)
             self.framing.take_buffer(memoryview(bytearray(self.framing.wanted)))
@@ -87,7 +85,6 @@ def test_a_large_frame_asks_for_a_buffer_as_soon_as_its_length_is_known(have: in
     feed.give(data[:head])
     assert feed.frames == [b"small"]
     assert feed.buffers == [len(body)]
-    assert feed.framing.is_inside_large
     assert feed.framing.received_bytes == have
     feed.give(data[head:])
     assert feed.frames == [b"small", body, b"behind"]
@@ -105,11 +102,10 @@ def test_a_wrong_length_behind_a_frame_that_waits_is_refused_in_its_turn() -> No
     framing = Framing(LIMIT)
     data = framed(b"one") + struct.pack(">i", -5)
     framing.room()[: len(data)] = data
-    framing.received(len(data))
-    assert framing.next() == b"one"
-    framing.keep()
+    assert framing.received(len(data)) == b"one"
+    framing.put_back()
     assert framing.has_frame
-    framing.resume()
+    assert framing.resume() == b"one"
     with pytest.raises(FrameError):
         framing.next()
 
@@ -123,18 +119,14 @@ def test_a_frame_that_is_put_back_comes_again() -> None:
             room = framing.room()
             count = min(len(room), len(data))
             room[:count], data = data[:count], data[count:]
-            framing.received(count)
-            if framing.next() is not None:
+            if framing.received(count) is not None:
                 framing.put_back()
-            framing.keep()
             if framing.wanted:
                 framing.take_buffer(memoryview(bytearray(framing.wanted)))
         assert not framing.is_inside, "it is the owner who keeps it"
         for _ in range(2):
-            framing.resume()
-            assert framing.next() == body
+            assert framing.resume() == body
             framing.put_back()
-            framing.keep()
             assert framing.has_frame
 
 
