@@ -27,7 +27,15 @@ def _serve(args: argparse.Namespace) -> int:
     return serve(args.config, args.data_dir, args.listen, args.override, log_level=args.log_level)
 
 
-def _version(args: argparse.Namespace) -> int:
+class _Version(argparse.Action):
+    """`--version`: looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        _version()
+        parser.exit()
+
+
+def _version(args: argparse.Namespace | None = None) -> int:
     from importlib.metadata import version
 
     print(f"barnabas {version('barnabas')} (Kafka protocol 4.2)")
@@ -41,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         description="A Kafka-protocol-compatible broker: existing Kafka clients use it unchanged.",
         epilog="Start a broker with 'barnabas serve'; it listens on 127.0.0.1:9092 and keeps its data in ./data.",
     )
+    top.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     server = argparse.ArgumentParser(add_help=False)
     server.add_argument("-b", "--server", metavar="HOST:PORT", default=DEFAULT_SERVER,
