@@ -12,9 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
-#: The transactional id of the streams driver, and the file with what follows it after a colon.
-WRITER_ID = "barnabas.streams"
-SECRET_FILE = "streams-driver.secret"
+from barnabas.wire.queries.writer import SECRET_FILE, WRITER_ID
 
 
 class DriverSecret:

@@ -13,13 +13,14 @@ from barnabas.broker.log import Log
 from barnabas.broker.metadata import Metadata
 from barnabas.broker.metadata import Topic as MetadataTopic
 from barnabas.broker.partitions import Partitions
-from barnabas.broker.topics import OFFSETS_TOPIC, Topics
+from barnabas.broker.topics import Topics
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.log_store import LogStore
 from barnabas.groupcoord.shard import Topic
 from barnabas.groupcoord.timers import load_partition, run_timers
 from barnabas.storage.flusher import Flusher
 from barnabas.wire.errors import KafkaError
+from barnabas.wire.internal_topics import OFFSETS_TOPIC
 from barnabas.wire.types import Message
 
 R = TypeVar("R", bound=Message)

@@ -19,6 +19,7 @@ from barnabas.storage.vnode import Origin, Vnode
 from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_records
 from barnabas.wire.codegen import codec, more, uvarint
 from barnabas.wire.errors import KafkaError
+from barnabas.wire.internal_topics import INTERNAL_TOPICS
 from barnabas.wire.records.cluster_metadata import (
     ClientQuotaRecord,
     ConfigRecord,
@@ -31,7 +32,6 @@ from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
 
 METADATA_TOPIC = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state", "__barnabas_queries"))
 RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP = 2, 4, 8, 16, 32
 PRODUCER_ID_BLOCK = 1000
 FRAME_VERSION = 1

@@ -13,7 +13,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import trio
@@ -24,25 +23,9 @@ from barnabas.broker.driver_process import DriverProcess
 from barnabas.broker.driver_secret import DriverSecret
 from barnabas.broker.identity import Identity
 from barnabas.broker.log import Log
-from barnabas.broker.metadata import INTERNAL_TOPICS, Metadata, Topic
+from barnabas.broker.metadata import Metadata, Topic
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.producer_ids import ProducerIds
-from barnabas.broker.query_plan import (
-    DEAD_LETTER_OF,
-    DEAD_LETTER_SUFFIX,
-    EVENTS,
-    FORMAT,
-    MAX_QUERY_CHARS,
-    ON_ERROR,
-    PLAN,
-    QUERY,
-    SCHEMA,
-    START,
-    VALUES,
-    QueryPlan,
-    Reads,
-    plan_of,
-)
 from barnabas.broker.time_lookup import find_time
 from barnabas.broker.topics import Topics
 from barnabas.broker.workers import Workers
@@ -52,11 +35,26 @@ from barnabas.storage.vnode import AppendResult, Origin, Vnode
 from barnabas.wire.batch import Record, build_batch, check, iter_records, parse_header
 from barnabas.wire.compression import Bytes
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import INTERNAL_TOPICS, QUERIES_TOPIC
 from barnabas.wire.patterns import PatternError
 from barnabas.wire.patterns import pattern as compiled
+from barnabas.wire.queries.keys import (
+    DEAD_LETTER_OF,
+    EVENTS,
+    FORMAT,
+    MAX_QUERY_CHARS,
+    ON_ERROR,
+    PLAN,
+    QUERY,
+    SCHEMA,
+    START,
+    VALUES,
+    dead_letters_of,
+)
+from barnabas.wire.queries.messages import Changed, Check, Checked, Conversation, decode, encode
+from barnabas.wire.queries.plan import QueryPlan, Reads, plan_of
 from barnabas.wire.types import Message
 
-QUERIES_TOPIC = "__barnabas_queries"
 # The log is talk: who was not there does not need it.
 _LOG_CONFIGS = {"retention.ms": "3600000", "segment.bytes": str(4 << 20), "cleanup.policy": "delete"}
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
@@ -68,19 +66,10 @@ Times = Mapping[tuple[str, int], int]
 Planned = tuple[QueryPlan, dict[str, str], Times]
 
 
-class Checked(Reads, frozen=True):
-    """The driver's answer: the reason why the query cannot be, or what it reads and what comes out."""
-
-    id: str
-    error: str | None = None
-    output_format: str = "raw"
-    output_schema: str = ""
-
-
 class _Pending:
     """A check that waits for the driver."""
 
-    def __init__(self, question: Mapping[str, Any]) -> None:
+    def __init__(self, question: Check) -> None:
         self.question = question
         self.done = trio.Event()
         self.answer: Checked | None = None
@@ -147,19 +136,19 @@ class Queries:
     def created(self, topic: Topic) -> None:
         """A topic was made."""
         if self._note(topic) or self._is_matched(topic):
-            self._say({"type": "changed"})
+            self._say(Changed())
 
     def deleted(self, topic: Topic) -> None:
         """A topic is gone."""
         if self.plans.pop(topic.name, None) is not None:
             self.closed.discard(topic.name)
-            self._say({"type": "changed"})
+            self._say(Changed())
         elif any(plan.source == topic.name or plan.pattern for plan in self.plans.values()):
-            self._say({"type": "changed"})
+            self._say(Changed())
 
     async def delete_dead_letters(self, topic: Topic) -> None:
         """A query topic was deleted: so are its dead letters. Raises KafkaError."""
-        letters = topic.name + DEAD_LETTER_SUFFIX
+        letters = dead_letters_of(topic.name)
         plan = self.plans.get(letters)
         if plan is not None and plan.dead_letter_of == str(uuid.UUID(bytes=topic.topic_id)):
             await self._topics.delete(letters)
@@ -167,7 +156,7 @@ class Queries:
     def altered(self, topic: Topic) -> None:
         """A topic's configuration has changed."""
         if self._note(topic) or self._is_matched(topic):
-            self._say({"type": "changed"})
+            self._say(Changed())
 
     def grown(self, source: Topic) -> None:
         """A topic has more partitions: so have the topics of the queries over it."""
@@ -176,14 +165,14 @@ class Queries:
             if plan.source_id == source_id and len(source.partitions) > len(self._metadata.topics[name].partitions):
                 self._workers.start(self._grow, name, len(source.partitions))
         if self._is_matched(source):
-            self._say({"type": "changed"})
+            self._say(Changed())
 
     async def _grow(self, name: str, count: int) -> None:
         try:
             await self._topics.grow(name, count)
         except KafkaError as error:
             self._log.warning("query.not_grown", topic=name, error=error)
-        self._say({"type": "changed"})
+        self._say(Changed())
 
     # --- making and changing ------------------------------------------------------------------------------------------
 
@@ -227,9 +216,9 @@ class Queries:
         """
         query = configs.get(DEAD_LETTER_OF) or ""
         plan = self.plans.get(query)
-        if plan is None or plan.dead_letter_of or name != query + DEAD_LETTER_SUFFIX:
+        if plan is None or plan.dead_letter_of or name != dead_letters_of(query):
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"{DEAD_LETTER_OF} is for NAME{DEAD_LETTER_SUFFIX} of a query topic NAME."
+                ErrorCode.INVALID_CONFIG, f"{DEAD_LETTER_OF} is for {dead_letters_of('NAME')} of a query topic NAME."
             )
         topic = self._topics.find(query)
         offsets = [self._partitions.vnodes[query, index].log_end_offset for index in topic.partitions]
@@ -341,7 +330,7 @@ class Queries:
                 ErrorCode.INVALID_CONFIG,
                 f"The query has {len(query)} characters: at most {MAX_QUERY_CHARS} are possible.",
             )
-        answer = await self._check({"type": "check", "topic": name, "query": query}, timeout_ms)
+        answer = await self._check(name, query, timeout_ms)
         if answer.error is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
         plan = QueryPlan(**{name: getattr(answer, name) for name in Reads.__struct_fields__})
@@ -388,11 +377,11 @@ class Queries:
 
     # --- the driver ---------------------------------------------------------------------------------------------------
 
-    async def _check(self, question: dict[str, Any], timeout_ms: int) -> Checked:
+    async def _check(self, topic: str, query: str, timeout_ms: int) -> Checked:
         """Ask the driver, starting it if need be."""
         await self._make_log()
-        pending = _Pending({**question, "id": uuid.uuid4().hex})
-        self._pending[pending.question["id"]] = pending
+        pending = _Pending(Check(uuid.uuid4().hex, topic, query))
+        self._pending[pending.question.id] = pending
         wait = min(max(timeout_ms / 1000, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
         try:
             self.driver.need()
@@ -400,7 +389,7 @@ class Queries:
             with trio.move_on_after(wait):
                 await pending.done.wait()
         finally:
-            del self._pending[pending.question["id"]]
+            del self._pending[pending.question.id]
         if pending.answer is not None:
             return pending.answer
         if pending.problem is not None:
@@ -430,16 +419,14 @@ class Queries:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def _say(self, message: Mapping[str, Any]) -> None:
+    def _say(self, message: Conversation) -> None:
         """Append a message to the driver's log, if there has ever been a driver."""
         vnode = self._partitions.vnodes.get((QUERIES_TOPIC, 0))
         if vnode is None:
             return
         now = self._clock.wall_ms()
         try:
-            vnode.append(
-                build_batch([Record(None, msgspec.json.encode(message), now)]), now_ms=now, origin=Origin.COORDINATOR
-            )
+            vnode.append(build_batch([Record(None, encode(message), now)]), now_ms=now, origin=Origin.COORDINATOR)
         except KafkaError as error:
             self._log.error("queries.log", error=error)
             return
@@ -480,12 +467,10 @@ class Queries:
         return result
 
     def _heard(self, message: bytes) -> None:
-        try:
-            answer = msgspec.json.decode(message, type=Checked)
-        except msgspec.DecodeError:
-            return  # it tells others how the queries are
-        pending = self._pending.get(answer.id)
+        answer = decode(message)  # the driver also tells others how the queries are
+        pending = self._pending.get(answer.id) if isinstance(answer, Checked) else None
         if pending is not None:
+            assert isinstance(answer, Checked)
             pending.answer = answer
             pending.done.set()
 

@@ -36,9 +36,9 @@ from barnabas.broker.metadata import (
 )
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.queries import Queries, check_changes, is_query
-from barnabas.broker.query_plan import DEAD_LETTER_OF, EVENTS, ON_ERROR, PLAN, QUERY, START
 from barnabas.broker.topics import Topics
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.queries.keys import DEAD_LETTER_OF, EVENTS, ON_ERROR, PLAN, QUERY, START
 from barnabas.wire.types import Message
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

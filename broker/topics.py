@@ -17,8 +17,9 @@ from barnabas.broker.config import BrokerConfig, check_topic_configs
 from barnabas.broker.keys import ConfigError
 from barnabas.broker.log import Log
 from barnabas.broker.metadata import METADATA_TOPIC, Metadata, Topic
-from barnabas.broker.query_plan import first_offset
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import OFFSETS_TOPIC
+from barnabas.wire.queries.plan import first_offset
 from barnabas.wire.records.cluster_metadata import RemoveTopicRecord
 from barnabas.wire.types import ZERO_UUID, Message
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.vnode import Vnode
 
-OFFSETS_TOPIC = "__consumer_offsets"
 MAX_NAME = 249
 MAX_PARTITIONS = 100_000
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

@@ -25,13 +25,14 @@ from barnabas.groupcoord.group import ClassicGroup, State, Surroundings
 from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.member import JoinReply, SyncReply
 from barnabas.groupcoord.outbox import Outbox
-from barnabas.groupcoord.partitions import OFFSETS_TOPIC, group_partition
+from barnabas.groupcoord.partitions import group_partition
 from barnabas.groupcoord.records import Record, group_record, offset_record
 from barnabas.groupcoord.retention import expired
 from barnabas.groupcoord.room import GROUP_BYTES, Room
 from barnabas.groupcoord.shard import Offsets, Shard, Topic, TopicPartition, Topics
 from barnabas.groupcoord.store import Store, told
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import OFFSETS_TOPIC
 from barnabas.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.wire.messages.describe_groups import (
     DescribedGroup,

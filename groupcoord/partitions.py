@@ -5,8 +5,6 @@ from __future__ import annotations
 import array
 import sys
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
 
 def java_string_hash(text: str) -> int:
     """`String.hashCode`: base 31 over UTF-16 code units, wrapped to a signed 32-bit number."""

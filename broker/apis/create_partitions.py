@@ -7,10 +7,11 @@ from collections import Counter
 from barnabas.broker.apis.create_topics import check_assignments
 from barnabas.broker.identity import Identity
 from barnabas.broker.order import METADATA
-from barnabas.broker.queries import QUERIES_TOPIC, Queries
+from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
 from barnabas.broker.topics import Topics
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

@@ -6,12 +6,12 @@ from collections import Counter
 
 from barnabas.broker.config import TOPIC, BrokerConfig
 from barnabas.broker.order import METADATA
-from barnabas.broker.queries import QUERIES_TOPIC, Queries, check_keys, is_query
-from barnabas.broker.query_plan import DEAD_LETTER_OF
+from barnabas.broker.queries import Queries, check_keys, is_query
 from barnabas.broker.registry import Context, api
 from barnabas.broker.resource_configs import tell_unused, topic_entries
 from barnabas.broker.topics import Topics
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -19,6 +19,7 @@ from barnabas.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from barnabas.wire.queries.keys import DEAD_LETTER_OF
 from barnabas.wire.types import ZERO_UUID
 
 

@@ -9,6 +9,7 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.storage.data_dir import DataDir
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import OFFSETS_TOPIC
 from barnabas.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -59,7 +60,7 @@ def _delete(partitions: Partitions, topic: str, partition: int, offset: int) -> 
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
     if not vnode.config.deletes:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "cleanup.policy of the topic does not contain delete")
-    if topic == "__consumer_offsets":
+    if topic == OFFSETS_TOPIC:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics cannot be deleted")
     wanted = vnode.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= wanted <= vnode.high_watermark:

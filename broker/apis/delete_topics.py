@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.order import METADATA
-from barnabas.broker.queries import QUERIES_TOPIC, Queries
+from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
 from barnabas.broker.topics import Topics
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,

@@ -19,10 +19,9 @@ from barnabas.broker.errors import Disconnected
 from barnabas.broker.framing import RECEIVE_BYTES
 from barnabas.broker.large import Breath
 from barnabas.broker.later import Later
-from barnabas.broker.metadata import INTERNAL_TOPICS
 from barnabas.broker.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
-from barnabas.broker.queries import QUERIES_TOPIC, Queries
+from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
 from barnabas.broker.workers import Workers
 from barnabas.storage.flusher import Flusher
@@ -30,6 +29,7 @@ from barnabas.storage.validation import RejectedRecords, TooHeavy, Valid, valida
 from barnabas.storage.vnode import AppendResult, Vnode
 from barnabas.wire.compression import Bytes, Codec
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import INTERNAL_TOPICS, QUERIES_TOPIC
 from barnabas.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,

@@ -14,12 +14,11 @@ import pytest
 import trio
 
 from barnabas.broker import queries
-from barnabas.broker.driver_secret import SECRET_FILE, WRITER_ID
-from barnabas.broker.queries import QUERIES_TOPIC
 from barnabas.broker.tests.client import NOW, Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start
 from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -32,6 +31,7 @@ from barnabas.wire.messages.incremental_alter_configs import (
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.wire.queries.writer import SECRET_FILE, WRITER_ID
 
 BY_HAND = {"barnabas_streams_driver": "none"}
 TOPIC, SET, DELETE = 2, 0, 1

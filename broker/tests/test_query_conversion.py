@@ -14,7 +14,6 @@ import pytest
 import trio
 
 from barnabas.broker import queries
-from barnabas.broker.queries import QUERIES_TOPIC
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start
 from barnabas.broker.tests.test_queries import BY_HAND, TOPIC, alter, configs_of, create, driver_of, offsets
@@ -23,6 +22,7 @@ from barnabas.storage.io import Io
 from barnabas.wire.batch import iter_batches, iter_records
 from barnabas.wire.compression import Bytes
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages import alter_configs
 from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
