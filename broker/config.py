@@ -26,6 +26,7 @@ from barnabas.broker.keys import (
 from barnabas.broker.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.storage.config import LogConfig
+from barnabas.wire.properties import parse_properties
 
 VALUE_FORMATS = ("raw", "json", "csv", "avro")
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -222,39 +223,13 @@ def parse_listener(text: str, key: str) -> Listener:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A Java properties file: comments, `=`, `:` or blank as separator, line continuation, escapes.
-
-    Raises ConfigError if the file cannot be read.
-    """
+    """A Java properties file. Raises ConfigError if the file cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return parse_properties(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"Cannot read config file {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"Cannot read config file {path}: it is not UTF-8 text") from None
-    found: dict[str, str] = {}
-    logical = ""
-    for raw in [*text.splitlines(), ""]:  # the last line may end in a continuation
-        line = raw.lstrip()
-        if not logical and (not line or line[0] in "#!"):
-            continue
-        logical += line
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            logical = logical[:-1]
-            continue
-        key, value = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", logical, re.S).groups()  # type: ignore[union-attr]
-        found[_unescape(key)] = _unescape(value.rstrip())
-        logical = ""
-    return found
-
-
-def _unescape(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        if found[1]:
-            return chr(int(found[1], 16))
-        return {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}.get(found[2], found[2])
-
-    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", plain, text)
 
 
 class BrokerConfig:

@@ -17,7 +17,7 @@ from barnabas.broker.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
 from barnabas.storage.vnode import Origin, Vnode
 from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_records
-from barnabas.wire.codegen import codec, more, uvarint
+from barnabas.wire.codegen import codec
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS
 from barnabas.wire.records.cluster_metadata import (
@@ -30,6 +30,7 @@ from barnabas.wire.records.cluster_metadata import (
 )
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
+from barnabas.wire.varint import more, uvarint
 
 METADATA_TOPIC = "__cluster_metadata"
 RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP = 2, 4, 8, 16, 32

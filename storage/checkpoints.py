@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from barnabas.storage.io import Io, read_file, write_file
 from barnabas.storage.layout import LOG_STARTS_FILE, METADATA_FILE, RECOVERY_POINTS_FILE, TOPIC_IDS_FILE
 from barnabas.storage.report import Tell, tell_logging
+from barnabas.wire.properties import parse_properties
 
 Key = tuple[str, int]
 NO_TOPIC_ID = "A" * 22
@@ -124,16 +125,8 @@ def write_lines(io: Io, path: str, lines: list[str], *, sync: bool, sync_data: b
 
 
 def read_properties(io: Io, path: str) -> dict[str, str]:
-    """`name=value` (or `name: value`) lines. Raises FileNotFoundError, ValueError for what is no text."""
-    found = {}
-    for line in read_file(io, path).decode().splitlines():
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
-        at = min((i for i in (line.find("="), line.find(":")) if i >= 0), default=-1)
-        if at > 0:
-            found[line[:at].strip()] = line[at + 1 :].strip()
-    return found
+    """A small Java properties file. Raises FileNotFoundError, ValueError for what is no text."""
+    return parse_properties(read_file(io, path).decode())
 
 
 def read_topic_id(io: Io, directory: str) -> str:

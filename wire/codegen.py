@@ -19,6 +19,7 @@ import construct as C
 
 from barnabas.wire.schema import Blob, Entity, NullableStruct, ProtocolError, Seq, Text, schema
 from barnabas.wire.types import Message, SizedChunk
+from barnabas.wire.varint import more, uvarint
 
 __all__ = ["Codec", "Compiled", "codec"]
 
@@ -29,35 +30,6 @@ _UNFIT = (struct.error, IndexError, ValueError, OverflowError, TypeError, Attrib
 
 
 # --- what the generated code calls ------------------------------------------------------------------------------------
-
-
-def more(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte (>= 0x80) lies at pos-1: (value, next position)."""
-    value, shift = first & 0x7F, 7
-    while True:
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 28:
-            raise ProtocolError("varint longer than five bytes")
-    if value > 0xFFFFFFFF:
-        raise ProtocolError("varint beyond 32 bits")
-    return value, pos
-
-
-def uvarint(value: int) -> bytes:
-    """Unsigned LEB128."""
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def skip_tags(buf: Buffer, pos: int, end: int, count: int) -> int:

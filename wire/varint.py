@@ -1,6 +1,8 @@
-"""Zig-zag varints as records use them (protobuf's sint32/sint64)."""
+"""Varints: zig-zag ones as records use them (protobuf's sint32/sint64), and unsigned ones as messages do."""
 
 from __future__ import annotations
+
+from barnabas.wire.schema import ProtocolError
 
 
 def write_varint(out: bytearray, value: int) -> None:
@@ -30,3 +32,32 @@ def read_long_varint(data: bytes, pos: int, max_bits: int) -> tuple[int, int]:
     if value >> max_bits:
         raise ValueError(f"varint exceeds {max_bits} bits")
     return (value >> 1) ^ -(value & 1), pos
+
+
+def more(buf: bytes | bytearray | memoryview, pos: int, first: int) -> tuple[int, int]:
+    """The rest of a varint whose first byte (>= 0x80) lies at pos-1: (value, next position)."""
+    value, shift = first & 0x7F, 7
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise ProtocolError("varint longer than five bytes")
+    if value > 0xFFFFFFFF:
+        raise ProtocolError("varint beyond 32 bits")
+    return value, pos
+
+
+def uvarint(value: int) -> bytes:
+    """Unsigned LEB128."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
