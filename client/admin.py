@@ -1,11 +1,17 @@
-"""What several rooms ask of a cluster: offsets of partitions, configuration of topics."""
+"""What several rooms ask of a cluster about its topics: make, delete, configure, and where the logs are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.client.cluster import Cluster, check
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import check
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from barnabas.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -26,43 +32,14 @@ from barnabas.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from barnabas.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-EARLIEST, LATEST = -2, -1
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 RESOURCE_TOPIC = 2
 _SOURCE_TOPIC = 1
 _SET, _DELETE = 0, 1
 _CREATE_MS = 90_000
-_DELETE_MS = 30_000
-
-Key = tuple[str, int]
-
-
-def list_offsets(
-    cluster: Cluster, keys: Iterable[Key], special: int, *, isolation: int = READ_COMMITTED
-) -> dict[Key, int]:
-    """The offset of a special value or timestamp (ms) in each partition, asked of any broker. Raises ClientError."""
-    topics: dict[str, list[ListOffsetsPartition]] = {}
-    for topic, partition in keys:
-        topics.setdefault(topic, []).append(ListOffsetsPartition(partition, timestamp=special))
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[ListOffsetsTopic(topic, partitions) for topic, partitions in topics.items()],
-    )
-    found = {}
-    for answer in cluster.any(request, ListOffsetsResponse).topics:
-        for part in answer.partitions:
-            check(part.error_code, f"offsets of {answer.name}-{part.partition_index}")
-            found[(answer.name, part.partition_index)] = part.offset
-    return found
+_ADMIN_MS = 30_000
+_DELETE_BY_STATE_SINCE = 6
 
 
 def cluster_id(cluster: Cluster) -> str | None:
@@ -110,14 +87,25 @@ def create_topic(
     return cluster.controller(request, CreateTopicsResponse, wait=_CREATE_MS / 1000).topics[0]
 
 
+def create_partitions(cluster: Cluster, name: str, count: int) -> None:
+    """Grow a topic to so many partitions. Raises ClientError."""
+    grown = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    more = CreatePartitionsRequest(topics=[grown], timeout_ms=_ADMIN_MS)
+    result = cluster.controller(more, CreatePartitionsResponse).results[0]
+    check(result.error_code, f"Topic {name}", result.error_message)
+
+
 def delete_topic(cluster: Cluster, name: str) -> tuple[int, str | None]:
     """Delete a topic; the error code and its message."""
-    cluster.metadata([])
-    wire = cluster.broker(cluster.controller_id)
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[], timeout_ms=_DELETE_MS)
-    if wire.version_of(DeleteTopicsRequest) < 6:
-        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_DELETE_MS)
-    answer = wire.ask(request, DeleteTopicsResponse).responses[0]
+
+    def attempt() -> DeleteTopicsResponse:
+        connection = cluster.find_controller()
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[], timeout_ms=_ADMIN_MS)
+        if connection.version_of(DeleteTopicsRequest) < _DELETE_BY_STATE_SINCE:
+            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_ADMIN_MS)
+        return connection.ask(request, DeleteTopicsResponse)
+
+    answer = cluster.again(attempt).responses[0]
     return answer.error_code, answer.error_message
 
 

@@ -276,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.command == "serve":
         return _serve(args)
-    from barnabas.client.cluster import ClientError
+    from barnabas.client.errors import ClientError
     from barnabas.wire.text import visible
 
     try:

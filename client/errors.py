@@ -1,0 +1,48 @@
+"""What goes wrong for a client. Whoever catches `ClientError` has a line to show to the user."""
+
+from __future__ import annotations
+
+from barnabas.wire.errors import ErrorCode
+
+
+class ClientError(Exception):
+    """What the user is told, in one line. `may_repeat`: the same may be asked again, and may then go well."""
+
+    may_repeat = False
+
+
+class LostError(ClientError):
+    """There is no connection, or it has ended; what was asked on it did nothing, or does nothing when done twice."""
+
+    may_repeat = True
+
+
+class UnknownFateError(ClientError):
+    """The connection has ended after a request that must not be done twice was sent: it may have been carried out."""
+
+
+class RefusedError(ClientError):
+    """A broker has answered with an error code."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.may_repeat = is_known(code) and ErrorCode(code).retriable
+
+
+class NoLeaderError(ClientError):
+    """A partition or group has no broker at the moment."""
+
+    may_repeat = True
+
+
+def is_known(code: int) -> bool:
+    """Whether it is one of Kafka's error codes."""
+    return code in set(ErrorCode)
+
+
+def check(code: int, what: str, message: str | None = None) -> None:
+    """Raises RefusedError for an error code, with its name and what was being done."""
+    if code:
+        name = ErrorCode(code).name if is_known(code) else f"error {code}"
+        raise RefusedError(code, f"{what}: {name}" + (f" ({message})" if message else ""))
