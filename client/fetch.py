@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from barnabas.client.cluster import MOVED, Cluster, Key
-from barnabas.client.errors import check
+from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, READ_UNCOMMITTED, list_offsets
 from barnabas.wire.batch import Record, iter_batches, iter_records
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 _BY_NAME = 12  # the last version that names topics
@@ -76,16 +76,21 @@ def _wanted(partition: int, position: int) -> FetchPartition:
 def records_of(part: PartitionData, position: int) -> Iterator[tuple[Record | None, int]]:
     """The records from a position on, each with the position behind it; None where a batch ends.
 
-    Behind a batch the position may be further than behind its last record: compaction leaves gaps.
+    Behind a batch the position may be further than behind its last record: compaction leaves gaps. Raises ClientError
+    for bytes that are no records.
     """
-    for header, batch in iter_batches(part.records if isinstance(part.records, memoryview) else b""):
-        if not header.is_control:
-            for record in iter_records(batch):
-                if record.offset >= position:
-                    position = record.offset + 1
-                    yield record, position
-        position = max(position, header.last_offset + 1)
-        yield None, position
+    data = part.records if isinstance(part.records, memoryview) else b""
+    try:
+        for header, batch in iter_batches(data):
+            if not header.is_control:
+                for record in iter_records(batch):
+                    if record.offset >= position:
+                        position = record.offset + 1
+                        yield record, position
+            position = max(position, header.last_offset + 1)
+            yield None, position
+    except KafkaError as error:
+        raise ClientError(f"Records at offset {position} of partition {part.partition_index}: {error}") from None
 
 
 class Reader:
