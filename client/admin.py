@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.errors import check
+from barnabas.client.errors import check, only
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -49,7 +49,7 @@ def cluster_id(cluster: Cluster) -> str | None:
 
 def log_dir(cluster: Cluster) -> str:
     """Where the broker has its logs: a path on its machine. Raises ClientError."""
-    told = cluster.any(DescribeLogDirsRequest(topics=[]), DescribeLogDirsResponse).results[0]
+    told = only(cluster.any(DescribeLogDirsRequest(topics=[]), DescribeLogDirsResponse).results, "the broker's log.dir")
     check(told.error_code, "the broker's log.dir")
     return told.log_dir
 
@@ -84,14 +84,15 @@ def create_topic(
         configs=[CreatableTopicConfig(key, value) for key, value in configs.items()],
     )  # fmt: skip
     request = CreateTopicsRequest(topics=[topic], timeout_ms=_CREATE_MS)
-    return cluster.controller(request, CreateTopicsResponse, wait=_CREATE_MS / 1000).topics[0]
+    answer = cluster.controller(request, CreateTopicsResponse, wait=_CREATE_MS / 1000)
+    return only(answer.topics, f"Topic {name}")
 
 
 def create_partitions(cluster: Cluster, name: str, count: int) -> None:
     """Grow a topic to so many partitions. Raises ClientError."""
     grown = CreatePartitionsTopic(name=name, count=count, assignments=None)
     more = CreatePartitionsRequest(topics=[grown], timeout_ms=_ADMIN_MS)
-    result = cluster.controller(more, CreatePartitionsResponse).results[0]
+    result = only(cluster.controller(more, CreatePartitionsResponse).results, f"Topic {name}")
     check(result.error_code, f"Topic {name}", result.error_message)
 
 
@@ -105,7 +106,7 @@ def delete_topic(cluster: Cluster, name: str) -> tuple[int, str | None]:
             request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_ADMIN_MS)
         return connection.ask(request, DeleteTopicsResponse)
 
-    answer = cluster.again(attempt).responses[0]
+    answer = only(cluster.again(attempt).responses, f"Topic {name}")
     return answer.error_code, answer.error_message
 
 
@@ -117,5 +118,6 @@ def set_topic_config(cluster: Cluster, name: str, configs: Mapping[str, str], *,
     changes = [AlterableConfig(key, _SET, value) for key, value in configs.items()]
     changes += [AlterableConfig(key, _DELETE, None) for key in unset]
     request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(RESOURCE_TOPIC, name, changes)])
-    answer = cluster.controller(request, IncrementalAlterConfigsResponse, wait=_CREATE_MS / 1000).responses[0]
+    said = cluster.controller(request, IncrementalAlterConfigsResponse, wait=_CREATE_MS / 1000)
+    answer = only(said.responses, f"Topic {name}")
     check(answer.error_code, f"Topic {name}", answer.error_message)

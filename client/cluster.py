@@ -52,6 +52,7 @@ class Cluster:
         self._patience = patience
         self._timing = timing or Timing()
         self._addresses: dict[int, Address] = {}
+        self._is_stale = False  # the addresses: brokers may be elsewhere now
         self._connections: dict[int, Connection] = {}
         self._leaders: dict[str, dict[int, int]] = {}
         self._coordinators: dict[str, int] = {}
@@ -109,7 +110,7 @@ class Cluster:
         """A connection was lost: brokers may have gone, or come back elsewhere."""
         self._leaders.clear()
         self._coordinators.clear()
-        self._addresses.clear()
+        self._is_stale = True
         self.controller_id = -1
 
     # --- brokers ------------------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ class Cluster:
         known = self._connections.get(node_id)
         if known is not None and known.is_usable():
             return known
-        if node_id not in self._addresses:
+        if self._is_stale or node_id not in self._addresses:
             self._ask_metadata([])
         if node_id not in self._addresses:
             raise NoLeaderError(f"There is no leader or coordinator now (broker {node_id})")
@@ -145,8 +146,20 @@ class Cluster:
 
     def _any_broker(self) -> Connection:
         if not self._any.is_usable():
-            self._any = connect(self._servers)
+            self._any = self._connect_to_any()
         return self._any
+
+    def _connect_to_any(self) -> Connection:
+        """To one of the servers, or else to a broker that was told of."""
+        try:
+            return connect(self._servers)
+        except ClientError:
+            others = [address for address in self._addresses.values() if address not in self._servers]
+            try:
+                return connect(others)
+            except ClientError:
+                pass
+            raise
 
     def find_controller(self) -> Connection:
         """The connection to the broker that answers for changes of topics, in one attempt."""
@@ -220,5 +233,6 @@ class Cluster:
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=create)
         answer = self._any_broker().ask(request, MetadataResponse)
         self._addresses = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
+        self._is_stale = False
         self.controller_id = answer.controller_id
         return answer.topics

@@ -64,7 +64,7 @@ def connect(servers: Sequence[Address]) -> Connection:
             failed.append(error)
     if len(failed) == 1:
         raise failed[0]
-    raise LostError("; ".join(map(str, failed)))
+    raise LostError("; ".join(map(str, failed)) or "no broker is known")
 
 
 class Posted(NamedTuple):
@@ -89,10 +89,9 @@ class Connection:
         self.is_open = False
         try:
             self._socket = socket.create_connection(address, timeout=TIMEOUT_SECONDS)
-        except OSError as error:
-            raise LostError(
-                f"Cannot connect to {address}: {error.strerror or error}; is a broker running there?"
-            ) from None
+        except (OSError, OverflowError, UnicodeError) as error:  # a broker may have told us a host or port that is none
+            reason = getattr(error, "strerror", None) or error
+            raise LostError(f"Cannot connect to {address}: {reason}; is a broker running there?") from None
         self.is_open = True
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation = itertools.count()
@@ -159,6 +158,9 @@ class Connection:
             self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
         except OSError as error:
             self._lose(str(error), posted)
+        except BaseException:  # interrupted: half of a frame may have gone
+            self.close()
+            raise
         self._unanswered += 1
         return posted
 
@@ -178,6 +180,9 @@ class Connection:
             return codec(response, posted.version).decode(answer, body)[0]
         except (OSError, ProtocolError) as error:
             self._lose(str(error), posted)
+        except BaseException:  # interrupted: half of an answer may have been read
+            self.close()
+            raise
 
     def _receive(self, posted: Posted) -> bytes:
         size = int.from_bytes(self._read(4, posted), "big", signed=True)

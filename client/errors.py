@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from barnabas.wire.errors import ErrorCode
+
+T = TypeVar("T")
 
 
 class ClientError(Exception):
@@ -39,6 +44,13 @@ class NoLeaderError(ClientError):
 def is_known(code: int) -> bool:
     """Whether it is one of Kafka's error codes."""
     return code in set(ErrorCode)
+
+
+def only(answers: Sequence[T], what: str) -> T:
+    """The answer to what was asked alone. Raises ClientError if there is none."""
+    if not answers:
+        raise ClientError(f"{what}: the broker's answer does not have it")
+    return answers[0]
 
 
 def check(code: int, what: str, message: str | None = None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from barnabas.client.cluster import Cluster, Key
-from barnabas.client.errors import ClientError, check
+from barnabas.client.errors import ClientError, check, only
 from barnabas.wire.codegen import codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -125,7 +125,11 @@ def commit(
     answer = ask_coordinator(
         cluster, group, request, OffsetCommitResponse, _first_commit_code, last_version=_OFFSET_COMMIT
     )
-    return {(topic.name, part.partition_index): part.error_code for topic in answer.topics for part in topic.partitions}
+    told = {(topic.name, part.partition_index): part.error_code for topic in answer.topics for part in topic.partitions}
+    for topic, partition in offsets:
+        if (topic, partition) not in told:
+            raise ClientError(f"Commit of {topic}-{partition}: the broker's answer does not have it")
+    return told
 
 
 def _first_commit_code(answer: OffsetCommitResponse) -> int:
@@ -150,10 +154,9 @@ def describe_group(cluster: Cluster, group: str) -> DescribedGroup:
         lambda told: told.groups[0].error_code if told.groups else 0,
         last_version=_DESCRIBE,
     )
-    if not answer.groups:
-        raise ClientError(f"Group {group}: the broker's answer does not have it")
-    check(answer.groups[0].error_code, f"Group {group}")
-    return answer.groups[0]
+    found = only(answer.groups, f"Group {group}")
+    check(found.error_code, f"Group {group}")
+    return found
 
 
 def _embedded(message: Message, version: int) -> bytes:
@@ -245,7 +248,7 @@ class GroupMember:
 
     def _partitions(self, topic: str) -> int:
         """How many there are now."""
-        (found,) = self.cluster.metadata([topic])
+        found = only(self.cluster.metadata([topic]), f"Topic {topic}")
         check(found.error_code, f"Topic {topic}")
         return len(found.partitions)
 

@@ -21,7 +21,8 @@ from barnabas.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from barnabas.wire.messages.metadata import MetadataRequest, MetadataResponse
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from barnabas.wire.types import replace
 
 
 class Two:
@@ -242,6 +243,26 @@ def test_a_leader_whose_broker_has_moved_is_found_at_its_new_address(two: Two) -
     two.two.address = two.two.address._replace(port=0)
     two.two.start()
     assert list_offsets(two.cluster, BOTH, LATEST) == {("t", 0): 1, ("t", 1): 2}
+
+
+def test_another_broker_is_asked_when_the_bootstrap_server_is_gone(two: Two) -> None:
+    list_offsets(two.cluster, BOTH, LATEST)
+    two.one.stop()
+    two.leaders["t"] = {0: 2, 1: 2}
+    two.two.play[MetadataRequest] = lambda request: metadata({2: two.two}, two.leaders, request)
+    assert list_offsets(two.cluster, BOTH, LATEST) == {("t", 0): 2, ("t", 1): 2}
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("a" * 100, 1), ("", -1)])
+def test_an_address_that_is_none_is_like_a_broker_that_is_gone(two: Two, host: str, port: int) -> None:
+    def lies(request: MetadataRequest) -> MetadataResponse:
+        told = metadata({1: two.one, 2: two.two}, two.leaders, request)
+        return replace(told, brokers=[MetadataResponseBroker(1, host, port)])
+
+    two.one.play[MetadataRequest] = lies
+    with pytest.raises(LostError, match="Cannot connect to"):
+        list_offsets(two.cluster, [("t", 0)], LATEST)
+    assert 25 < two.time.now <= 30
 
 
 # --- coordinators -----------------------------------------------------------------------------------------------------

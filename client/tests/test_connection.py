@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import threading
 
 import pytest
 
@@ -148,6 +150,24 @@ def test_a_connection_that_the_broker_has_closed_is_noticed_before_anything_is_a
         assert connection.is_usable()
         broker.hang_up()
         assert not connection.is_usable()
+
+
+def test_an_interrupt_ends_the_connection_whose_answer_was_awaited() -> None:
+    def interrupts(_: MetadataRequest) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        released.wait()
+
+    released = threading.Event()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with scripted({MetadataRequest: interrupts}) as broker:
+            connection = Connection(broker.address)
+            with pytest.raises(KeyboardInterrupt):
+                connection.ask(MetadataRequest(), MetadataResponse)
+            assert not connection.is_usable(), "the answer may yet come: nothing else may be asked there"
+            released.set()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_error_codes_have_their_names_and_unknown_ones_their_numbers() -> None:

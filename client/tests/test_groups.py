@@ -90,6 +90,12 @@ def test_a_commit_that_is_refused_says_where(group: Coordinators) -> None:
     assert commit(group.cluster, "g", {("t", 0): Committed(5)}) == {("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE}
 
 
+def test_a_commit_that_the_answer_is_silent_of_is_no_success(group: Coordinators) -> None:
+    group.brokers[1].play[OffsetCommitRequest] = lambda _: OffsetCommitResponse()
+    with pytest.raises(ClientError, match="Commit of t-0: the broker's answer does not have it"):
+        commit(group.cluster, "g", {("t", 0): Committed(5)})
+
+
 def member(group: Coordinators) -> GroupMember:
     """One that has joined and leads."""
     generation = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -39,6 +40,7 @@ class Pair:
         self.leaders = {"t": {0: 1, 1: 2}}
         self.codes = {1: ErrorCode.NONE, 2: ErrorCode.NONE}
         self.written: list[tuple[int, int]] = []  # broker, partition
+        self.handled = threading.Semaphore(0)
         self.time = FakeTime()
         for number, broker in self.brokers.items():
             broker.play[MetadataRequest] = lambda request: metadata(self.brokers, self.leaders, request)
@@ -51,6 +53,7 @@ class Pair:
             code = self.codes[number]
             if not code:
                 self.written += [(number, part.index) for part in topic.partition_data]
+            self.handled.release()
             parts = [PartitionProduceResponse(part.index, code) for part in topic.partition_data]
             return ProduceResponse(responses=[TopicProduceResponse(topic.name, partition_responses=parts)])
 
@@ -127,6 +130,8 @@ def test_a_leader_that_is_gone_after_another_was_sent_its_part(pair: Pair) -> No
     pair.brokers[2].stop()
     with pytest.raises(UnknownFateError, match="other brokers were sent their part of Produce before"):
         produce(pair.cluster, BOTH)
+    for _ in range(3):  # two before, and the one that was not waited for
+        assert pair.handled.acquire(timeout=60)
     assert pair.written.count((1, 0)) == 2, "not sent again"
 
 

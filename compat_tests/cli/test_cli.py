@@ -153,6 +153,8 @@ def test_a_consumer_reads_on_when_the_broker_is_back(tmp_path: Path, group: tupl
         assert consumer.stdout.readline() == b"after\n"
         consumer.send_signal(signal.SIGINT)
         assert consumer.wait(60) == 130
+    if group:
+        assert run("consume", "t", *group, "--exit", *at) == "", "what was printed is committed"
     assert broker.stop() == 0
 
 
