@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from barnabas.client.cluster import Wire, check, parse_server
+from barnabas.client.connection import Connection, connect, parse_servers
+from barnabas.client.errors import check
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas.wire.messages.list_offsets import (
@@ -26,7 +27,7 @@ NOT_YET = (
 
 def create(address: str, topic: str, partitions: int = 6) -> None:
     """Make a topic, and return when all its partitions can be used."""
-    wire = Wire(*parse_server(address))
+    wire = connect(parse_servers(address))
     request = CreateTopicsRequest(topics=[CreatableTopic(topic, partitions, 1)], timeout_ms=120_000)
     answer = wire.ask(request, CreateTopicsResponse, wait=DEADLINE_SECONDS)
     check(answer.topics[0].error_code, topic, answer.topics[0].error_message)
@@ -46,7 +47,7 @@ def create_many(address: str, prefix: str, count: int) -> list[tuple[str, int]]:
     return topics
 
 
-def end_offsets(wire: Wire, topic: str, partitions: int = 6) -> list[int] | None:
+def end_offsets(wire: Connection, topic: str, partitions: int = 6) -> list[int] | None:
     """The log end offset of each partition; None if one cannot be used yet."""
     asked = ListOffsetsTopic(topic, partitions=[ListOffsetsPartition(p, timestamp=-1) for p in range(partitions)])
     answer = wire.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), ListOffsetsResponse, version=7)

@@ -20,8 +20,10 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from barnabas.client.admin import LATEST, create_topic, list_offsets, set_topic_config
-from barnabas.client.cluster import Cluster, check
+from barnabas.client.admin import create_topic, set_topic_config
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import check
+from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.scripts.output import table
 from barnabas.scripts.sql import last_status
 from barnabas.wire.compression import Codec

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from barnabas.client.cluster import ClientError
+from barnabas.client.errors import ClientError
 from bench.client import COMPILED, ClientFailed
 from bench.limits import Skip, raise_open_files
 from bench.machine import Stolen

@@ -6,7 +6,8 @@ import threading
 import time
 from pathlib import Path
 
-from barnabas.client.cluster import ClientError, Wire, parse_server
+from barnabas.client.connection import connect, parse_servers
+from barnabas.client.errors import ClientError
 from bench.create import end_offsets
 from bench.servers import Clock, Meter, make
 from compat_tests.apache_kafka import ApacheKafka, free_ports
@@ -67,7 +68,7 @@ def first_answer(address: str, topic: str | None) -> float:
     until = time.perf_counter() + START_SECONDS
     while True:
         try:
-            wire = Wire(*parse_server(address))
+            wire = connect(parse_servers(address))
             there = topic is None or end_offsets(wire, topic) is not None
             now = time.perf_counter()
             wire.close()

@@ -7,9 +7,11 @@ known beforehand and only compared; all others are decoded and checked.
 
 from __future__ import annotations
 
+import socket
 import time
 
-from barnabas.client.cluster import Wire, check, parse_server
+from barnabas.client.connection import Connection, parse_servers
+from barnabas.client.errors import check
 from barnabas.wire.codegen import codec
 from barnabas.wire.header import skip_header_tags
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -27,7 +29,10 @@ class Session:
     """A session on one connection, and the producer on another."""
 
     def __init__(self, address: str, topics: list[tuple[str, int]]) -> None:
-        self._wire, self._producer = Wire(*parse_server(address)), Wire(*parse_server(address))
+        (broker,) = parse_servers(address)
+        self._producer = Connection(broker)
+        self._socket = socket.create_connection(broker)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         part = PartitionProduceData(0, frames.batch())
         self._record = ProduceRequest(
             acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(topics[0][0], partition_data=[part])]
@@ -37,7 +42,7 @@ class Session:
         self.seen = 0  # partitions that a fetch found records in
         self._asked = []
         for name, count in topics:
-            ends = end_offsets(self._wire, name, count) or []
+            ends = end_offsets(self._producer, name, count) or []
             self._asked.append(FetchTopic(name, partitions=[_from(p, end) for p, end in enumerate(ends)]))
         began = time.perf_counter()
         self._id = self._read(self._exchange()).session_id
@@ -63,15 +68,24 @@ class Session:
 
     def close(self) -> None:
         """End the connections."""
-        self._wire.close()
+        self._socket.close()
         self._producer.close()
 
     def _exchange(self) -> bytes:
         request = FetchRequest(max_wait_ms=0, session_id=self._id, session_epoch=self._epoch, topics=self._asked)
-        self._wire._socket.sendall(frames.frame(request, frames.FETCH))
+        self._socket.sendall(frames.frame(request, frames.FETCH))
         self._epoch += 1
         self._asked = []
-        return self._wire._receive(int.from_bytes(self._wire._receive(4), "big"))
+        return self._receive(int.from_bytes(self._receive(4), "big"))
+
+    def _receive(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(size - len(parts))
+            if not part:
+                raise ConnectionError("the broker closed the connection")
+            parts += part
+        return bytes(parts)
 
     def _read(self, answer: bytes) -> FetchResponse:
         """Decode and check an answer, and move the offsets of what it brings."""

@@ -7,7 +7,8 @@ import urllib.request
 from pathlib import Path
 
 from barnabas.client.admin import create_topic
-from barnabas.client.cluster import Cluster, check
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import check
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from compat_tests.tools import ROOT

@@ -25,7 +25,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from barnabas.client.cluster import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.scripts.output import table
 from barnabas.storage.checkpoints import write_properties
 from barnabas.storage.config import LogConfig

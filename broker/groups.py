@@ -16,8 +16,8 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.topics import Topics
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.log_store import LogStore
-from barnabas.groupcoord.shard import Topic
 from barnabas.groupcoord.timers import load_partition, run_timers
+from barnabas.groupcoord.topics import Topic
 from barnabas.storage.flusher import Flusher
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
@@ -68,7 +68,7 @@ class Groups:
     async def start(self, nursery: trio.Nursery) -> None:
         """Begin to load what is on disk, and the timers. Requests are answered meanwhile."""
         self._nursery = nursery
-        await nursery.start(run_timers, self.coordinator)
+        await nursery.start(run_timers, self.coordinator.deadlines)
         self._load_new()
 
     async def ready(self) -> None:

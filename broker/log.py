@@ -107,7 +107,7 @@ class Bridge(logging.Handler):
         if record.exc_info and record.exc_info[1]:
             fields["error"] = repr(record.exc_info[1])
             fields["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
-        self._log.write(level, record.name, fields)
+        self._log.write(level, record.name.removeprefix("barnabas."), fields)
 
     def _may_write(self) -> bool:
         second = int(time.monotonic())

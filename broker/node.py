@@ -17,7 +17,6 @@ from barnabas.broker import listening
 from barnabas.broker.clock import Clock
 from barnabas.broker.config import BrokerConfig, Listener
 from barnabas.broker.connections import Connections, raise_descriptor_limit
-from barnabas.broker.deadlines import Deadlines
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.groups import Groups
 from barnabas.broker.identity import Identity
@@ -31,6 +30,8 @@ from barnabas.broker.resource_configs import ResourceConfigs
 from barnabas.broker.topics import Topics, new_topic_id
 from barnabas.broker.turn import Turn
 from barnabas.broker.workers import Workers
+from barnabas.groupcoord.deadlines import Deadlines
+from barnabas.groupcoord.timers import run_timers
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
@@ -57,7 +58,7 @@ class Node:
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.workers = Workers()
         self.turn = Turn()
-        self.deadlines = Deadlines()
+        self.deadlines = Deadlines(trio.current_time)
         self.connections = Connections(config, self.log, self.turn, self.workers)
         self.stopped = trio.Event()
         self._stop = trio.Event()
@@ -140,7 +141,7 @@ class Node:
         self.topics.on_deleted.append(self.groups.topic_deleted)
         self.queries.attach(self.topics)
         await self.groups.start(nursery)
-        nursery.start_soon(self.deadlines.run)
+        await nursery.start(run_timers, self.deadlines)
         nursery.start_soon(self._retention)
         nursery.start_soon(self.queries.run)
 

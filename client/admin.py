@@ -1,11 +1,17 @@
-"""What several rooms ask of a cluster: offsets of partitions, configuration of topics."""
+"""What several rooms ask of a cluster about its topics: make, delete, configure, and where the logs are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.client.cluster import Cluster, check
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import check, only
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from barnabas.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -26,43 +32,14 @@ from barnabas.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from barnabas.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-EARLIEST, LATEST = -2, -1
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 RESOURCE_TOPIC = 2
 _SOURCE_TOPIC = 1
 _SET, _DELETE = 0, 1
 _CREATE_MS = 90_000
-_DELETE_MS = 30_000
-
-Key = tuple[str, int]
-
-
-def list_offsets(
-    cluster: Cluster, keys: Iterable[Key], special: int, *, isolation: int = READ_COMMITTED
-) -> dict[Key, int]:
-    """The offset of a special value or timestamp (ms) in each partition, asked of any broker. Raises ClientError."""
-    topics: dict[str, list[ListOffsetsPartition]] = {}
-    for topic, partition in keys:
-        topics.setdefault(topic, []).append(ListOffsetsPartition(partition, timestamp=special))
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[ListOffsetsTopic(topic, partitions) for topic, partitions in topics.items()],
-    )
-    found = {}
-    for answer in cluster.any(request, ListOffsetsResponse).topics:
-        for part in answer.partitions:
-            check(part.error_code, f"offsets of {answer.name}-{part.partition_index}")
-            found[(answer.name, part.partition_index)] = part.offset
-    return found
+_ADMIN_MS = 30_000
+_DELETE_BY_STATE_SINCE = 6
 
 
 def cluster_id(cluster: Cluster) -> str | None:
@@ -72,7 +49,7 @@ def cluster_id(cluster: Cluster) -> str | None:
 
 def log_dir(cluster: Cluster) -> str:
     """Where the broker has its logs: a path on its machine. Raises ClientError."""
-    told = cluster.any(DescribeLogDirsRequest(topics=[]), DescribeLogDirsResponse).results[0]
+    told = only(cluster.any(DescribeLogDirsRequest(topics=[]), DescribeLogDirsResponse).results, "the broker's log.dir")
     check(told.error_code, "the broker's log.dir")
     return told.log_dir
 
@@ -107,17 +84,29 @@ def create_topic(
         configs=[CreatableTopicConfig(key, value) for key, value in configs.items()],
     )  # fmt: skip
     request = CreateTopicsRequest(topics=[topic], timeout_ms=_CREATE_MS)
-    return cluster.controller(request, CreateTopicsResponse, wait=_CREATE_MS / 1000).topics[0]
+    answer = cluster.controller(request, CreateTopicsResponse, wait=_CREATE_MS / 1000)
+    return only(answer.topics, f"Topic {name}")
+
+
+def create_partitions(cluster: Cluster, name: str, count: int) -> None:
+    """Grow a topic to so many partitions. Raises ClientError."""
+    grown = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    more = CreatePartitionsRequest(topics=[grown], timeout_ms=_ADMIN_MS)
+    result = only(cluster.controller(more, CreatePartitionsResponse).results, f"Topic {name}")
+    check(result.error_code, f"Topic {name}", result.error_message)
 
 
 def delete_topic(cluster: Cluster, name: str) -> tuple[int, str | None]:
     """Delete a topic; the error code and its message."""
-    cluster.metadata([])
-    wire = cluster.broker(cluster.controller_id)
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[], timeout_ms=_DELETE_MS)
-    if wire.version_of(DeleteTopicsRequest) < 6:
-        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_DELETE_MS)
-    answer = wire.ask(request, DeleteTopicsResponse).responses[0]
+
+    def attempt() -> DeleteTopicsResponse:
+        connection = cluster.find_controller()
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[], timeout_ms=_ADMIN_MS)
+        if connection.version_of(DeleteTopicsRequest) < _DELETE_BY_STATE_SINCE:
+            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_ADMIN_MS)
+        return connection.ask(request, DeleteTopicsResponse)
+
+    answer = only(cluster.again(attempt).responses, f"Topic {name}")
     return answer.error_code, answer.error_message
 
 
@@ -129,5 +118,6 @@ def set_topic_config(cluster: Cluster, name: str, configs: Mapping[str, str], *,
     changes = [AlterableConfig(key, _SET, value) for key, value in configs.items()]
     changes += [AlterableConfig(key, _DELETE, None) for key in unset]
     request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(RESOURCE_TOPIC, name, changes)])
-    answer = cluster.controller(request, IncrementalAlterConfigsResponse, wait=_CREATE_MS / 1000).responses[0]
+    said = cluster.controller(request, IncrementalAlterConfigsResponse, wait=_CREATE_MS / 1000)
+    answer = only(said.responses, f"Topic {name}")
     check(answer.error_code, f"Topic {name}", answer.error_message)

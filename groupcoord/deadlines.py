@@ -1,26 +1,35 @@
-"""Many deadlines that mostly move away before they are due, as those of sessions do.
+"""Many deadlines that mostly move away or are given up before they are due, as those of sessions and long polls are.
 
 Theory: a deadline holds its true time in a field; the heap holds one entry for it, at that time or earlier. Moving it
 later, which is what a heartbeat does, writes the field and nothing else. When the entry comes up too early it is
 queued again at the true time. So a steady member costs one heap operation per session timeout, not one per heartbeat.
+
+An entry is void when its deadline was queued again for an earlier time, or dropped. The heap is made anew when most of
+its entries are void, so that a million long polls that were given up take no memory until their time comes.
+
+It is a data structure without I/O: the clock comes from outside, and whoever runs it (`groupcoord.timers` does) calls
+`fire_due` when `next()` has come.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 NEVER = float("inf")
+_FEW = 64  # so many void entries are left where they are
 
 
 class Deadline:
-    """One thing that happens at a time, unless moved or cancelled. Made by `Deadlines.new`."""
+    """One thing that happens at a time, unless moved, cancelled or dropped. Made by `Deadlines.new` or `.at`."""
 
-    __slots__ = ("_fire", "_owner", "_queued", "at")
+    __slots__ = ("_entry", "_fire", "_owner", "_queued", "at")
 
     def __init__(self, owner: Deadlines, fire: Callable[[], None]) -> None:
         self.at = NEVER
-        self._queued = NEVER
+        self._queued = NEVER  # the time of its entry in the heap
+        self._entry = 0  # the number of that entry; 0 if it has none
         self._owner = owner
         self._fire: Callable[[], None] | None = fire
 
@@ -38,19 +47,39 @@ class Deadline:
         """Never due again; what it would call is released at once."""
         self.at = NEVER
         self._fire = None
+        if self._entry:
+            self._entry = 0
+            owner = self._owner
+            owner._void += 1
+            if owner._void > _FEW and owner._void > len(owner._heap) // 2:
+                owner._sweep()
 
 
 class Deadlines:
-    """All deadlines of a coordinator, on one clock (monotonic seconds)."""
+    """All deadlines of one owner, on one clock (monotonic seconds). `around` is entered around what is fired."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, around: AbstractContextManager[None] | None = None) -> None:
         self.clock = clock
         self.on_earlier: Callable[[], None] | None = None  # called when `next()` has become smaller
+        self._around = around or nullcontext()
         self._heap: list[tuple[float, int, Deadline]] = []
         self._count = 0
+        self._void = 0  # entries of the heap that stand for nothing any more
+
+    def __len__(self) -> int:
+        """The entries of the heap, those included that are void and not swept yet."""
+        return len(self._heap)
 
     def new(self, fire: Callable[[], None]) -> Deadline:
+        """A deadline that is not set yet. What it calls must not raise."""
         return Deadline(self, fire)
+
+    def at(self, at: float, fire: Callable[[], None]) -> Deadline:
+        """A deadline that is due at this time."""
+        deadline = Deadline(self, fire)
+        deadline.at = at
+        self._queue(deadline, at)
+        return deadline
 
     def next(self) -> float:
         """When `fire_due` should be called next. It may find nothing due then, never something overdue."""
@@ -61,24 +90,33 @@ class Deadlines:
         now = self.clock()
         due: list[Deadline] = []
         while self._heap and self._heap[0][0] <= now:
-            when, _, deadline = heapq.heappop(self._heap)
-            if when != deadline._queued:
-                continue  # it was queued again, for an earlier time
-            deadline._queued = NEVER
+            _, number, deadline = heapq.heappop(self._heap)
+            if number != deadline._entry:
+                self._void -= 1
+                continue
+            deadline._queued, deadline._entry = NEVER, 0
             if deadline.at <= now:
                 due.append(deadline)
             elif deadline.at < NEVER:
                 self._queue(deadline, deadline.at)
-        for deadline in due:
-            if deadline.at <= now:  # one fired before it may have cancelled or moved it
-                deadline.at = NEVER
-                if deadline._fire is not None:
-                    deadline._fire()
+        with self._around:
+            for deadline in due:
+                if deadline.at <= now:  # one fired before it may have cancelled or moved it
+                    deadline.at = NEVER
+                    if deadline._fire is not None:
+                        deadline._fire()
 
     def _queue(self, deadline: Deadline, at: float) -> None:
-        deadline._queued = at
+        if deadline._entry:
+            self._void += 1
         self._count += 1
+        deadline._queued, deadline._entry = at, self._count
         earlier = not self._heap or at < self._heap[0][0]
         heapq.heappush(self._heap, (at, self._count, deadline))
         if earlier and self.on_earlier is not None:
             self.on_earlier()
+
+    def _sweep(self) -> None:
+        self._heap = [entry for entry in self._heap if entry[1] == entry[2]._entry]
+        heapq.heapify(self._heap)
+        self._void = 0

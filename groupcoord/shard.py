@@ -1,75 +1,24 @@
-"""The groups and offsets of one partition of `__consumer_offsets`, as they stand in memory."""
+"""The partitions of `__consumer_offsets` that are coordinated here, their groups and offsets as they stand in memory.
+
+A partition is a *shard*: loaded when this broker becomes its owner, unloaded when it no longer is. Requests for groups
+in a shard that is loading are refused with COORDINATOR_LOAD_IN_PROGRESS, for others with NOT_COORDINATOR.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from barnabas.groupcoord.group import ClassicGroup
+from barnabas.groupcoord.group import Group
 from barnabas.groupcoord.image import OffsetKey
+from barnabas.groupcoord.offsets import Offsets
+from barnabas.groupcoord.outbox import Outbox
+from barnabas.groupcoord.records import Record
+from barnabas.groupcoord.store import Store
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 
-TopicPartition = tuple[str, int]
-
-
-class Topic(NamedTuple):
-    """What a coordinator needs to know of a topic.
-
-    `since_ms`: when an earlier topic of the same name was last deleted. An offset that was committed before, and does
-    not say for which topic id, was of that one.
-    """
-
-    name: str
-    topic_id: bytes
-    partitions: int
-    since_ms: int = -1
-
-
-class Topics(Protocol):
-    """The topics that exist now."""
-
-    def by_name(self, name: str) -> Topic | None: ...
-
-    def by_id(self, topic_id: bytes) -> Topic | None: ...
-
-
-class Offsets:
-    """A group's committed offsets, and which of them are about to change."""
-
-    def __init__(self) -> None:
-        self.committed: dict[TopicPartition, OffsetCommitValue] = {}
-        self.in_flight: Counter[TopicPartition] = Counter()  # handed to the store, not durable yet
-        self.unstable: Counter[TopicPartition] = Counter()  # written by transactions that have not ended
-
-    def apply(self, where: TopicPartition, value: OffsetCommitValue | None) -> None:
-        if value is None:
-            self.committed.pop(where, None)
-        else:
-            self.committed[where] = value
-
-    def take_off(self, places: list[TopicPartition]) -> None:
-        self.in_flight.update(places)
-
-    def land(self, places: list[TopicPartition]) -> None:
-        _subtract(self.in_flight, places)
-
-    def settle(self, places: list[TopicPartition]) -> None:
-        _subtract(self.unstable, places)
-
-    def places(self) -> list[TopicPartition]:
-        """All partitions that the log has, or is about to have, an offset for."""
-        return list(dict.fromkeys([*self.committed, *self.in_flight, *self.unstable]))
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.committed or self.in_flight or self.unstable)
-
-
-def _subtract(counter: Counter[TopicPartition], places: list[TopicPartition]) -> None:
-    for where in places:
-        counter[where] -= 1
-        if counter[where] <= 0:
-            del counter[where]
+G = TypeVar("G", bound=Group)
 
 
 class Shard:
@@ -78,7 +27,7 @@ class Shard:
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.is_loaded = False
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, Group] = {}
         self.offsets: dict[str, Offsets] = {}
         self.open_transactions: dict[int, dict[OffsetKey, OffsetCommitValue | None]] = {}
 
@@ -91,3 +40,47 @@ class Shard:
         offsets = self.offsets.get(group_id)
         if offsets is not None and offsets.is_empty:
             del self.offsets[group_id]
+
+
+class Shards:
+    """All shards of a coordinator: which group is where, and the log of each."""
+
+    def __init__(self, partition_of: Callable[[str], int], store: Store, outbox: Outbox) -> None:
+        self.by_partition: dict[int, Shard] = {}
+        self.groups: dict[str, Group] = {}  # of all loaded shards
+        self.partition_of = partition_of
+        self._store = store
+        self._outbox = outbox
+
+    def of(self, group_id: str) -> Shard:
+        """The loaded shard of a group. Raises KafkaError if it is not here or not yet."""
+        shard = self.by_partition.get(self.partition_of(group_id))
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{group_id} is coordinated elsewhere")
+        if not shard.is_loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"partition {shard.partition} is being read")
+        return shard
+
+    def has(self, shard: Shard) -> bool:
+        """Whether it has not been unloaded since."""
+        return self.by_partition.get(shard.partition) is shard
+
+    def add(self, shard: Shard, group: G) -> G:
+        shard.groups[group.group_id] = self.groups[group.group_id] = group
+        return group
+
+    def remove(self, shard: Shard, group: Group) -> None:
+        del shard.groups[group.group_id], self.groups[group.group_id]
+
+    def append(self, shard: Shard, records: list[Record], done: Callable[[ErrorCode], None]) -> None:
+        """Append; `done` runs in a turn, and hears of a failure if the shard has gone meanwhile."""
+
+        def durable(error: ErrorCode) -> None:
+            with self._outbox:
+                done(error if self.has(shard) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+        self._store.append(shard.partition, records, durable)
+
+    def persist(self, group_id: str, records: Sequence[Record], done: Callable[[ErrorCode], None]) -> None:
+        """Append records of a group itself; see `group.Persist`."""
+        self.append(self.of(group_id), list(records), done)

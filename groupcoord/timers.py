@@ -1,32 +1,31 @@
-"""The coordinator in a trio program: the task that wakes it, and the loading of partitions."""
+"""In a trio program: the task that fires deadlines, and the loading of a coordinator's partitions."""
 
 from __future__ import annotations
 
 import trio
 
 from barnabas.groupcoord.coordinator import GroupCoordinator
+from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.groupcoord.log_store import LogStore
 
 
-async def run_timers(
-    coordinator: GroupCoordinator, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Call `advance` whenever it is due, until cancelled. The coordinator's clock must be `trio.current_time`."""
+async def run_timers(deadlines: Deadlines, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Fire what is due, until cancelled. The clock of the deadlines must be `trio.current_time`."""
     moved = trio.Event()
 
     def wake() -> None:
         moved.set()
 
-    coordinator.on_earlier_deadline(wake)
+    deadlines.on_earlier = wake
     task_status.started()
     try:
         while True:
             moved = trio.Event()
-            with trio.move_on_at(coordinator.next_deadline()):
+            with trio.move_on_at(deadlines.next()):
                 await moved.wait()
-            coordinator.advance()
+            deadlines.fire_due()
     finally:
-        coordinator.on_earlier_deadline(None)
+        deadlines.on_earlier = None
 
 
 async def load_partition(

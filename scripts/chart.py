@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from barnabas.client.cluster import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.wire.text import SPARK_REMEDY, visible
 
 _HEIGHT = 24

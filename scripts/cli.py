@@ -52,8 +52,13 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     server = argparse.ArgumentParser(add_help=False)
-    server.add_argument("-b", "--server", metavar="HOST:PORT", default=DEFAULT_SERVER,
-                        help=f"a broker to ask (default: {DEFAULT_SERVER})")  # fmt: skip
+    server.add_argument(
+        "-b",
+        "--server",
+        metavar="HOST:PORT[,...]",
+        default=DEFAULT_SERVER,
+        help=f"brokers to ask, of which the first that answers is taken (default: {DEFAULT_SERVER})",
+    )
     _add_serve(commands)
     _add_topics(commands, server)
     _add_produce(commands, server)
@@ -276,7 +281,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.command == "serve":
         return _serve(args)
-    from barnabas.client.cluster import ClientError
+    from barnabas.client.errors import ClientError
     from barnabas.wire.text import visible
 
     try:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from datetime import datetime
 
-from barnabas.client.cluster import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.wire.text import visible
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from barnabas.client.cluster import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.wire.batch import Record
 from barnabas.wire.text import visible_bytes
 

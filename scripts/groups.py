@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-from barnabas.client.admin import LATEST
-from barnabas.client.cluster import ClientError, Cluster, check
-from barnabas.scripts.group_member import OFFSET_FETCH
+from barnabas.client import groups
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
+from barnabas.client.offsets import LATEST, READ_UNCOMMITTED, list_offsets
 from barnabas.scripts.output import table
-from barnabas.scripts.topics import offsets
 from barnabas.wire.codegen import codec
-from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from barnabas.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from barnabas.wire.messages.describe_groups import DescribedGroup
 from barnabas.wire.records.consumer_protocol import ConsumerProtocolAssignment
 from barnabas.wire.text import visible
-
-DESCRIBE = 5
 
 
 def list_groups(args: argparse.Namespace) -> int:
     """Print all groups with their state."""
     with Cluster(args.server) as cluster:
-        cluster.metadata([])
-        answer = cluster.controller(ListGroupsRequest(), ListGroupsResponse)
-        check(answer.error_code, "Groups")
-        rows = sorted((g.group_id, g.group_state, g.group_type, g.protocol_type) for g in answer.groups)
+        rows = sorted((g.group_id, g.group_state, g.group_type, g.protocol_type) for g in groups.list_groups(cluster))
         print(table(("GROUP", "STATE", "TYPE", "PROTOCOL"), rows))
     return 0
 
@@ -33,26 +26,22 @@ def list_groups(args: argparse.Namespace) -> int:
 def describe(args: argparse.Namespace) -> int:
     """Print a group's positions, what is left to read, and who reads it."""
     with Cluster(args.server) as cluster:
-        wire = cluster.coordinator(args.group)
-        group = wire.ask(DescribeGroupsRequest(groups=[args.group]), DescribeGroupsResponse, version=DESCRIBE).groups[0]
-        check(group.error_code, f"Group {args.group}")
-        stored = wire.ask(
-            OffsetFetchRequest(group_id=args.group, topics=None), OffsetFetchResponse, version=OFFSET_FETCH
-        )
-        check(stored.error_code, f"Offsets of group {args.group}")
-        positions = {(t.name, p.partition_index): p.committed_offset for t in stored.topics for p in t.partitions}
+        group = groups.describe_group(cluster, args.group)
+        positions = groups.committed(cluster, args.group)
         if group.group_state == "Dead" and not positions:
             raise ClientError(f"Group {args.group} does not exist")
         owners = _owners(group)
-        ends: dict[tuple[str, int], int] = {}
-        for topic in sorted({topic for topic, _ in [*positions, *owners]}):
-            leaders = cluster.leaders(topic)
-            ends.update({(topic, p): end for p, end in offsets(cluster, topic, leaders, LATEST).items()})
-        print(f"Group: {visible(args.group)}  State: {visible(group.group_state)}  Members: {len(group.members)}  "
-              f"Assignor: {visible(group.protocol_data) or '-'}")  # fmt: skip
+        topics = sorted({topic for topic, _ in [*positions, *owners]})
+        keys = [(topic, partition) for topic in topics for partition in cluster.leaders(topic)]
+        ends = list_offsets(cluster, keys, LATEST, isolation=READ_UNCOMMITTED)
+        print(
+            f"Group: {visible(args.group)}  State: {visible(group.group_state)}  Members: {len(group.members)}  "
+            f"Assignor: {visible(group.protocol_data) or '-'}"
+        )
         rows = []
         for topic, partition in sorted({*positions, *owners}):
-            at, end = positions.get((topic, partition), -1), ends.get((topic, partition), -1)
+            place = positions.get((topic, partition))
+            at, end = place.offset if place else -1, ends.get((topic, partition), -1)
             lag = end - at if at >= 0 and end >= 0 else "-"
             owner = owners.get((topic, partition), ("-", "-"))
             rows.append((topic, partition, at if at >= 0 else "-", end, lag, *owner))

@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from barnabas.client.cluster import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.wire.batch import HEADER_SIZE, BatchHeader, Record, check, iter_records
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import KafkaError

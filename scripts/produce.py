@@ -7,22 +7,16 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError, check
+from barnabas.client.produce import Batch, produce
 from barnabas.scripts.form import unescape
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import Codec
-from barnabas.wire.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 from barnabas.wire.text import visible_bytes
 
 BATCH_RECORDS = 1000
 BATCH_BYTES = 512 << 10
-# Versions beyond name topics by id.
-BY_NAME = 12
 
 #: A record, and the line that it stands in.
 Numbered = tuple[int, Record]
@@ -80,9 +74,10 @@ class Sender:
     def __init__(self, args: argparse.Namespace, cluster: Cluster) -> None:
         self._topic, self._cluster = args.topic, cluster
         self._codec = Codec[args.compression.upper()]
-        self._leaders = cluster.leaders(args.topic, create=True)
-        if args.partition is not None and args.partition not in self._leaders:
-            raise ClientError(f"Topic {args.topic} has no partition {args.partition}: it has {len(self._leaders)}")
+        leaders = cluster.leaders(args.topic, create=True)
+        if args.partition is not None and args.partition not in leaders:
+            raise ClientError(f"Topic {args.topic} has no partition {args.partition}: it has {len(leaders)}")
+        self._partitions = len(leaders)
         self._fixed: int | None = args.partition
         self._pending: dict[int, list[Numbered]] = {}
         self._bytes = self._turn = 0
@@ -98,18 +93,13 @@ class Sender:
     def _partition(self, record: Record) -> int:
         if self._fixed is not None:
             return self._fixed
-        return (self._turn if record.key is None else murmur2(record.key)) % len(self._leaders)
+        return (self._turn if record.key is None else murmur2(record.key)) % self._partitions
 
     def send(self) -> None:
         """Send what is gathered. Raises ClientError, which names the lines that are refused."""
         for partition, batch in self._pending.items():
-            data = PartitionProduceData(partition, build_batch([r for _, r in batch], compression=self._codec))
-            request = ProduceRequest(
-                acks=-1, timeout_ms=30000, topic_data=[TopicProduceData(self._topic, partition_data=[data])]
-            )
-            wire = self._cluster.broker(self._leaders[partition])
-            answer = wire.ask(request, ProduceResponse, version=min(BY_NAME, wire.version_of(ProduceRequest)))
-            part = answer.responses[0].partition_responses[0]
+            data = build_batch([record for _, record in batch], compression=self._codec)
+            part = produce(self._cluster, [Batch(self._topic, partition, data)])[self._topic, partition]
             refused = [batch[e.batch_index][0] for e in part.record_errors or () if e.batch_index < len(batch)]
             what = f"{_numbers(refused or [number for number, _ in batch])} to {self._topic}-{partition}"
             check(part.error_code, what, part.error_message)

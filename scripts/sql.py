@@ -13,18 +13,12 @@ from typing import Any
 
 import msgspec
 
-from barnabas.client.admin import (
-    EARLIEST,
-    LATEST,
-    create_topic,
-    delete_topic,
-    list_offsets,
-    set_topic_config,
-    topic_configs,
-)
-from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.client.admin import create_topic, delete_topic, set_topic_config, topic_configs
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError, check
+from barnabas.client.fetch import Reader
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.scripts.chart import chart
-from barnabas.scripts.consume import Reader
 from barnabas.scripts.output import table
 from barnabas.scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
 from barnabas.scripts.topics import absent
@@ -239,7 +233,7 @@ def last_status(cluster: Cluster) -> dict[str, Any] | None:
         first, end = list_offsets(cluster, [key], EARLIEST)[key], list_offsets(cluster, [key], LATEST)[key]
     except ClientError:  # there has never been a query
         return None
-    reader = Reader(cluster, QUERIES_TOPIC, cluster.leaders(QUERIES_TOPIC))
+    reader = Reader(cluster, QUERIES_TOPIC)
     reader.positions = {0: max(first, end - _STATUS_MESSAGES)}
     found = None
     while reader.positions[0] < end:

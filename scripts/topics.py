@@ -5,22 +5,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import uuid
+from collections.abc import Iterable
 
-from barnabas.client.admin import EARLIEST, LATEST, create_topic, delete_topic, set_topic_config, topic_configs
-from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.client.admin import create_partitions, create_topic, delete_topic, set_topic_config, topic_configs
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError, check
+from barnabas.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
 from barnabas.scripts.output import table
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from barnabas.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from barnabas.wire.text import visible
 
 
@@ -55,9 +47,12 @@ def create(args: argparse.Namespace) -> int:
     """Create a topic."""
     with Cluster(args.server) as cluster:
         answer = create_topic(
-            cluster, args.topic, pairs(args.config), partitions=args.partitions,
+            cluster,
+            args.topic,
+            pairs(args.config),
+            partitions=args.partitions,
             replication_factor=args.replication_factor,
-        )  # fmt: skip
+        )
     check(answer.error_code, f"Topic {args.topic}", answer.error_message)
     print(f"Created topic {args.topic} with {answer.num_partitions} partition(s).")
     return 0
@@ -72,16 +67,11 @@ def list_topics(args: argparse.Namespace) -> int:
     return 0
 
 
-def offsets(cluster: Cluster, topic: str, leaders: dict[int, int], timestamp: int) -> dict[int, int]:
-    """The offset of a timestamp or special value in every partition."""
-    found: dict[int, int] = {}
-    for leader in set(leaders.values()):
-        partitions = [ListOffsetsPartition(p, timestamp=timestamp) for p, node in leaders.items() if node == leader]
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(topic, partitions)])
-        for part in cluster.broker(leader).ask(request, ListOffsetsResponse).topics[0].partitions:
-            check(part.error_code, f"Offsets of {topic}-{part.partition_index}")
-            found[part.partition_index] = part.offset
-    return found
+def bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Where partitions begin and where they end, transactions that have not ended included."""
+    keys = [(topic, partition) for partition in partitions]
+    first, end = (list_offsets(cluster, keys, special, isolation=READ_UNCOMMITTED) for special in (EARLIEST, LATEST))
+    return {p: offset for (_, p), offset in first.items()}, {p: offset for (_, p), offset in end.items()}
 
 
 def describe(args: argparse.Namespace) -> int:
@@ -93,8 +83,7 @@ def describe(args: argparse.Namespace) -> int:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise ClientError(absent(cluster, name))
             check(topic.error_code, f"Topic {name}")
-            leaders = {p.partition_index: p.leader_id for p in topic.partitions}
-            first, end = (offsets(cluster, name, leaders, special) for special in (EARLIEST, LATEST))
+            first, end = bounds(cluster, name, [p.partition_index for p in topic.partitions])
             own = [f"{key}={value}" for key, value in topic_configs(cluster, [name])[name].items()]
             if i:
                 print()
@@ -128,9 +117,6 @@ def alter(args: argparse.Namespace) -> int:
         if configs or args.delete_config:
             set_topic_config(cluster, args.topic, configs, unset=args.delete_config)
         if args.partitions is not None:
-            grown = CreatePartitionsTopic(name=args.topic, count=args.partitions, assignments=None)
-            more = CreatePartitionsRequest(topics=[grown], timeout_ms=30000)
-            result = cluster.controller(more, CreatePartitionsResponse).results[0]
-            check(result.error_code, f"Topic {args.topic}", result.error_message)
+            create_partitions(cluster, args.topic, args.partitions)
     print(f"Altered topic {args.topic}.")
     return 0

@@ -12,7 +12,8 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from barnabas.client.cluster import ClientError, Cluster
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
 from barnabas.streams import register
 from barnabas.streams.java import options
 from barnabas.streams.progress import shown

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-from barnabas.client.cluster import Wire, check, parse_server
+from barnabas.client.connection import Connection, connect, parse_servers
+from barnabas.client.errors import check
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from bench import client, frames
@@ -40,7 +41,7 @@ def partitions(running: Running, count: int) -> dict[str, float]:
     topics = create_many(running.address, "many", count)
     shown = {"create s": time.perf_counter() - began}
     names = [name for name, _ in topics]
-    wire = Wire(*parse_server(running.address))
+    wire = connect(parse_servers(running.address))
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=n) for n in names], allow_auto_topic_creation=False)
     answer = wire.ask(asked, MetadataResponse, version=frames.METADATA)
     for topic in answer.topics:
@@ -60,7 +61,7 @@ def partitions(running: Running, count: int) -> dict[str, float]:
     return {**shown, **running.idle()}
 
 
-def produce_to_all(wire: Wire, topic: str, partitions: int) -> None:
+def produce_to_all(wire: Connection, topic: str, partitions: int) -> None:
     """One record to every partition, in one request."""
     data = frames.batch()
     parts = [PartitionProduceData(p, data) for p in range(partitions)]

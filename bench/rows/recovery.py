@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.client.cluster import Wire, parse_server
+from barnabas.client.connection import connect, parse_servers
 from bench.client import ClientFailed
 from bench.create import end_offsets
 from bench.rows.throughput import fill
@@ -17,7 +17,7 @@ def recovery(running: Running, gigabytes: int) -> dict[str, float]:
     running.server.kill()
     seconds = running.start(TOPIC)
     cpu, rss = running.meter.cpu(), running.meter.rss()
-    wire = Wire(*parse_server(running.address))
+    wire = connect(parse_servers(running.address))
     there = sum(end_offsets(wire, TOPIC) or [])
     wire.close()
     if there != count:

@@ -9,7 +9,7 @@ import math
 import subprocess
 from pathlib import Path
 
-from barnabas.client.cluster import Wire, parse_server
+from barnabas.client.connection import connect, parse_servers
 from bench import page_cache
 from bench.client import TIMEOUT_SECONDS, ClientFailed
 from bench.create import create, end_offsets
@@ -49,7 +49,7 @@ def lines(folder: Path, size: int, count: int) -> Path:
 
 def write(running: Running, topic: str, size: int, count: int) -> None:
     """The lines of a file, acks=all, linger 5 ms, batches up to 1 MB; checks that all are there."""
-    wire = Wire(*parse_server(running.address))
+    wire = connect(parse_servers(running.address))
     before = sum(end_offsets(wire, topic) or [])
     file = lines(running.inputs, size, count)
     kcat(["-P", "-b", running.address, "-t", topic, "-l", str(file)], PRODUCE)

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Iterable
 import trio
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.deadlines import Deadlines
 from barnabas.broker.fetch_sessions import Asked, FetchSessions, Plan, asked_for
 from barnabas.broker.large import Breath, Large, given
 from barnabas.broker.later import Later
@@ -24,6 +23,7 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.broker.turn import Turn
 from barnabas.broker.workers import Workers
+from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.storage.crc_check import CrcCheck
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -318,7 +318,7 @@ class LongPoll(Later):
             self.fail(error)
 
     def abandon(self) -> None:
-        self._deadline.cancel()
+        self._deadline.drop()
         for vnode in self._reading.vnodes:
             vnode.on_high_watermark.unsubscribe(self._moved)
         if self._reading.plan.session is not None:

@@ -47,7 +47,7 @@ async def test_a_consumer_gets_cold_data(tmp_path, monkeypatch):
     from barnabas.broker.log import Log
     from barnabas.broker.node import Node
     from barnabas.client.cluster import Cluster
-    from barnabas.scripts.consume import Reader
+    from barnabas.client.fetch import Reader
     from barnabas.storage.vnode import Origin, Vnode
     from barnabas.wire.batch import Record, build_batch
 
@@ -74,7 +74,7 @@ async def test_a_consumer_gets_cold_data(tmp_path, monkeypatch):
 
         def read() -> list[bytes | None]:
             with Cluster(f"127.0.0.1:{node.bound[0].port}") as cluster:
-                reader = Reader(cluster, "cold", cluster.leaders("cold"))
+                reader = Reader(cluster, "cold")
                 reader.positions = {0: 0}
                 return [record.value for _, record in reader.poll()]
 

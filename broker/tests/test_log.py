@@ -62,7 +62,7 @@ def test_any_texts_make_one_line(one: str, other: str) -> None:
 
 def bridged(level: str = "info") -> tuple[io.StringIO, logging.Logger]:
     said = io.StringIO()
-    logger = logging.Logger("groupcoord.group", logging.DEBUG)
+    logger = logging.Logger("barnabas.groupcoord.group", logging.DEBUG)
     logger.addHandler(Bridge(Log(said, level)))
     return said, logger
 

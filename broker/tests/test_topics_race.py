@@ -48,7 +48,7 @@ async def test_groups_are_served_by_whoever_asks_first_and_second(tmp_path):
         async with trio.open_nursery() as all_at_once:
             for _ in range(5):
                 all_at_once.start_soon(node.groups.ready)
-        shards = node.groups.coordinator._shards
+        shards = node.groups.coordinator.shards.by_partition
         assert len(shards) == 50
         assert all(shard.is_loaded for shard in shards.values())
         node.stop()

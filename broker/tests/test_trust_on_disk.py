@@ -12,8 +12,8 @@ from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.partitions import group_partition
-from barnabas.groupcoord.shard import Topic
 from barnabas.groupcoord.tests.harness import MemoryStore, TopicList
+from barnabas.groupcoord.topics import Topic
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,

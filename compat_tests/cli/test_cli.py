@@ -131,6 +131,48 @@ def test_a_schema_that_is_none_is_refused(server: Server):
     assert "json a BIGINT" in run("sql", "DESCRIBE TOPIC typed", *at)
 
 
+def consuming(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*COMMAND, "consume", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("group", [(), ("--group", "g")], ids=["alone", "as a member"])
+def test_a_consumer_reads_on_when_the_broker_is_back(tmp_path: Path, group: tuple[str, ...]):
+    broker = Barnabas(tmp_path)
+    broker.start()
+    at = ("-b", broker.address)
+    run("produce", "t", *at, stdin=b"before\n")
+    with consuming("t", "--from-beginning", *group, *at) as consumer:
+        assert consumer.stdout
+        assert consumer.stdout.readline() == b"before\n"
+        broker.kill()
+        broker.start()
+        run("produce", "t", *at, stdin=b"after\n")
+        assert consumer.stdout.readline() == b"after\n"
+        consumer.send_signal(signal.SIGINT)
+        assert consumer.wait(60) == 130
+    if group:
+        assert run("consume", "t", *group, "--exit", *at) == "", "what was printed is committed"
+    assert broker.stop() == 0
+
+
+def test_an_interrupt_ends_a_consumer_whose_broker_is_away(tmp_path: Path):
+    broker = Barnabas(tmp_path)
+    broker.start()
+    at = ("-b", broker.address)
+    run("produce", "t", *at, stdin=b"before\n")
+    with consuming("t", "--from-beginning", *at) as consumer:
+        assert consumer.stdout
+        assert consumer.stdout.readline() == b"before\n"
+        broker.kill()
+        consumer.send_signal(signal.SIGINT)
+        assert consumer.wait(60) == 130
+        assert consumer.stderr
+        assert consumer.stderr.read() == b""
+
+
 def test_no_broker_is_said_in_one_line():
     assert "is a broker running there?" in run("topics", "list", "-b", "127.0.0.1:1", status=1)
 

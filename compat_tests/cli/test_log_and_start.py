@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.client.cluster import Cluster, Wire
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import Address, Connection
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_topics import (
     CreatableTopic,
@@ -67,7 +68,7 @@ def test_no_client_forges_a_line_of_the_log(tmp_path: Path):
         assert broker.stop() == 0
         told = [line for line in broker.log_file.read_text().split("\n") if not line.startswith("barnabas is ready")]
     assert [line for line in told if line and not LINE.fullmatch(line)] == []
-    assert any("info groupcoord.group message=" in line and "rebalance" in line for line in told)
+    assert any("info groupcoord.join_barrier message=" in line and "rebalance" in line for line in told)
     assert max(map(len, told)) < 10000
     assert broker.errors() == []
 
@@ -183,7 +184,7 @@ def test_under_nohup_the_broker_outlives_its_terminal(tmp_path: Path):
     with Configured(tmp_path, before=("nohup",)) as broker:
         assert broker.process
         broker.process.send_signal(signal.SIGHUP)
-        Wire("127.0.0.1", broker.port).close()
+        Connection(Address("127.0.0.1", broker.port)).close()
         assert broker.stop() == 0
         told = broker.log_file.read_text()
     assert "SIGHUP" not in told

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.client.admin import LATEST
 from barnabas.client.cluster import Cluster
+from barnabas.client.offsets import LATEST
 from barnabas.scripts.consume import Reader
 from barnabas.scripts.topics import offsets
 from barnabas.wire.batch import Record, build_batch

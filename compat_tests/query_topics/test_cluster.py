@@ -14,8 +14,8 @@ from typing import ClassVar
 import psutil
 import pytest
 
-from barnabas.client.admin import LATEST, list_offsets
 from barnabas.client.cluster import Cluster
+from barnabas.client.offsets import LATEST, list_offsets
 from compat_tests.apache_kafka import free_ports
 from compat_tests.broker_process import Barnabas, Server
 from compat_tests.crash.segments import records_of

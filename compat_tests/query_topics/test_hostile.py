@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from barnabas.client.admin import set_topic_config
-from barnabas.client.cluster import ClientError, Cluster
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
 from barnabas.wire.batch import Record as Written
 from barnabas.wire.batch import build_batch
 from barnabas.wire.compression import Codec

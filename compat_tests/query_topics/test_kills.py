@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.admin import LATEST, list_offsets
-from barnabas.client.cluster import ClientError, Cluster
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
+from barnabas.client.offsets import LATEST, list_offsets
 from compat_tests.broker_process import Barnabas
 from compat_tests.crash.segments import dump_with_kafka, records_of, segment_files
 from compat_tests.crash.workload import ConfluentWriter, Place

@@ -12,8 +12,10 @@ import msgspec
 import psutil
 import pytest
 
-from barnabas.client.admin import EARLIEST, LATEST, list_offsets, topic_configs
-from barnabas.client.cluster import ClientError, Cluster
+from barnabas.client.admin import topic_configs
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from compat_tests.aiokafka.driver import AiokafkaDriver
 from compat_tests.broker_process import Barnabas
 from compat_tests.confluent.driver import ConfluentDriver

@@ -7,11 +7,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from barnabas.groupcoord.classic_group import ClassicGroup
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.records import Record
-from barnabas.groupcoord.shard import Topic
+from barnabas.groupcoord.topics import Topic
 from barnabas.wire.codegen import codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
@@ -148,10 +149,14 @@ class World:
     def pass_time(self, seconds: float) -> None:
         """Let time pass, with every deadline on the way met when it is due."""
         end = self.clock.now + seconds
-        while (due := self.coordinator.next_deadline()) <= end:
+        while (due := self.coordinator.deadlines.next()) <= end:
             self.clock.now = max(due, self.clock.now)
-            self.coordinator.advance()
+            self.coordinator.deadlines.fire_due()
         self.clock.now = end
+
+    @property
+    def classic_groups(self) -> dict[str, ClassicGroup]:
+        return {name: each for name, each in self.coordinator.groups.items() if isinstance(each, ClassicGroup)}
 
     def join(
         self,

@@ -162,7 +162,7 @@ async def test_the_timer_task_expires_sessions(autojump_clock: trio.testing.Mock
     partition = coordinator.partition_of("g")
     coordinator.finish_load(coordinator.begin_load(partition), MemoryStore().image(partition))
     async with trio.open_nursery() as nursery:
-        await nursery.start(run_timers, coordinator)
+        await nursery.start(run_timers, coordinator.deadlines)
         await trio.sleep(30)
         reply: Reply[JoinGroupResponse] = Reply()
         coordinator.join(join_request(), version=3, client_id="c", client_host="/h", reply=reply)

@@ -6,8 +6,8 @@ import pytest
 
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.records import offset_record
-from barnabas.groupcoord.shard import Topic
 from barnabas.groupcoord.tests.harness import ORDERS, PAYMENTS, START_MS, Reply, World
+from barnabas.groupcoord.topics import Topic
 from barnabas.wire.codegen import codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse

@@ -1,15 +1,13 @@
-"""The small parts: partitions of groups, deadlines, replies in turns, the image of a log."""
+"""The small parts: partitions of groups, replies in turns, the image of a log."""
 
 from __future__ import annotations
 
 import pytest
 
-from barnabas.groupcoord.deadlines import NEVER, Deadlines
 from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.partitions import group_partition, java_string_hash
 from barnabas.groupcoord.records import Record, group_record, offset_record
-from barnabas.groupcoord.tests.harness import Clock
 from barnabas.wire.codegen import codec
 from barnabas.wire.records.group_metadata import GroupMetadataValue
 from barnabas.wire.records.offset_commit import OffsetCommitValue
@@ -33,66 +31,6 @@ def test_the_partition_of_a_group_is_never_negative() -> None:
     assert group_partition("polygenelubricants", 50) == 0
     assert group_partition("hello", 50) == 22
     assert all(0 <= group_partition(f"group-{number}", 50) < 50 for number in range(1_000))
-
-
-def test_a_deadline_that_moves_later_costs_one_heap_entry() -> None:
-    clock = Clock()
-    fired: list[float] = []
-    deadlines = Deadlines(clock)
-    deadline = deadlines.new(lambda: fired.append(clock.now))
-    for second in range(100):
-        clock.now = float(second)
-        deadline.set(second + 200)
-    assert len(deadlines._heap) == 1
-    assert deadlines.next() == 200  # earlier than due, never later
-    clock.now = 200
-    deadlines.fire_due()
-    assert not fired
-    assert deadlines.next() == 299
-    clock.now = 299
-    deadlines.fire_due()
-    assert fired == [299]
-    assert deadlines.next() == NEVER
-
-
-def test_deadlines_cancelled_moved_earlier_or_dropped() -> None:
-    clock = Clock()
-    fired: list[str] = []
-    moved: list[float] = []
-    deadlines = Deadlines(clock)
-    deadlines.on_earlier = lambda: moved.append(deadlines.next())
-    early, late, gone = (deadlines.new(lambda name=name: fired.append(name)) for name in ("early", "late", "gone"))  # type: ignore[misc]
-    early.set(50)
-    early.set(10)
-    late.set(20)
-    late.cancel()
-    late.set(30)
-    gone.set(5)
-    gone.drop()
-    assert moved == [50, 10, 5]
-    clock.now = 25
-    deadlines.fire_due()
-    assert fired == ["early"]
-    clock.now = 60
-    deadlines.fire_due()
-    assert fired == ["early", "late"]
-
-
-def test_one_that_fires_may_set_itself_for_now() -> None:
-    clock = Clock()
-    deadlines = Deadlines(clock)
-    fired: list[int] = []
-
-    def again() -> None:
-        fired.append(1)
-        deadline.set(clock.now)
-
-    deadline = deadlines.new(again)
-    deadline.set(0)
-    deadlines.fire_due()
-    assert len(fired) == 1
-    deadlines.fire_due()
-    assert len(fired) == 2
 
 
 def test_replies_leave_when_the_outermost_turn_ends() -> None:

@@ -15,14 +15,14 @@ FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
 
 def counted(world: World) -> int:
     """What is in fact there, beside the groups themselves and ids that were given out."""
-    return sum(weight(member) for group in world.coordinator._groups.values() for member in group.members.values())
+    return sum(weight(member) for group in world.classic_groups.values() for member in group.members.by_id.values())
 
 
 @pytest.mark.parametrize("version", [3, 9], ids=["members at once", "ids that nobody comes back with"])
 def test_a_million_joins_are_bounded_and_leave_room_for_those_who_are_there(version: int) -> None:
     world = World(SMALL)
     here = world.stable(2, group="honest")
-    generation = world.coordinator._groups["honest"].generation
+    generation = world.classic_groups["honest"].generation
     answers = [world.join(group=f"group-{n % 7}", version=version) for n in range(5000)]
     refused = [reply for reply in answers if not reply.is_open and reply.get().error_code == FULL]
     assert len(refused) > 3000
@@ -38,7 +38,7 @@ def test_large_metadata_and_assignments_count() -> None:
     assert world.join(version=3, protocols=large, group="a").get().error_code == ErrorCode.NONE
     assert world.join(version=3, protocols=large, group="b").get().error_code == FULL
     (member,) = world.stable(1, group="c")
-    group = world.coordinator._groups["c"]
+    group = world.classic_groups["c"]
     assert world.sync(member, group.generation, {member: bytes(600_000)}, group="c").get().error_code == FULL
 
 

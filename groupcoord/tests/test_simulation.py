@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.groupcoord.classic_group import ClassicGroup
 from barnabas.groupcoord.config import GroupConfig
-from barnabas.groupcoord.group import ClassicGroup
 from barnabas.groupcoord.room import PENDING_BYTES, weight
 from barnabas.groupcoord.tests.harness import ORDERS, MemoryStore, Reply, World, subscription
 from barnabas.wire.errors import ErrorCode
@@ -192,7 +192,7 @@ class Simulation:
 
     def life_of(self, group_id: str) -> int:
         """A number for the group as it lives in this coordinator now; one made anew gets another."""
-        group = self.world.coordinator._groups[group_id]
+        group = self.world.classic_groups[group_id]
         if group not in self.lives:
             self.lives.append(group)
         return self.lives.index(group)
@@ -222,11 +222,11 @@ class Simulation:
 
     def check_room(self) -> None:
         """What is counted for members and groups is what they take."""
-        groups = self.world.coordinator._groups.values()
+        groups = self.world.classic_groups.values()
         taken = sum(
             group._weight
-            + PENDING_BYTES * len(group._pending)
-            + sum(weight(member) for member in group.members.values())
+            + PENDING_BYTES * len(group.members.pending)
+            + sum(weight(member) for member in group.members.by_id.values())
             for group in groups
         )
         assert self.world.coordinator.room.used == taken
@@ -324,7 +324,7 @@ class Simulation:
         for _ in range(120):
             self.pass_time(1.0)
         assert not [reply.what for reply in self.replies if reply.is_open]
-        for group in list(self.world.coordinator._groups.values()):
+        for group in list(self.world.classic_groups.values()):
             assert group.is_idle
         self.check_acknowledged()
         before = {group_id: self.world.committed(group_id) for group_id in GROUPS}
@@ -366,4 +366,4 @@ def test_stable_members_are_undisturbed_for_an_hour() -> None:
             assert world.heartbeat(leaders[number], 1, group=f"g{number}") == ErrorCode.NONE
     assert world.describe("g10").group_state == "Stable"
     assert world.describe("g11").group_state == "Dead"  # nobody was left, nothing committed: forgotten
-    assert len(world.coordinator._deadlines._heap) < 2_500
+    assert len(world.coordinator.deadlines) < 2_500

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from barnabas.client.cluster import ClientError
+from barnabas.client.errors import ClientError
 
 pytest.importorskip("plotext", reason="plotext is not installed: make setup-all")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.cluster import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Show, parse, split
 
 

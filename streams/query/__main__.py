@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         say("error", "streams.fatal", reason=f"Query topics need Spark ({error.name or error}): {SPARK_REMEDY}")
         return 1
-    from barnabas.client.cluster import ClientError
+    from barnabas.client.errors import ClientError
 
     try:
         spark = start_session("barnabas streams", args.master, driver_memory=args.driver_memory)

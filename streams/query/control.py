@@ -9,18 +9,18 @@ from typing import Any
 
 import msgspec
 
-from barnabas.client.admin import LATEST, list_offsets
-from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError, check
+from barnabas.client.fetch import fetch, records_of
+from barnabas.client.offsets import LATEST, list_offsets
+from barnabas.client.produce import Batch, produce
 from barnabas.streams.query.errors import FatalError, TakenOverError
 from barnabas.streams.query.events import Event
-from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
+from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 TOPIC = "__barnabas_queries"
-_BY_NAME = 12  # the last version of Fetch and Produce that names topics
 _MAX_BYTES = 1 << 20
 #: The broker's file with the transactional id that proves who the driver is.
 SECRET_FILE = "streams-driver.secret"
@@ -57,24 +57,20 @@ class Control:
 
     def hear(self, wait_ms: int) -> list[dict[str, Any]]:
         """The messages since the last call; waits so long for one."""
-        partition = FetchPartition(partition=0, fetch_offset=self._next, partition_max_bytes=_MAX_BYTES)
-        request = FetchRequest(
-            max_wait_ms=wait_ms, min_bytes=1, max_bytes=_MAX_BYTES, session_epoch=-1,
-            topics=[FetchTopic(TOPIC, partitions=[partition])],
-        )  # fmt: skip
-        answer = self._cluster.any(request, FetchResponse, version=_BY_NAME, wait=wait_ms / 1000)
-        check(answer.error_code, "Fetch")
-        part = answer.responses[0].partitions[0]
+        key = (TOPIC, 0)
+        told = fetch(self._cluster, {key: self._next}, wait_ms=wait_ms, max_bytes=_MAX_BYTES)
+        if key not in told:
+            return []
+        part = told[key]
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # nobody has listened for long
-            self._next = list_offsets(self._cluster, [(TOPIC, 0)], LATEST)[TOPIC, 0]
+            self._next = list_offsets(self._cluster, [key], LATEST)[key]
             return [{"type": "changed"}]
         check(part.error_code, f"Fetch of {TOPIC}")
         messages = []
-        for header, batch in iter_batches(part.records if isinstance(part.records, memoryview) else b""):
-            for record in iter_records(batch):
-                if record.offset >= self._next and record.value is not None:
-                    messages.append(msgspec.json.decode(record.value, type=dict[str, Any]))
-            self._next = max(self._next, header.last_offset + 1)
+        for record, position in records_of(part, self._next):
+            self._next = position
+            if record is not None and record.value is not None:
+                messages.append(msgspec.json.decode(record.value, type=dict[str, Any]))
         return messages
 
     def say(self, message: Mapping[str, Any]) -> None:
@@ -87,11 +83,8 @@ class Control:
 
     def _append(self, topic: str, record: Record, *, acks: int) -> None:
         batch = build_batch([record], producer_id=self.producer_id, producer_epoch=0, base_sequence=0)
-        request = ProduceRequest(
-            transactional_id=self.writer_id, acks=acks, timeout_ms=30_000,
-            topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, batch)])],
-        )  # fmt: skip
-        part = self._cluster.any(request, ProduceResponse, version=_BY_NAME).responses[0].partition_responses[0]
+        told = produce(self._cluster, [Batch(topic, 0, batch)], acks=acks, transactional_id=self.writer_id)
+        part = told[topic, 0]
         if part.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
             raise TakenOverError(part.error_message or "another driver writes")
         check(part.error_code, f"Produce to {topic}", part.error_message)

@@ -6,8 +6,8 @@ import uuid
 
 import msgspec
 
-from barnabas.client.admin import Key, topic_configs
-from barnabas.client.cluster import Cluster
+from barnabas.client.admin import topic_configs
+from barnabas.client.cluster import Cluster, Key
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.source.options import Options
 from barnabas.wire.patterns import PatternError, pattern

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from barnabas.client.admin import EARLIEST, LATEST, list_offsets
-from barnabas.client.cluster import ClientError, Cluster
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
 from barnabas.streams.query.control import Control, now_ms
 from barnabas.streams.query.definitions import Catalog, Definition, Values, read_catalog, read_pattern, read_source
@@ -46,7 +47,8 @@ class Driver:
     ) -> None:
         self._spark, self._server, self._trigger, self._say = spark, server, trigger_ms / 1000, say
         self._timeout = timeout_ms / 1000
-        self._cluster = Cluster(server)
+        # No patience: a broker that was away knows this driver no longer, and whoever made it makes a new one.
+        self._cluster = Cluster(server, patience=0)
         self._log_dir = log_dir_of(self._cluster, server, data_dir)
         self._planner = Planner(self._log_dir, split_bytes=MAX_BYTES, fail_on_data_loss=False)
         self._control = Control(self._cluster, self._log_dir.path)

@@ -12,26 +12,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from barnabas.client.admin import EARLIEST, LATEST, list_offsets
-from barnabas.client.cluster import ClientError, Cluster, check
+from barnabas.client import groups
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError, check
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.query.definitions import Definition, Source
 from barnabas.streams.query.events import EVENT_HEADER, Told, decode_event
 from barnabas.streams.query.sink import DEAD_LETTER_SUFFIX, SOURCE_HEADERS
 from barnabas.streams.wal import Key, LogDir, plan, read
-from barnabas.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from barnabas.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
-
-_COMMIT_BY_NAME, _FETCH_BY_NAME = 9, 9  # the last versions that name topics
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -63,21 +51,13 @@ def commit(
 ) -> None:  # fmt: skip
     """Keep the places, and what was told of the topics. No task may be writing. Raises ClientError."""
     results, letters = _ends(cluster, definition)
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    kept = {}
     for (topic, partition), offset in places.items():
         digest = told[topic].digest if partition == 0 and topic in told else ""
         note = msgspec.json.encode(Place(sources[topic].topic_id, results, letters, digest)).decode()
-        topics.setdefault(topic, []).append(
-            OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata=note)
-        )
-    request = OffsetCommitRequest(
-        group_id=group_of(definition.topic), generation_id_or_member_epoch=-1,
-        topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
-    )  # fmt: skip
-    wire = cluster.coordinator(request.group_id)
-    for answer in wire.ask(request, OffsetCommitResponse, version=_COMMIT_BY_NAME).topics:
-        for part in answer.partitions:
-            check(part.error_code, f"commit of {definition.topic} for {answer.name}-{part.partition_index}")
+        kept[topic, partition] = groups.Committed(offset, note)
+    for (topic, partition), code in groups.commit(cluster, group_of(definition.topic), kept).items():
+        check(code, f"commit of {definition.topic} for {topic}-{partition}")
 
 
 def _ends(cluster: Cluster, definition: Definition) -> tuple[list[int], list[int]]:
@@ -120,24 +100,8 @@ def recover(
 
 
 def _committed(cluster: Cluster, definition: Definition, inputs: list[Key]) -> dict[Key, tuple[int, Place]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in inputs:
-        topics.setdefault(topic, []).append(partition)
-    group = OffsetFetchRequestGroup(
-        group_id=group_of(definition.topic),
-        topics=[OffsetFetchRequestTopics(name=name, partition_indexes=parts) for name, parts in topics.items()],
-    )
-    wire = cluster.coordinator(group.group_id)
-    answer = wire.ask(OffsetFetchRequest(groups=[group]), OffsetFetchResponse, version=_FETCH_BY_NAME).groups[0]
-    check(answer.error_code, f"offsets of {group_of(definition.topic)}")
-    found = {}
-    for told in answer.topics:
-        for part in told.partitions:
-            check(part.error_code, f"offsets of {group_of(definition.topic)}")
-            if part.committed_offset >= 0:
-                place = msgspec.json.decode(part.metadata or "", type=Place)
-                found[told.name, part.partition_index] = (part.committed_offset, place)
-    return found
+    found = groups.committed(cluster, group_of(definition.topic), inputs)
+    return {key: (at.offset, msgspec.json.decode(at.metadata, type=Place)) for key, at in found.items()}
 
 
 def _raise(

@@ -14,19 +14,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.client.admin import LATEST, create_topic, list_offsets
-from barnabas.client.cluster import Cluster, Posted, check
+from barnabas.client.admin import create_topic
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import check
+from barnabas.client.offsets import LATEST, list_offsets
+from barnabas.client.produce import Batch, Sent, answers, post
 from barnabas.streams.encode import Encoded, empty, encode
 from barnabas.streams.query.errors import MalformedRecordError, TakenOverError
 from barnabas.streams.query.tick import Part, Tick, current
 from barnabas.wire.batch import seal
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 
 DEAD_LETTER_SUFFIX = ".dead-letter"
 REASON_HEADER = "barnabas.error"
@@ -44,7 +41,6 @@ REPORT_SCHEMA = pa.schema(
     ]
 )
 _FLUSH_BYTES = 4 << 20
-_BY_NAME = 12  # the last version of Produce that names topics
 _TIMEOUT_MS = 60_000
 _LAST_DELTA_AT = 23
 _clusters: dict[str, Cluster] = {}  # a worker serves many tasks
@@ -76,6 +72,7 @@ class Sink(msgspec.Struct, frozen=True):
                 writer.take(batch)
         if writer is not None:
             yield writer.report()
+            _clusters[self.server] = writer.cluster
 
 
 class Writer:
@@ -84,19 +81,19 @@ class Writer:
     def __init__(self, sink: Sink, tick: Tick, task: int, again: bool) -> None:
         self._sink, self._tick, self._task = sink, tick, task
         self._part = part = tick.parts[task]
-        self._cluster = _connect(sink.server)
+        self.cluster = _take_cluster(sink.server)
         self._outputs = [_Log.of(o, o.topic, part, end) for o, end in zip(sink.outputs, part.ends, strict=True)]
         if again:
             self._look_again()
         self._letters: dict[int, _Log] = {}
-        self._posted: tuple[Posted, list[_Log]] | None = None
+        self._posted: tuple[list[Sent], list[_Log]] | None = None
         self._done = False
 
     def _look_again(self) -> None:
         """What a failed attempt has written, the topics tell; over a pattern only the driver finds it out."""
         if any(output.merges for output in self._sink.outputs):
             raise RuntimeError("the driver plans anew")
-        told = list_offsets(self._cluster, [(log.topic, log.partition) for log in self._outputs], LATEST)
+        told = list_offsets(self.cluster, [(log.topic, log.partition) for log in self._outputs], LATEST)
         for log in self._outputs:
             log.next = told[log.topic, log.partition]
 
@@ -148,13 +145,13 @@ class Writer:
     def _open_letters(self, query: int, output: Output) -> _Log:
         self._settle()
         name = output.topic + DEAD_LETTER_SUFFIX
-        made = create_topic(self._cluster, name, {"barnabas.query.dead.letter.of": output.topic})
+        made = create_topic(self.cluster, name, {"barnabas.query.dead.letter.of": output.topic})
         if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
             check(made.error_code, f"Topic {name}", made.error_message)
         if output.merges:
             return _Log.of(output, name, self._part, self._part.dead[query])
         key = (name, self._part.partition)
-        return _Log.of(output, name, self._part, list_offsets(self._cluster, [key], LATEST)[key])
+        return _Log.of(output, name, self._part, list_offsets(self.cluster, [key], LATEST)[key])
 
     def _write(self, logs: list[_Log], *, upto: int | None = None) -> None:
         """Send what the logs hold, batch by batch, each log's in order and the logs beside each other."""
@@ -171,15 +168,10 @@ class Writer:
 
         What was sent counts as written. If it is not, its answer raises before anything else is sent.
         """
-        request = ProduceRequest(
-            transactional_id=self._tick.writer_id, acks=-1, timeout_ms=_TIMEOUT_MS,
-            topic_data=[
-                TopicProduceData(name=log.topic, partition_data=[PartitionProduceData(log.partition, b.data)])
-                for log, b in batches
-            ],
-        )  # fmt: skip
         self._settle()
-        self._posted = self._cluster.post(request, version=_BY_NAME), [log for log, _ in batches]
+        sending = [Batch(log.topic, log.partition, batch.data) for log, batch in batches]
+        sent = post(self.cluster, sending, timeout_ms=_TIMEOUT_MS, transactional_id=self._tick.writer_id)
+        self._posted = sent, [log for log, _ in batches]
         for log, batch in batches:
             log.written(batch)
 
@@ -187,11 +179,11 @@ class Writer:
         """Wait for the answer to what was sent last."""
         if self._posted is None:
             return
-        (posted, logs), self._posted = self._posted, None
-        answer = self._cluster.answer(posted, ProduceResponse)
-        codes = {t.name: (p.error_code, p.error_message) for t in answer.responses for p in t.partition_responses}
+        (sent, logs), self._posted = self._posted, None
+        told = answers(sent)
         for log in logs:
-            code, message = codes[log.topic]
+            part = told[log.topic, log.partition]
+            code, message = part.error_code, part.error_message
             if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
                 raise TakenOverError(message or "another driver writes")
             check(code, f"{log.topic}-{log.partition}", message)
@@ -321,16 +313,6 @@ def with_headers(rows: pa.RecordBatch, more: list[list[dict[str, Any]]]) -> pa.R
     return rows.set_column(at, "headers", pa.array(headers, rows.schema.field("headers").type))
 
 
-def _connect(server: str) -> Cluster:
-    """A connection of this worker, made anew where the last one has broken."""
-    cluster = _clusters.pop(server, None)
-    if cluster is not None:
-        try:
-            cluster.metadata([])
-        except Exception:
-            cluster = None
-    if cluster is None:
-        cluster = Cluster(server)
-        cluster.metadata([])
-    _clusters[server] = cluster
-    return cluster
+def _take_cluster(server: str) -> Cluster:
+    """The connections of this worker. They go back when a task has ended well: others may hold answers to it yet."""
+    return _clusters.pop(server, None) or Cluster(server, patience=0)  # Spark tries a task again

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from barnabas.client.admin import create_topic, set_topic_config
-from barnabas.client.cluster import ClientError, Cluster
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
 from barnabas.streams.tests.test_wal import produce
 from compat_tests.broker_process import Barnabas
 from compat_tests.tools import ROOT

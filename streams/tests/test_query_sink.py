@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
+from barnabas.client.produce import Batch
 from barnabas.streams.query import simple, sink
 from barnabas.streams.query.definitions import Values
 from barnabas.streams.query.errors import MalformedRecordError
@@ -31,9 +32,10 @@ from barnabas.streams.wal import plan as plan_splits
 from barnabas.wire.batch import check, iter_records
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_topics import CreatableTopicResult
-from barnabas.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from barnabas.wire.messages.produce import PartitionProduceResponse
 
 PRODUCER = 5
+Told = dict[tuple[str, int], PartitionProduceResponse]
 HEADERS = COLUMNS["headers"]
 WERE = pa.struct(
     [
@@ -76,7 +78,7 @@ class FakeBroker:
         self.dies_at: tuple[int, bool] | None = None  # number of the request, and whether it is still carried out
         self.owes_answer = False
 
-    def post(self, request: Any, **_: object) -> ProduceResponse | None:
+    def post(self, _: object, batches: list[Batch], **__: object) -> Told | None:
         """What is answered later; None is an answer that will not come."""
         assert not self.owes_answer
         self.owes_answer = True
@@ -84,25 +86,22 @@ class FakeBroker:
         dies = self.dies_at is not None and self.requests == self.dies_at[0]
         if dies and self.dies_at is not None and not self.dies_at[1]:
             return None
-        answers = []
-        for topic in request.topic_data:
-            (part,) = topic.partition_data
-            header = check(part.records)
+        answers = {}
+        for topic, partition, data in batches:
+            header = check(data)
             assert header.producer_id == PRODUCER
             code = ErrorCode.NONE
-            if header.base_offset != self.ends[topic.name]:
+            if header.base_offset != self.ends[topic]:
                 code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             else:
-                self.ends[topic.name] = header.last_offset + 1
-                self.records.setdefault(topic.name, []).extend(
-                    (r.offset, r.value, dict(r.headers)) for r in iter_records(part.records)
+                self.ends[topic] = header.last_offset + 1
+                self.records.setdefault(topic, []).extend(
+                    (r.offset, r.value, dict(r.headers)) for r in iter_records(data)
                 )
-            answers.append(TopicProduceResponse(
-                name=topic.name, partition_responses=[PartitionProduceResponse(index=part.index, error_code=code)]
-            ))  # fmt: skip
-        return None if dies else ProduceResponse(responses=answers)
+            answers[topic, partition] = PartitionProduceResponse(index=partition, error_code=code)
+        return None if dies else answers
 
-    def answer(self, posted: ProduceResponse | None, _: type) -> ProduceResponse:
+    def answers(self, posted: Told | None) -> Told:
         assert self.owes_answer
         self.owes_answer = False
         if posted is None:
@@ -130,7 +129,10 @@ def connect(monkeypatch: pytest.MonkeyPatch, broker: FakeBroker) -> None:
         assert not broker.owes_answer
         return {key: broker.ends[key[0]] for key in keys}
 
-    monkeypatch.setattr(sink, "_connect", lambda _: broker)
+    monkeypatch.setattr(sink, "_take_cluster", lambda _: broker)
+    monkeypatch.setattr(sink, "post", broker.post)
+    monkeypatch.setattr(sink, "answers", broker.answers)
+    monkeypatch.setattr(sink, "_clusters", {})
     monkeypatch.setattr(sink, "create_topic", create)
     monkeypatch.setattr(sink, "list_offsets", offsets)
 

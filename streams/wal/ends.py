@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from barnabas.client import admin
-from barnabas.client.cluster import ClientError, Cluster
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.wal.errors import WalError
 
 
@@ -17,7 +19,7 @@ def ask_broker(address: str, cluster_id: str, keys: list[tuple[str, int]]) -> di
                     f"the broker at {address} is of cluster {told}, the data directory of {cluster_id}: "
                     "set bootstrap.servers to the broker that serves the directory, or leave it out"
                 )
-            first, end = (admin.list_offsets(cluster, keys, special) for special in (admin.EARLIEST, admin.LATEST))
+            first, end = (list_offsets(cluster, keys, special) for special in (EARLIEST, LATEST))
     except ClientError as error:
         raise WalError(f"cannot ask the broker at {address} how far it is: {error}") from None
     return {key: (first[key], end[key]) for key in keys}

@@ -1,0 +1,222 @@
+"""One connection to a broker: frames, correlation ids, and the versions that both sides know.
+
+The broker is not trusted: an answer of another request, of a length beyond any reason, cut short or unreadable ends the
+connection. After an error nothing more is asked on it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn, TypeVar
+
+from barnabas.client.errors import ClientError, LostError, UnknownFateError, check
+from barnabas.client.retry import is_repeatable
+from barnabas.wire.codegen import codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.header import skip_header_tags, write_request_header
+from barnabas.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.wire.schema import ProtocolError
+from barnabas.wire.types import Message
+
+R = TypeVar("R", bound=Message)
+CLIENT_ID = "barnabas-cli"
+TIMEOUT_SECONDS = 30.0
+MAX_ANSWER_BYTES = 1 << 30
+_API_VERSIONS = ApiVersionsRequest.__wire__.key
+_UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_servers(text: str) -> list[Address]:
+    """HOST:PORT[,HOST:PORT...], an IPv6 host in brackets, the port 9092 if left out. Raises ClientError."""
+    return [_parse_server(part.strip()) for part in text.split(",") if part.strip()] or [_parse_server("")]
+
+
+def _parse_server(text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, "9092"
+    bare = host.removeprefix("[").removesuffix("]")
+    in_brackets = host != bare
+    if not port.isdigit() or not 0 < int(port) < 65536 or (":" in bare and not in_brackets):
+        raise ClientError(f"{text}: expected HOST:PORT")
+    return Address(bare or "localhost", int(port))
+
+
+def connect(servers: Sequence[Address]) -> Connection:
+    """To the first of the servers that answers. Raises ClientError if none does."""
+    failed: list[ClientError] = []
+    for address in servers:
+        try:
+            return Connection(address)
+        except ClientError as error:
+            failed.append(error)
+    if len(failed) == 1:
+        raise failed[0]
+    raise LostError("; ".join(map(str, failed)) or "no broker is known")
+
+
+class Posted(NamedTuple):
+    """A request that was sent, and what its response is known by."""
+
+    request: Message
+    correlation: int
+    version: int
+    flexible: bool
+
+    @property
+    def api(self) -> str:
+        return type(self.request).__name__.removesuffix("Request")
+
+
+class Connection:
+    """One connection. Responses come in the order of requests."""
+
+    def __init__(self, address: Address) -> None:
+        """Raises LostError if nobody listens there, ClientError if it is no broker that we can talk to."""
+        self.address = address
+        self.is_open = False
+        try:
+            self._socket = socket.create_connection(address, timeout=TIMEOUT_SECONDS)
+        except (OSError, OverflowError, UnicodeError) as error:  # a broker may have told us a host or port that is none
+            reason = getattr(error, "strerror", None) or error
+            raise LostError(f"Cannot connect to {address}: {reason}; is a broker running there?") from None
+        self.is_open = True
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation = itertools.count()
+        self._unanswered = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        try:
+            self._agree_on_versions()
+        except ClientError:
+            self.close()
+            raise
+
+    def _agree_on_versions(self) -> None:
+        answer = self.answer(self._post(ApiVersionsRequest("barnabas", "1"), 3), ApiVersionsResponse)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = self.answer(self._post(ApiVersionsRequest(), 0), ApiVersionsResponse)
+        check(answer.error_code, "ApiVersions")
+        self._versions = {a.api_key: (a.min_version, a.max_version) for a in answer.api_keys}
+
+    def close(self) -> None:
+        """End the connection."""
+        if self.is_open:
+            self.is_open = False
+            self._socket.close()
+
+    def version_of(self, request: type[Message], *, last: int | None = None) -> int:
+        """The highest version that both sides know, up to `last`. Raises ClientError if there is none."""
+        low, high = self._versions.get(request.__wire__.key, (0, -1))
+        known = request.__wire__.versions
+        version = min(high, known.last if last is None else last)
+        if version < max(low, known.first):
+            raise ClientError(f"{self.address} does not serve {request.__name__.removesuffix('Request')}")
+        return version
+
+    def ask(
+        self,
+        request: Message,
+        response: type[R],
+        *,
+        version: int | None = None,
+        last_version: int | None = None,
+        wait: float = 0,
+    ) -> R:
+        """Send a request and read its response; `wait` seconds are what the broker may take. Raises ClientError."""
+        return self.answer(self.post(request, version=version, last_version=last_version, wait=wait), response)
+
+    def post(
+        self, request: Message, *, version: int | None = None, last_version: int | None = None, wait: float = 0
+    ) -> Posted:
+        """Send a request whose response is read later. Raises LostError if the connection had ended before."""
+        if version is None:
+            version = self.version_of(type(request), last=last_version)
+        if self.is_open:
+            self._socket.settimeout(TIMEOUT_SECONDS + wait)
+        return self._post(request, version)
+
+    def _post(self, request: Message, version: int) -> Posted:
+        if not self.is_open:
+            self._lose("closed the connection")
+        spec = type(request).__wire__
+        posted = Posted(request, next(self._correlation), version, version in spec.flexible)
+        frame = write_request_header(spec.key, version, posted.correlation, CLIENT_ID, posted.flexible)
+        frame += codec(type(request), version).build(request)
+        try:
+            self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        except OSError as error:
+            self._lose(str(error), posted)
+        except BaseException:  # interrupted: half of a frame may have gone
+            self.close()
+            raise
+        self._unanswered += 1
+        return posted
+
+    def answer(self, posted: Posted, response: type[R]) -> R:
+        """Read the response to a request. Raises ClientError."""
+        if not self.is_open:
+            self._lose("closed the connection", posted)
+        try:
+            answer = self._receive(posted)
+            if int.from_bytes(answer[:4], "big", signed=True) != posted.correlation:
+                self._lose("answered out of order", posted)
+            self._unanswered -= 1
+            is_versions = type(posted.request).__wire__.key == _API_VERSIONS
+            if is_versions and answer[4:6] == _UNSUPPORTED:  # an unknown version is answered in version 0
+                return codec(response, 0).decode(answer, 4)[0]
+            body = skip_header_tags(answer, 4) if posted.flexible and not is_versions else 4
+            return codec(response, posted.version).decode(answer, body)[0]
+        except (OSError, ProtocolError) as error:
+            self._lose(str(error), posted)
+        except BaseException:  # interrupted: half of an answer may have been read
+            self.close()
+            raise
+
+    def _receive(self, posted: Posted) -> bytes:
+        size = int.from_bytes(self._read(4, posted), "big", signed=True)
+        if not 4 <= size <= MAX_ANSWER_BYTES:
+            self._lose(f"answers with {size} bytes", posted)
+        return self._read(size, posted)
+
+    def _read(self, size: int, posted: Posted) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(min(size - len(parts), 1 << 20))
+            if not part:
+                self._lose("closed the connection", posted)
+            parts += part
+        return bytes(parts)
+
+    def is_usable(self) -> bool:
+        """Whether more can be asked. The broker may have closed it meanwhile, as it does with idle connections."""
+        if not self.is_open or self._unanswered:
+            return self.is_open
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1, socket.MSG_PEEK)  # nothing was asked: what can be read is the end, or a lie
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        self.close()
+        return False
+
+    def _lose(self, reason: str, posted: Posted | None = None) -> NoReturn:
+        """Nothing more can be asked here; what that means for the request that was sent."""
+        self.close()
+        said = f"{self.address} {reason}" if reason.startswith(("closed", "answer")) else f"{self.address}: {reason}"
+        if posted is None or is_repeatable(posted.request):
+            raise LostError(said) from None
+        raise UnknownFateError(f"{said}; whether {posted.api} was carried out is not known") from None

@@ -1,0 +1,125 @@
+"""Records from the leaders of their partitions (Fetch)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from barnabas.client.cluster import MOVED, Cluster, Key
+from barnabas.client.errors import ClientError, check
+from barnabas.client.offsets import EARLIEST, READ_UNCOMMITTED, list_offsets
+from barnabas.wire.batch import Record, iter_batches, iter_records
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+_BY_NAME = 12  # the last version that names topics
+MAX_WAIT_MS = 500
+MAX_BYTES, PARTITION_MAX_BYTES = 50 << 20, 1 << 20
+
+
+def fetch(
+    cluster: Cluster, positions: Mapping[Key, int], *, wait_ms: int = MAX_WAIT_MS, max_bytes: int = MAX_BYTES
+) -> dict[Key, PartitionData]:
+    """One fetch from every leader: what each partition has from its position on, or why not.
+
+    Partitions whose leader has moved are left out, as their new leader is asked the next time; if nothing else is told,
+    the new leader is asked after a pause. Raises ClientError.
+    """
+    found: dict[Key, PartitionData] = {}
+
+    def attempt() -> None:
+        found.clear()
+        moved: list[tuple[Key, int]] = []
+        for leader, topics in cluster.by_leader(positions, "Fetch of").items():
+            for key, part in _ask(cluster, leader, topics, positions, wait_ms, max_bytes):
+                if part.error_code in MOVED:
+                    moved.append((key, part.error_code))
+                    cluster.forget_leaders(key[0])
+                elif key in positions:
+                    found[key] = part
+        if not found:
+            for (topic, partition), code in moved:
+                check(code, f"Fetch of {topic}-{partition}")
+
+    cluster.again(attempt)
+    return found
+
+
+def _ask(
+    cluster: Cluster,
+    leader: int,
+    topics: dict[str, list[int]],
+    positions: Mapping[Key, int],
+    wait_ms: int,
+    max_bytes: int,
+) -> Iterator[tuple[Key, PartitionData]]:
+    request = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_epoch=-1,
+        topics=[
+            FetchTopic(topic, partitions=[_wanted(partition, positions[topic, partition]) for partition in partitions])
+            for topic, partitions in topics.items()
+        ],
+    )
+    answer = cluster.broker(leader).ask(request, FetchResponse, last_version=_BY_NAME, wait=wait_ms / 1000)
+    check(answer.error_code, "Fetch")
+    for topic in answer.responses:
+        for part in topic.partitions:
+            yield (topic.topic, part.partition_index), part
+
+
+def _wanted(partition: int, position: int) -> FetchPartition:
+    return FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=PARTITION_MAX_BYTES)
+
+
+def records_of(part: PartitionData, position: int) -> Iterator[tuple[Record | None, int]]:
+    """The records from a position on, each with the position behind it; None where a batch ends.
+
+    Behind a batch the position may be further than behind its last record: compaction leaves gaps. Raises ClientError
+    for bytes that are no records.
+    """
+    data = part.records if isinstance(part.records, memoryview) else b""
+    try:
+        for header, batch in iter_batches(data):
+            if not header.is_control:
+                for record in iter_records(batch):
+                    if record.offset >= position:
+                        position = record.offset + 1
+                        yield record, position
+            position = max(position, header.last_offset + 1)
+            yield None, position
+    except KafkaError as error:
+        raise ClientError(f"Records at offset {position} of partition {part.partition_index}: {error}") from None
+
+
+class Reader:
+    """Reads partitions of one topic from given positions on."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.positions: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
+        self._cluster, self._topic = cluster, topic
+
+    def poll(self, wait_ms: int = MAX_WAIT_MS) -> Iterator[tuple[int, Record]]:
+        """One fetch from every leader: (partition, record), each position moved past what was given.
+
+        A position before the log's start, whose records are deleted, moves to the start. Raises ClientError.
+        """
+        told = fetch(self._cluster, {(self._topic, p): at for p, at in self.positions.items()}, wait_ms=wait_ms)
+        for (_, partition), part in told.items():
+            if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                key = (self._topic, partition)
+                first = list_offsets(self._cluster, [key], EARLIEST, isolation=READ_UNCOMMITTED)
+                self.positions[partition] = first[key]
+                continue
+            check(part.error_code, f"Fetch of {self._topic}-{partition}")
+            self.ends[partition] = part.high_watermark
+            for record, position in records_of(part, self.positions[partition]):
+                self.positions[partition] = position
+                if record is not None:
+                    yield partition, record
+
+    def at_end(self) -> bool:
+        """Whether every partition has been read to its end."""
+        return all(self.positions[p] >= self.ends.get(p, self.positions[p] + 1) for p in self.positions)

@@ -1,0 +1,91 @@
+"""The requests of administrators about groups of any type: ListGroups, DescribeGroups, DeleteGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.groupcoord.group import Surroundings
+from barnabas.groupcoord.offsets import NO_OFFSETS, OffsetManager
+from barnabas.groupcoord.shard import Shards
+from barnabas.groupcoord.store import told
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+_DEAD = "Dead"  # the state of a group that is not there
+_NOT_FOUND_SINCE = 6  # DescribeGroups version from which that is an error
+
+
+class Admin:
+    def __init__(self, shards: Shards, offsets: OffsetManager, around: Surroundings) -> None:
+        self._shards = shards
+        self._offsets = offsets
+        self._outbox = around.outbox
+
+    def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
+        """ListGroups, filtered by state and type; names of both in any case."""
+        if any(not shard.is_loaded for shard in self._shards.by_partition.values()):
+            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        states = {state.strip().lower() for state in request.states_filter}
+        types = {kind.strip().lower() for kind in request.types_filter}
+        return ListGroupsResponse(
+            groups=[
+                ListedGroup(
+                    group_id=group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state_name,
+                    group_type=group.group_type,
+                )
+                for group_id, group in self._shards.groups.items()
+                if (not states or group.state_name.lower() in states) and (not types or group.group_type in types)
+            ]
+        )
+
+    def describe(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
+        """DescribeGroups. Authorized operations are left at their default, for who knows them to fill in."""
+        group_ids = dict.fromkeys(request.groups)  # each once: an answer can be large
+        return DescribeGroupsResponse(groups=[self._describe(group_id, version) for group_id in group_ids])
+
+    def delete_groups(self, request: DeleteGroupsRequest, *, reply: Callable[[DeleteGroupsResponse], None]) -> None:
+        """DeleteGroups: groups without members, with their offsets. The reply is called when all are durably gone."""
+        group_ids = list(dict.fromkeys(request.groups_names))
+        results: dict[str, ErrorCode] = {}
+
+        def one_done(group_id: str, error: ErrorCode) -> None:
+            results[group_id] = error
+            if len(results) == len(group_ids):
+                listed = [DeletableGroupResult(group_id=each, error_code=results[each]) for each in group_ids]
+                self._outbox.put(reply, DeleteGroupsResponse(results=listed))
+
+        with self._outbox:
+            if not group_ids:
+                self._outbox.put(reply, DeleteGroupsResponse())
+            for group_id in group_ids:
+                try:
+                    self._delete(group_id, one_done)
+                except KafkaError as refusal:
+                    one_done(group_id, refusal.code)
+
+    def _describe(self, group_id: str, version: int) -> DescribedGroup:
+        try:
+            group = self._shards.of(group_id).groups.get(group_id)
+            if group is None:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            return group.describe()
+        except KafkaError as refusal:
+            message = refusal.message if version >= _NOT_FOUND_SINCE else None
+            if refusal.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                return DescribedGroup(error_code=refusal.code, error_message=message, group_id=group_id)
+            code = refusal.code if version >= _NOT_FOUND_SINCE else ErrorCode.NONE
+            return DescribedGroup(error_code=code, error_message=message, group_id=group_id, group_state=_DEAD)
+
+    def _delete(self, group_id: str, done: Callable[[str, ErrorCode], None]) -> None:
+        shard = self._shards.of(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id}")
+        if not group.is_empty:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"it is {group.state_name}")
+        offsets = shard.offsets.get(group_id) or NO_OFFSETS
+        self._offsets.delete_group(shard, group, offsets.places(), lambda error: done(group_id, told(error)))

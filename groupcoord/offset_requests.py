@@ -1,0 +1,284 @@
+"""The requests about offsets of groups of any type: OffsetCommit, OffsetFetch, OffsetDelete.
+
+Who may commit or delete is asked of the group. What is refused keeps its reason, partition by partition; the rest
+shares the fate of the append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.groupcoord.group import Group, Surroundings
+from barnabas.groupcoord.offsets import NO_OFFSETS, Change, OffsetManager, Offsets, is_of
+from barnabas.groupcoord.shard import Shard, Shards
+from barnabas.groupcoord.store import told
+from barnabas.groupcoord.topics import Topic, Topics
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from barnabas.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from barnabas.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from barnabas.wire.records.offset_commit import OffsetCommitValue
+from barnabas.wire.types import ZERO_UUID
+
+_NO_OFFSET = -1
+_COMMIT_BY_ID_SINCE = _FETCH_BY_ID_SINCE = 10  # topics by id instead of name
+_MANY_GROUPS_SINCE = 8  # OffsetFetch
+_GROUP_ERRORS_SINCE = 2  # OffsetFetch: before, errors stand at the partitions
+_UNKNOWN_GROUP_SINCE = 9  # OffsetCommit: before, a group that is not there is told as a generation that is not
+
+
+class OffsetRequests:
+    """Replies are called exactly once each, when what was asked is durable or refused."""
+
+    def __init__(self, shards: Shards, offsets: OffsetManager, topics: Topics, around: Surroundings) -> None:
+        self._shards = shards
+        self._offsets = offsets
+        self._topics = topics
+        self._config = around.config
+        self._outbox = around.outbox
+        self._wall_ms = around.wall_ms
+
+    # --- OffsetCommit -------------------------------------------------------------------------------------------------
+
+    def commit(
+        self, request: OffsetCommitRequest, *, version: int, reply: Callable[[OffsetCommitResponse], None]
+    ) -> None:
+        """OffsetCommit. Partitions that cannot be committed are refused one by one; the others become durable together.
+
+        The reply is called when they are.
+        """
+        with self._outbox:
+            by_id = version >= _COMMIT_BY_ID_SINCE
+            refusal, shard = ErrorCode.NONE, None
+            try:
+                shard = self._check_commit(request, version)
+            except KafkaError as error:
+                refusal = error.code
+            now_ms = self._wall_ms()
+            accepted: list[Change] = []
+            verdicts: list[list[ErrorCode]] = []
+            for topic in request.topics:
+                now = self._topics.by_id(topic.topic_id) if by_id else self._topics.by_name(topic.name)
+                codes = [self._judge_commit(now, partition, by_id) or refusal for partition in topic.partitions]
+                verdicts.append(codes)
+                accepted += [
+                    ((now.name, partition.partition_index), _commit_value(request, partition, now, now_ms))
+                    for partition, code in zip(topic.partitions, codes, strict=True)
+                    if now is not None and not code
+                ]
+            if shard is None or not accepted:
+                self._outbox.put(reply, _commit_response(request, verdicts, ErrorCode.NONE))
+                return
+
+            def durable(error: ErrorCode) -> None:
+                self._outbox.put(reply, _commit_response(request, verdicts, error))
+
+            self._offsets.change(shard, {request.group_id: accepted}, durable)
+
+    def _check_commit(self, request: OffsetCommitRequest, version: int) -> Shard:
+        """Raises KafkaError if this sender may not commit for the group."""
+        shard = self._shards.of(request.group_id)
+        group = shard.groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is not None:
+            group.check_commit(request.member_id, request.group_instance_id, generation)
+        elif generation >= 0:
+            is_known = version >= _UNKNOWN_GROUP_SINCE
+            code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+            raise KafkaError(code, f"no group {request.group_id}")
+        return shard
+
+    def _judge_commit(self, now: Topic | None, partition: OffsetCommitRequestPartition, by_id: bool) -> ErrorCode:
+        if now is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not 0 <= partition.partition_index < now.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if len(partition.committed_metadata or "") > self._config.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    # --- OffsetFetch --------------------------------------------------------------------------------------------------
+
+    def fetch(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+        """OffsetFetch, in the form of one group (up to version 7) or of many (from version 8)."""
+        if version >= _MANY_GROUPS_SINCE:
+            asked_once = {group.group_id: group for group in request.groups}.values()
+            groups = [self._fetch_group(group, version, request.require_stable) for group in asked_once]
+            return OffsetFetchResponse(groups=groups)
+        wanted = None
+        if request.topics is not None:
+            wanted = [
+                OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+                for topic in request.topics
+            ]
+        asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
+        group = self._fetch_group(asked, version, request.require_stable)
+        return OffsetFetchResponse(
+            error_code=group.error_code,
+            topics=[
+                OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetFetchResponsePartition(
+                            partition_index=partition.partition_index,
+                            committed_offset=partition.committed_offset,
+                            committed_leader_epoch=partition.committed_leader_epoch,
+                            metadata=partition.metadata,
+                            error_code=partition.error_code,
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in group.topics
+            ],
+        )
+
+    def _fetch_group(self, asked: OffsetFetchRequestGroup, version: int, stable: bool) -> OffsetFetchResponseGroup:
+        by_id = version >= _FETCH_BY_ID_SINCE
+        try:
+            offsets = self._shards.of(asked.group_id).offsets.get(asked.group_id) or NO_OFFSETS
+        except KafkaError as refusal:
+            if version >= _GROUP_ERRORS_SINCE:
+                return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=refusal.code)
+            topics = [_no_offsets(topic, refusal.code) for topic in asked.topics or ()]
+            return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+        if asked.topics is None:
+            by_topic: dict[str, list[int]] = {}
+            for topic, index in offsets.committed:
+                by_topic.setdefault(topic, []).append(index)
+            wanted = [OffsetFetchRequestTopics(name=topic, partition_indexes=of) for topic, of in by_topic.items()]
+        else:
+            wanted = asked.topics
+        found: list[OffsetFetchResponseTopics] = []
+        for each in wanted:
+            has_id = by_id and asked.topics is not None
+            now = self._topics.by_id(each.topic_id) if has_id else self._topics.by_name(each.name)
+            if now is None and has_id:
+                found.append(_no_offsets(each, ErrorCode.UNKNOWN_TOPIC_ID))
+            elif now is not None or not by_id:
+                now = now or Topic(each.name, ZERO_UUID, 0)
+                name, topic_id = now.name, now.topic_id
+                partitions = [_position(offsets, index, now, stable) for index in each.partition_indexes]
+                found.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions))
+        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=found)
+
+    # --- OffsetDelete -------------------------------------------------------------------------------------------------
+
+    def delete(self, request: OffsetDeleteRequest, *, reply: Callable[[OffsetDeleteResponse], None]) -> None:
+        """OffsetDelete: forget offsets of topics that no member consumes. The reply is called when that is durable."""
+        with self._outbox:
+            try:
+                shard, group = self._group_to_delete_of(request.group_id)
+            except KafkaError as refusal:
+                self._outbox.put(reply, OffsetDeleteResponse(error_code=refusal.code))
+                return
+            topics: list[OffsetDeleteResponseTopic] = []
+            forgotten: list[Change] = []
+            known = set((shard.offsets.get(request.group_id) or NO_OFFSETS).places())
+            for topic in request.topics:
+                code = self._judge_delete(group, topic.name)
+                places = [(topic.name, partition.partition_index) for partition in topic.partitions]
+                forgotten += [(where, None) for where in places if not code and where in known]
+                partitions = [OffsetDeleteResponsePartition(partition_index=at, error_code=code) for _, at in places]
+                topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+            if not forgotten:
+                self._outbox.put(reply, OffsetDeleteResponse(topics=topics))
+                return
+
+            def durable(error: ErrorCode) -> None:
+                answer = OffsetDeleteResponse(error_code=told(error)) if error else OffsetDeleteResponse(topics=topics)
+                self._outbox.put(reply, answer)
+
+            self._offsets.change(shard, {request.group_id: forgotten}, durable)
+
+    def _group_to_delete_of(self, group_id: str) -> tuple[Shard, Group]:
+        shard = self._shards.of(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id}")
+        group.check_offset_delete()
+        return shard, group
+
+    def _judge_delete(self, group: Group, topic: str) -> ErrorCode:
+        if self._topics.by_name(topic) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed(topic) else ErrorCode.NONE
+
+
+def _commit_value(
+    request: OffsetCommitRequest, partition: OffsetCommitRequestPartition, topic: Topic, now_ms: int
+) -> OffsetCommitValue:
+    retention_ms = request.retention_time_ms
+    return OffsetCommitValue(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp=now_ms,
+        expire_timestamp=-1 if retention_ms < 0 else now_ms + retention_ms,
+        topic_id=topic.topic_id,
+    )
+
+
+def _position(offsets: Offsets, index: int, now: Topic, require_stable: bool) -> OffsetFetchResponsePartitions:
+    """The committed position; none if it was committed for an earlier topic of the same name."""
+    where = now.name, index
+    offset = offsets.committed.get(where)
+    if require_stable and where in offsets.pending_transactional:
+        return _no_offset(where[1], ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    if offset is None or not is_of(offset, now.topic_id, now.since_ms):
+        return _no_offset(where[1], ErrorCode.NONE)
+    return OffsetFetchResponsePartitions(
+        partition_index=where[1],
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _no_offset(index: int, error: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(partition_index=index, committed_offset=_NO_OFFSET, error_code=error)
+
+
+def _no_offsets(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
+    partitions = [_no_offset(index, error) for index in topic.partition_indexes]
+    return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+def _commit_response(
+    request: OffsetCommitRequest, verdicts: list[list[ErrorCode]], stored: ErrorCode
+) -> OffsetCommitResponse:
+    """What was refused keeps its reason, the rest shares the fate of the append."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code or told(stored))
+                    for each, code in zip(topic.partitions, codes, strict=True)
+                ],
+            )
+            for topic, codes in zip(request.topics, verdicts, strict=True)
+        ]
+    )

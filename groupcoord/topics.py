@@ -1,0 +1,24 @@
+"""The topics that exist now, as a coordinator sees them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Topic(NamedTuple):
+    """What a coordinator needs to know of a topic.
+
+    `since_ms`: when an earlier topic of the same name was last deleted. An offset that was committed before, and does
+    not say for which topic id, was of that one.
+    """
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    since_ms: int = -1
+
+
+class Topics(Protocol):
+    def by_name(self, name: str) -> Topic | None: ...
+
+    def by_id(self, topic_id: bytes) -> Topic | None: ...
