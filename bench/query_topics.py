@@ -153,8 +153,8 @@ def eight(broker: Barnabas, cluster: Cluster, seconds: float) -> list[tuple[str,
     steady(broker.address, "crowd", seconds, stop)
     behind = max(end(cluster, "crowd") - end(cluster, name) for name in names)
     took = time.perf_counter() - began
-    told = last_status(cluster) or {"queries": []}
-    batches = [q["batch_ms"] for q in told["queries"] if q["topic"] in names]
+    status = last_status(cluster)
+    batches = [query.batch_ms for query in (status.queries if status else ()) if query.topic in names]
     return [
         ("eight queries, lag at the end", "records", behind),
         ("eight queries, a batch", "ms", max(batches, default=0.0)),

@@ -23,17 +23,17 @@ from barnabas.scripts.output import table
 from barnabas.scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
 from barnabas.scripts.topics import absent
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.internal_topics import QUERIES_TOPIC
+from barnabas.wire.queries.keys import FORMAT, PLAN, QUERY, SCHEMA
+from barnabas.wire.queries.messages import Status, decode
+from barnabas.wire.queries.plan import plan_of
 from barnabas.wire.text import SPARK_REMEDY, visible, visible_bytes
 
-QUERIES_TOPIC = "__barnabas_queries"
-QUERY, FORMAT, SCHEMA, PLAN = (
-    "barnabas.query", "barnabas.value.format", "barnabas.value.schema", "barnabas.query.plan",
-)  # fmt: skip
 _WATCH_SECONDS = 1.0
 _WIDEST_CELL = 60
 _STALE_MS = 15_000
 _SOON_SECONDS = 0.5
-_STATUS_MESSAGES = 50  # among so many there is one on how the queries are
+_STATUS_MESSAGES = 50  # the newest 50 messages hold one on how the queries are
 _COLUMNS = (
     ("TOPIC", "topic"), ("SOURCE", "source"), ("STATE", "state"), ("LAG", "lag"), ("ROWS", "rows"),
     ("ROWS/S", "rows_per_second"), ("BATCH MS", "batch_ms"), ("DEAD", "dead_letters"), ("LAST ERROR", "last_error"),
@@ -147,9 +147,9 @@ def _saying_that_spark_starts(cluster: Cluster, configs: dict[str, str]) -> Iter
         timer.cancel()
 
 
-def _fresh(status: dict[str, Any] | None) -> bool:
+def _fresh(status: Status | None) -> bool:
     """Whether a driver has said lately how the queries are."""
-    return status is not None and time.time_ns() // 1_000_000 - status["at_ms"] < _STALE_MS
+    return status is not None and time.time_ns() // 1_000_000 - status.at_ms < _STALE_MS
 
 
 def _tell_values(cluster: Cluster, name: str) -> None:
@@ -211,22 +211,26 @@ def _queries(cluster: Cluster) -> str:
     """The table of all query topics: what the driver said last, or that it says nothing."""
     names = [topic.name or "" for topic in cluster.metadata(None) if not topic.is_internal]
     queries = {
-        name: msgspec.json.decode(found[PLAN], type=dict[str, Any])
+        name: plan
         for name, found in sorted(topic_configs(cluster, names, [QUERY, PLAN]).items())
-        if QUERY in found
+        if QUERY in found and (plan := plan_of(found)) is not None
     }
     status = last_status(cluster)
-    told = {query["topic"]: query for query in status["queries"]} if status else {}
+    told = {query.topic: query for query in status.queries} if status is not None and _fresh(status) else None
     rows = []
     for name, plan in queries.items():
-        unknown = {"topic": name, "source": plan.get("source"), "state": "UNKNOWN", "last_error": "no driver runs"}
-        query = told.get(name) if _fresh(status) else unknown
-        query = query or {**unknown, "state": "STARTING", "last_error": ""}
-        rows.append(["" if query.get(key) is None else query[key] for _, key in _COLUMNS])
+        if told is not None and name in told:
+            rows.append([getattr(told[name], key) for _, key in _COLUMNS])
+            continue
+        known = {"topic": name, "source": plan.source, "state": "UNKNOWN", "last_error": "no driver runs"}
+        if told is not None:
+            known |= {"state": "STARTING", "last_error": ""}
+        rows.append([known.get(key) for _, key in _COLUMNS])
+    rows = [["" if cell is None else cell for cell in row] for row in rows]
     return table([title for title, _ in _COLUMNS], rows)
 
 
-def last_status(cluster: Cluster) -> dict[str, Any] | None:
+def last_status(cluster: Cluster) -> Status | None:
     """The newest message of the driver on how the queries are."""
     try:
         key = (QUERIES_TOPIC, 0)
@@ -235,10 +239,10 @@ def last_status(cluster: Cluster) -> dict[str, Any] | None:
         return None
     reader = Reader(cluster, QUERIES_TOPIC)
     reader.positions = {0: max(first, end - _STATUS_MESSAGES)}
-    found = None
+    found: Status | None = None
     while reader.positions[0] < end:
         for _, record in reader.poll(0):
-            message = msgspec.json.decode(record.value or b"{}", type=dict[str, Any])
-            if message.get("type") == "status":
+            message = decode(record.value)
+            if isinstance(message, Status):
                 found = message
     return found

@@ -19,6 +19,7 @@ from barnabas.streams.java import options
 from barnabas.streams.progress import shown
 from barnabas.streams.query.definitions import read_source
 from barnabas.streams.query.errors import FatalError, QueryError
+from barnabas.streams.query.reading import reader_options
 from barnabas.streams.query.session import start_session
 from barnabas.streams.query.source_rows import PARTS, arrow_schema, value_columns
 from barnabas.streams.quiet import in_one_line, spark_is_quiet
@@ -125,7 +126,7 @@ def _view(spark: SparkSession, cluster: Cluster, log_dir: LogDir, topic: str) ->
     values = value_columns(source)
     options = {"path": log_dir.path, "topic": topic}
     if values.names:
-        options |= source.reader_options
+        options |= reader_options(source)
         parts = {name: kind for name, kind in PARTS.items() if name != "_value"}
         schema = StructType([*values.fields, *_columns(parts).fields])
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,6 +28,7 @@ from compat_tests.waiting import until
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 from barnabas.streams.query.control import Control
+from barnabas.wire.queries.messages import Check, Checked
 from compat_tests.query_topics.test_query_topics import SENSORS, records, status_of, wait_for
 
 if reason := missing("java"):
@@ -152,9 +152,16 @@ def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path
     with Cluster(broker.address) as cluster, ThreadPoolExecutor() as pool:
         control = Control(cluster, str(broker.data_dir))
         made = pool.submit(admin.create_topic, "old", 1, {"barnabas.query": "SELECT device FROM topics('(?!x).*')"})
-        question = heard(control, "check")
-        control.say({"type": "checked", "id": question["id"], "pattern": "(?!x).*", "format": "json",
-                     "schema": "device STRING", "output_format": "json", "output_schema": "device STRING"})  # fmt: skip
+        schema = "device STRING"
+        answer = Checked(
+            id=question_of(control).id,
+            pattern="(?!x).*",
+            format="json",
+            schema=schema,
+            output_format="json",
+            output_schema=schema,
+        )
+        control.say(answer)
         made.result()
     assert broker.stop() == 0
     broker = Barnabas(tmp_path / "broker", settings)
@@ -192,15 +199,15 @@ def test_results_as_large_as_may_be_do_not_take_the_drivers_memory(broker: Barna
     assert driver_of(broker) == was
 
 
-def heard(control: Control, kind: str) -> dict[str, Any]:
-    """The next message of a kind. What is said before it may come alone, and nothing may come for a while."""
-    found: list[dict[str, Any]] = []
+def question_of(control: Control) -> Check:
+    """The next question. What is said before it may come alone, and nothing may come for a while."""
+    found: list[Check] = []
 
     def listen() -> bool:
-        found.extend(message for message in control.hear(1000) if message["type"] == kind)
+        found.extend(message for message in control.hear(1000) if isinstance(message, Check))
         return bool(found)
 
-    until(listen, f"a message of type {kind}", 60)
+    until(listen, "a question about a query", 60)
     return found[0]
 
 

@@ -145,8 +145,9 @@ def status_of(broker: Barnabas, topic: str) -> dict[str, Any]:
     from barnabas.scripts.sql import last_status
 
     with Cluster(broker.address) as cluster:
-        told = last_status(cluster)
-    return next((q for q in (told or {"queries": []})["queries"] if q["topic"] == topic), {})
+        status = last_status(cluster)
+    found = [query for query in (status.queries if status else ()) if query.topic == topic]
+    return msgspec.structs.asdict(found[0]) if found else {}
 
 
 def test_the_results_have_the_offsets_keys_and_times_of_their_source(broker: Barnabas, admin: Driver) -> None:

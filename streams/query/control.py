@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
-
-import msgspec
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
@@ -18,12 +14,12 @@ from barnabas.streams.query.errors import FatalError, TakenOverError
 from barnabas.streams.query.events import Event
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.wire.queries.messages import Changed, Conversation, decode, encode
+from barnabas.wire.queries.writer import SECRET_FILE
 
-TOPIC = "__barnabas_queries"
 _MAX_BYTES = 1 << 20
-#: The broker's file with the transactional id that proves who the driver is.
-SECRET_FILE = "streams-driver.secret"
 
 
 class Control:
@@ -32,7 +28,7 @@ class Control:
     def __init__(self, cluster: Cluster, data_dir: str) -> None:
         self._cluster, self._data_dir = cluster, data_dir
         try:
-            self._next = list_offsets(cluster, [(TOPIC, 0)], LATEST)[TOPIC, 0]
+            self._next = list_offsets(cluster, [(QUERIES_TOPIC, 0)], LATEST)[QUERIES_TOPIC, 0]
         except ClientError:  # the first driver: the broker makes the log when it is asked for a producer id
             self._next = 0
         self.producer_id, self.writer_id = -1, ""
@@ -55,27 +51,28 @@ class Control:
         check(answer.error_code, "a producer id for query topics")
         self.producer_id = answer.producer_id
 
-    def hear(self, wait_ms: int) -> list[dict[str, Any]]:
-        """The messages since the last call; waits so long for one."""
-        key = (TOPIC, 0)
+    def hear(self, wait_ms: int) -> list[Conversation]:
+        """The messages since the last call; waits up to `wait_ms` for one."""
+        key = (QUERIES_TOPIC, 0)
         told = fetch(self._cluster, {key: self._next}, wait_ms=wait_ms, max_bytes=_MAX_BYTES)
         if key not in told:
             return []
         part = told[key]
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # nobody has listened for long
             self._next = list_offsets(self._cluster, [key], LATEST)[key]
-            return [{"type": "changed"}]
-        check(part.error_code, f"Fetch of {TOPIC}")
+            return [Changed()]
+        check(part.error_code, f"Fetch of {QUERIES_TOPIC}")
         messages = []
         for record, position in records_of(part, self._next):
             self._next = position
-            if record is not None and record.value is not None:
-                messages.append(msgspec.json.decode(record.value, type=dict[str, Any]))
+            message = decode(record.value) if record is not None else None
+            if message is not None:
+                messages.append(message)
         return messages
 
-    def say(self, message: Mapping[str, Any]) -> None:
+    def say(self, message: Conversation) -> None:
         """Append a message."""
-        self._append(TOPIC, Record(None, msgspec.json.encode(message), now_ms()), acks=1)
+        self._append(QUERIES_TOPIC, Record(None, encode(message), now_ms()), acks=1)
 
     def tell(self, topic: str, event: Event) -> None:
         """Append an event to the results of a query over a pattern."""

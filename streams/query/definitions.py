@@ -9,71 +9,12 @@ import msgspec
 from barnabas.client.admin import topic_configs
 from barnabas.client.cluster import Cluster, Key
 from barnabas.streams.query.errors import QueryError
-from barnabas.streams.source.options import Options
 from barnabas.wire.patterns import PatternError, pattern
+from barnabas.wire.queries.keys import DEAD_LETTER, EVENTS, ON_ERROR, PLAN, QUERY, VALUES
+from barnabas.wire.queries.plan import QueryPlan, Values, plan_of
 
 _MAX_BATCH_BYTES = 1 << 20
-_SCHEMA_KEYS = [
-    "barnabas.value.format", "barnabas.value.schema", "barnabas.value.avro.schema", "barnabas.value.avro.framing",
-    "barnabas.value.csv.separator", "barnabas.value.csv.null",
-]  # fmt: skip
-_KEYS = [
-    "barnabas.query", "barnabas.query.plan", "barnabas.query.on.error", "barnabas.query.events", *_SCHEMA_KEYS,
-]  # fmt: skip
-
-
-class Values(msgspec.Struct, frozen=True, kw_only=True):
-    """What a topic's values are: their format, the columns in them (DDL), and how Avro and CSV are written."""
-
-    format: str = "raw"
-    schema: str = ""
-    avro_schema: str = ""
-    avro_framing: str = "none"
-    csv_separator: str = ","
-    csv_null: str = ""
-
-    @property
-    def values(self) -> Values:
-        """Only that, of a plan or a source."""
-        return Values(**{name: getattr(self, name) for name in Values.__struct_fields__})
-
-    @property
-    def separator(self) -> str:
-        """What stands between the fields of CSV."""
-        return "\t" if self.csv_separator == "\\t" else self.csv_separator
-
-    @property
-    def options(self) -> Options:
-        """How the `wal` source reads them."""
-        return Options(
-            path="",
-            format=self.format,
-            avro_schema=self.avro_schema,
-            avro_framing=self.avro_framing,
-            separator=self.separator,
-            null_value=self.csv_null,
-        )
-
-    @property
-    def reader_options(self) -> dict[str, str]:
-        """The same as a reader of Spark's is told it."""
-        own = {
-            "avro": {"avroSchema": self.avro_schema, "avroFraming": self.avro_framing},
-            "csv": {"sep": self.separator, "nullValue": self.csv_null},
-        }
-        return {"format": self.format, **own.get(self.format, {})}
-
-
-class Plan(Values, frozen=True):
-    """What the broker fixed when the query was made: its source, and what that one's values were at the time.
-
-    Or the pattern of the names of its sources, and from which offsets on the topics of that time are read.
-    """
-
-    source: str = ""
-    source_id: str = ""
-    pattern: str = ""
-    starts: dict[str, list[int]] = {}
+_KEYS = [QUERY, PLAN, ON_ERROR, EVENTS, *VALUES]
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -82,7 +23,7 @@ class Definition(msgspec.Struct, frozen=True):
     topic: str
     query: str
     on_error: str
-    plan: Plan
+    plan: QueryPlan
     partitions: int
     max_batch_bytes: int = _MAX_BATCH_BYTES
     events: bool = False  # over a pattern: whether the results say which topics are read, too
@@ -125,16 +66,18 @@ def read_catalog(cluster: Cluster) -> Catalog:
     results = set()
     for name, configs in topic_configs(cluster, counts, _KEYS).items():
         sources[name] = _source(name, *counts[name], configs)
-        if "barnabas.query.plan" in configs:
-            results.add(name)
-        if "barnabas.query" in configs and "barnabas.query.plan" in configs:
+        plan = plan_of(configs)
+        if plan is None:
+            continue
+        results.add(name)
+        if QUERY in configs:
             definitions[name] = Definition(
                 topic=name,
-                query=configs["barnabas.query"],
-                on_error=configs.get("barnabas.query.on.error", "dead-letter"),
-                plan=msgspec.json.decode(configs["barnabas.query.plan"], type=Plan),
+                query=configs[QUERY],
+                on_error=configs.get(ON_ERROR, DEAD_LETTER),
+                plan=plan,
                 partitions=sources[name].partitions,
-                events=configs.get("barnabas.query.events") == "true",
+                events=configs.get(EVENTS) == "true",
             )
     for name, configs in topic_configs(cluster, definitions, ["segment.bytes"], defaults=True).items():
         size = min(int(configs["segment.bytes"]), _MAX_BATCH_BYTES)  # a batch must fit into a segment
@@ -145,22 +88,15 @@ def read_catalog(cluster: Cluster) -> Catalog:
 def read_source(cluster: Cluster, topic: str) -> Source:
     """A topic that a new query reads. Raises QueryError for an unknown one."""
     (found,) = cluster.metadata([topic])
-    configs = topic_configs(cluster, [topic], _SCHEMA_KEYS).get(topic)
+    configs = topic_configs(cluster, [topic], list(VALUES)).get(topic)
     if found.error_code or configs is None or found.is_internal:
         raise QueryError(f"there is no topic {topic}: create it first")
     return _source(topic, found.topic_id, len(found.partitions), configs)
 
 
 def _source(name: str, topic_id: bytes, partitions: int, configs: dict[str, str]) -> Source:
-    schema = configs.get("barnabas.value.schema", "")
-    value_format = configs.get("barnabas.value.format", "json" if schema else "raw")
-    return Source(
-        name, str(uuid.UUID(bytes=topic_id)), partitions, format=value_format, schema=schema,
-        avro_schema=configs.get("barnabas.value.avro.schema", ""),
-        avro_framing=configs.get("barnabas.value.avro.framing", "none"),
-        csv_separator=configs.get("barnabas.value.csv.separator", ","),
-        csv_null=configs.get("barnabas.value.csv.null", ""),
-    )  # fmt: skip
+    values = msgspec.structs.asdict(Values.of(configs))
+    return Source(name, str(uuid.UUID(bytes=topic_id)), partitions, **values)
 
 
 def read_pattern(cluster: Cluster, text: str, results: str) -> Values:

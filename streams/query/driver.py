@@ -13,7 +13,7 @@ from barnabas.client.errors import ClientError
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
 from barnabas.streams.query.control import Control, now_ms
-from barnabas.streams.query.definitions import Catalog, Definition, Values, read_catalog, read_pattern, read_source
+from barnabas.streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_source
 from barnabas.streams.query.errors import (
     DenseRowsError,
     FatalError,
@@ -32,6 +32,8 @@ from barnabas.streams.query.tick import Part, Piece, Tick, piece_of
 from barnabas.streams.wal import Key, Planner, WalError
 from barnabas.streams.wal.beside import log_dir_of
 from barnabas.wire.patterns import PatternError, pattern
+from barnabas.wire.queries.messages import Changed, Check, Checked, QueryStatus, Status
+from barnabas.wire.queries.plan import Values
 
 Say = Callable[..., None]
 _KEPT_JOBS = 32
@@ -64,7 +66,7 @@ class Driver:
         self._committed_at: dict[str, float] = {}
         self._pace = Pace()
         self._warm: set[bool] = set()  # the kinds of jobs that have run, with the JVM and without
-        self._told: list[dict[str, Any]] = []
+        self._told: list[QueryStatus] = []
         self._told_at = 0.0
         self._read_catalog()
 
@@ -86,10 +88,10 @@ class Driver:
             if not self._catalog.definitions:
                 left = max(left, _STATUS_SECONDS)
             for message in self._control.hear(max(int(left * 1000), 0)):
-                if message.get("type") == "changed":
+                if isinstance(message, Changed):
                     self._read_catalog()
                     until = now()
-                elif message.get("type") == "check":
+                elif isinstance(message, Check):
                     self._control.say(self._checked(message))
             if now() >= until:
                 return
@@ -115,27 +117,30 @@ class Driver:
         for name in old.keys() - definitions.keys():
             self._say("info", "query.gone", topic=name)
 
-    def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _checked(self, question: Check) -> Checked:
         """Whether a query can be, and what it reads and gives."""
-        answer = {"type": "checked", "id": message["id"]}
         try:
-            query, over = over_pattern(message["query"])
+            query, over = over_pattern(question.query)
             name = source_of(self._spark, query)
-            if name == message["topic"]:
+            if name == question.topic:
                 raise QueryError(f"{name} cannot be made of itself")
             if (over is not None) != (name == ALL_TOPICS):
                 raise QueryError("topics('PATTERN') stands behind FROM")
             if over is not None:
-                values = read_pattern(self._cluster, over, message["topic"])
-                reads = {"pattern": over}
+                values, reads = read_pattern(self._cluster, over, question.topic), {"pattern": over}
             else:
                 source = read_source(self._cluster, name)
                 values, reads = source.values, {"source": name, "source_id": source.topic_id}
             found = self._select(query, name, values)
-            plan = {**reads, **msgspec.structs.asdict(values)}
-            return {**answer, **plan, "output_format": found.value_format, "output_schema": found.value_schema}
         except QueryError as error:
-            return {**answer, "error": str(error)}
+            return Checked(id=question.id, error=str(error))
+        return Checked(
+            id=question.id,
+            output_format=found.value_format,
+            output_schema=found.value_schema,
+            **reads,
+            **msgspec.structs.asdict(values),
+        )
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -389,13 +394,12 @@ class Driver:
         if at - self._told_at < _STATUS_SECONDS or not self._catalog.definitions:
             return
         queries = [
-            {"topic": name, "source": _reads(self._catalog.definitions[name]), **health.told(at)}
-            for name, health in self._health.items()
+            health.told(at, name, _reads(self._catalog.definitions[name])) for name, health in self._health.items()
         ]
         if queries == self._told and at - self._told_at < _QUIET_STATUS_SECONDS:
             return
         self._told, self._told_at = queries, at
-        self._control.say({"type": "status", "at_ms": now_ms(), "queries": queries})
+        self._control.say(Status(now_ms(), queries))
 
 
 def _analysis(definition: Definition) -> tuple[str, str, Values]:

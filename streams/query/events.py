@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from barnabas.streams.query.definitions import Source, Values
+from barnabas.streams.query.definitions import Source
 from barnabas.wire.batch import Record
+from barnabas.wire.queries.plan import Values
 
 EVENT_HEADER = "barnabas.event"
 CREATED, ALTERED = "created", "altered"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+
+from barnabas.wire.queries.messages import QueryStatus
 
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _RATE_SECONDS = 10.0
@@ -55,18 +56,20 @@ class Health:
         """It cannot go on until somebody changes something."""
         self.state, self.error = FAILED, error
 
-    def told(self, now: float) -> dict[str, Any]:
-        """The figures, as the broker's log has them; rows/s over the last ten seconds."""
+    def told(self, now: float, topic: str, source: str) -> QueryStatus:
+        """The figures of the query of `topic`; rows/s over the last ten seconds."""
         self._recent = [(at, rows) for at, rows in self._recent if at > now - _RATE_SECONDS]
-        return {
-            "state": self.state,
-            "lag": self.lag,
-            "rows": self.rows,
-            "rows_per_second": round(sum(rows for _, rows in self._recent) / _RATE_SECONDS, 1),
-            "batch_ms": round(self.batch_ms, 1),
-            "dead_letters": self.dead,
-            "last_error": self.error,
-        }
+        return QueryStatus(
+            topic=topic,
+            source=source,
+            state=self.state,
+            lag=self.lag,
+            rows=self.rows,
+            rows_per_second=round(sum(rows for _, rows in self._recent) / _RATE_SECONDS, 1),
+            batch_ms=round(self.batch_ms, 1),
+            dead_letters=self.dead,
+            last_error=self.error,
+        )
 
 
 def now() -> float:

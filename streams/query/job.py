@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
-from barnabas.streams.query.definitions import Definition, Values
+from barnabas.streams.query.definitions import Definition
 from barnabas.streams.query.errors import TooSlowError
 from barnabas.streams.query.pace import MAX_ROWS
 from barnabas.streams.query.room import heap_of, with_room
@@ -26,6 +26,7 @@ from barnabas.streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Si
 from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
 from barnabas.streams.query.tick import PROPERTY, Tick
 from barnabas.streams.source.where import decidable
+from barnabas.wire.queries.plan import Values
 
 
 class Report(msgspec.Struct, frozen=True):

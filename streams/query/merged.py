@@ -18,8 +18,9 @@ from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.query.definitions import Definition, Source
 from barnabas.streams.query.events import EVENT_HEADER, Told, decode_event
-from barnabas.streams.query.sink import DEAD_LETTER_SUFFIX, SOURCE_HEADERS
+from barnabas.streams.query.sink import SOURCE_HEADERS
 from barnabas.streams.wal import Key, LogDir, plan, read
+from barnabas.wire.queries.keys import dead_letters_of
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -66,10 +67,10 @@ def _ends(cluster: Cluster, definition: Definition) -> tuple[list[int], list[int
     results = list_offsets(cluster, [(definition.topic, p) for p in partitions], LATEST)
     letters = {}
     try:
-        letters = list_offsets(cluster, [(definition.topic + DEAD_LETTER_SUFFIX, p) for p in partitions], LATEST)
+        letters = list_offsets(cluster, [(dead_letters_of(definition.topic), p) for p in partitions], LATEST)
     except ClientError:
         pass
-    name = definition.topic + DEAD_LETTER_SUFFIX
+    name = dead_letters_of(definition.topic)
     return [results[definition.topic, p] for p in partitions], [letters.get((name, p), 0) for p in partitions]
 
 
@@ -95,7 +96,7 @@ def recover(
     dead = dict(places)
     told = {topic: Told(place.topic_id, place.told) for (topic, _), (_, place) in committed.items() if place.told}
     _raise(cluster, log_dir, definition.topic, since_results, places, told)
-    _raise(cluster, log_dir, definition.topic + DEAD_LETTER_SUFFIX, since_letters, dead, {})
+    _raise(cluster, log_dir, dead_letters_of(definition.topic), since_letters, dead, {})
     return Progress(places, {key: max(offset, places[key]) for key, offset in dead.items()}, told)
 
 

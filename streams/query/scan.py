@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.streams.query.definitions import Values
+from barnabas.streams.query.reading import options_of
 from barnabas.streams.query.room import Room, sizes_of
 from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE
 from barnabas.streams.query.tick import Tick, current
@@ -22,6 +22,7 @@ from barnabas.streams.source.typed import Parser, elements, parser_of
 from barnabas.streams.source.weight import pieces, width, without_heavy_ones
 from barnabas.streams.source.where import Condition, mask
 from barnabas.streams.wal import read
+from barnabas.wire.queries.plan import Values
 
 #: The column of a record behind each part.
 _BEHIND = {name: name[1:] for name in PARTS}
@@ -59,10 +60,11 @@ class Scan(msgspec.Struct, frozen=True):
         wanted = {_BEHIND[f.name] for f in self.target if f.name in PARTS}
         if self.values.names:
             wanted |= {"key", "value", "timestamp", "headers"}
-        parser = parser_of(self.reading.options, self.values) if self.values.names else None
+        options = options_of(self.reading)
+        parser = parser_of(options, self.values) if self.values.names else None
         for split in tick.splits(tick.parts[number]):
             for found in read(split, sorted(wanted)):
-                weights = elements(self.reading.options, found.column("value"), self.values) if parser else None
+                weights = elements(options, found.column("value"), self.values) if parser else None
                 if room is not None:
                     room.take(found.column("offset"), sizes_of(found, width(self.target), without_heavy_ones(weights)))
                 for piece in pieces(found, width(self.values) + self.names, weights):

@@ -24,8 +24,8 @@ from barnabas.streams.query.errors import MalformedRecordError, TakenOverError
 from barnabas.streams.query.tick import Part, Tick, current
 from barnabas.wire.batch import seal
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.queries.keys import DEAD_LETTER_OF, dead_letters_of
 
-DEAD_LETTER_SUFFIX = ".dead-letter"
 REASON_HEADER = "barnabas.error"
 ROW, MALFORMED, MARK = 0, 1, 2
 SOURCE_HEADERS = ("barnabas.source.topic", "barnabas.source.partition", "barnabas.source.offset")
@@ -144,8 +144,8 @@ class Writer:
 
     def _open_letters(self, query: int, output: Output) -> _Log:
         self._settle()
-        name = output.topic + DEAD_LETTER_SUFFIX
-        made = create_topic(self.cluster, name, {"barnabas.query.dead.letter.of": output.topic})
+        name = dead_letters_of(output.topic)
+        made = create_topic(self.cluster, name, {DEAD_LETTER_OF: output.topic})
         if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
             check(made.error_code, f"Topic {name}", made.error_message)
         if output.merges:

@@ -10,10 +10,12 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from barnabas.streams.query.definitions import Values
 from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.reading import options_of
 from barnabas.streams.source.typed import parser_of
 from barnabas.streams.wal import WalError
+from barnabas.wire.queries.keys import AVRO_SCHEMA
+from barnabas.wire.queries.plan import Values
 
 #: Parts of a record, with their Spark types.
 PARTS = {
@@ -54,9 +56,9 @@ def value_columns(values: Values) -> StructType:
     if hidden:
         raise QueryError(f"the schema has a column {hidden[0]}, which is the name of a part of a record")
     try:
-        parser_of(values.options, arrow_schema(schema))
+        parser_of(options_of(values), arrow_schema(schema))
     except WalError as error:
-        raise QueryError(str(error).replace("avroSchema", "barnabas.value.avro.schema")) from None
+        raise QueryError(str(error).replace("avroSchema", AVRO_SCHEMA)) from None
     return schema
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.streams.query.definitions import Definition, Plan
+from barnabas.streams.query.definitions import Definition
 from barnabas.streams.query.job import Group, Job
 from barnabas.streams.query.tick import Part, Piece, piece_of
 from barnabas.streams.tests.support import Logs
 from barnabas.streams.wal import LogDir
 from barnabas.streams.wal import plan as plan_splits
+from barnabas.wire.queries.plan import QueryPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,4 +39,4 @@ def parts_of(logs: Logs, queries: int) -> list[Part]:
 def definition(topic: str, query: str, schema: str) -> Definition:
     """A query over `s`, whose values are JSON of the schema; without one they are bytes."""
     kind = "json" if schema else "raw"
-    return Definition(topic, query, "dead-letter", Plan("s", "id", format=kind, schema=schema), 2)
+    return Definition(topic, query, "dead-letter", QueryPlan(source="s", source_id="id", format=kind, schema=schema), 2)

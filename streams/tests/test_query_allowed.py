@@ -14,7 +14,6 @@ from barnabas.streams.tests.support import Logs
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.streams.query.analysis import over_pattern, source_of
-from barnabas.streams.query.definitions import Values
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS
 from barnabas.streams.query.job import Job, begin
@@ -22,6 +21,7 @@ from barnabas.streams.query.room import with_room
 from barnabas.streams.query.sink import ROW
 from barnabas.streams.query.tick import Part, Tick
 from barnabas.streams.tests.query_support import group_of, parts_of
+from barnabas.wire.queries.plan import Values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,13 +13,13 @@ from barnabas.streams.tests.support import NOW, Logs
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.streams.query.analysis import source_of
-from barnabas.streams.query.definitions import Values
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.job import Job, begin
 from barnabas.streams.query.sink import MALFORMED, MARK, ROW
 from barnabas.streams.query.tick import Tick
 from barnabas.streams.source.where import Condition
 from barnabas.streams.tests.query_support import group_of, parts_of
+from barnabas.wire.queries.plan import Values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

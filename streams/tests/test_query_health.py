@@ -29,7 +29,7 @@ def test_a_stopped_query_stays_stopped() -> None:
     health = Health()
     health.stopped("gone")
     assert not health.may_run(1e9)
-    assert health.told(0)["state"] == FAILED
+    assert health.told(0, "q", "s").state == FAILED
 
 
 def test_rows_a_second_are_of_the_last_ten_seconds() -> None:
@@ -37,7 +37,7 @@ def test_rows_a_second_are_of_the_last_ten_seconds() -> None:
     health.ran(100.0, 50, 2, 0.5)
     health.ran(105.0, 100, 0, 0.25)
     health.ran(106.0, 0, 0, 0.0)  # a look that found nothing new
-    told = health.told(106.0)
-    assert (told["state"], told["rows"], told["dead_letters"]) == (RUNNING, 150, 2)
-    assert (told["rows_per_second"], told["batch_ms"]) == (15.0, 250.0)
-    assert health.told(112.0)["rows_per_second"] == 10.0
+    told = health.told(106.0, "q", "s")
+    assert (told.state, told.rows, told.dead_letters) == (RUNNING, 150, 2)
+    assert (told.rows_per_second, told.batch_ms) == (15.0, 250.0)
+    assert health.told(112.0, "q", "s").rows_per_second == 10.0

@@ -14,11 +14,11 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 
 from barnabas.streams.query import simple
 from barnabas.streams.query.analysis import source_of
-from barnabas.streams.query.definitions import Values
 from barnabas.streams.query.job import Group, Job, begin
 from barnabas.streams.query.sink import MALFORMED, ROW, Sink
 from barnabas.streams.query.tick import Part, Tick
 from barnabas.streams.tests.query_support import group_of, parts_of
+from barnabas.wire.queries.plan import Values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

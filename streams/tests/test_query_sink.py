@@ -17,7 +17,6 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 
 from barnabas.client.produce import Batch
 from barnabas.streams.query import simple, sink
-from barnabas.streams.query.definitions import Values
 from barnabas.streams.query.errors import MalformedRecordError
 from barnabas.streams.query.scan import Scan
 from barnabas.streams.query.simple import Direct, Simple
@@ -33,6 +32,7 @@ from barnabas.wire.batch import check, iter_records
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_topics import CreatableTopicResult
 from barnabas.wire.messages.produce import PartitionProduceResponse
+from barnabas.wire.queries.plan import Values
 
 PRODUCER = 5
 Told = dict[tuple[str, int], PartitionProduceResponse]

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from barnabas.storage.config import LogConfig
-from barnabas.streams.query.definitions import Values
 from barnabas.streams.query.errors import DenseRowsError, RowTooLargeError
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.room import MAX_BATCH_BYTES, Room, sizes_of, with_room
@@ -31,6 +30,7 @@ from barnabas.streams.source.weight import (
 from barnabas.streams.tests.support import Logs
 from barnabas.streams.wal import WalError, plan, read
 from barnabas.wire.compression import Codec
+from barnabas.wire.queries.plan import Values
 
 WIDE = parse_ddl(", ".join(f"c{n} BIGINT" for n in range(5000)))
 WIDE_ARRAY = parse_ddl("a ARRAY<STRUCT<" + ", ".join(f"c{n}: BIGINT" for n in range(5000)) + ">>")
