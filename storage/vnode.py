@@ -178,6 +178,7 @@ class Vnode:
         "_ready",
         "_recent",
         "_repairing",
+        "_rolled_indexes",
         "_segments",
         "_stamps",
         "_tell",
@@ -416,6 +417,7 @@ class Vnode:
         self._unsynced: list[OpenFile] = []
         self._unsynced_paths: list[str] = []
         self._unsynced_bytes = 0
+        self._rolled_indexes: list[str] = []  # of segments rolled since the last flush that has ended
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._recent: dict[int, bool] = {}  # offsets that were read from lately; was the batch there verified?
         if not self._segments:
@@ -712,7 +714,9 @@ class Vnode:
         old.release(self._io, file)  # before there is a next one: only the last segment may end in zeros
         segment = self._new_segment(base_offset, now_ms)
         self._unsynced.append(file)
-        self._unsynced_paths += [old.path(INDEX_SUFFIX), old.path(TIME_INDEX_SUFFIX), snapshot, self.directory]
+        indexes = [old.path(INDEX_SUFFIX), old.path(TIME_INDEX_SUFFIX)]
+        self._unsynced_paths += [*indexes, snapshot, self.directory]
+        self._rolled_indexes += indexes
         self._cache.clean(old)
         self._bases.append(base_offset)
         self._active = segment
@@ -987,6 +991,9 @@ class Vnode:
             return
         if not self._ready:
             return
+        if self._rolled_indexes:
+            synced = set(job.paths)
+            self._rolled_indexes = [path for path in self._rolled_indexes if path not in synced]
         if job.end_offset > self.recovery_point:
             self.recovery_point = job.end_offset
         if self._fsync_first and job.end_offset > self._high_watermark:
@@ -1015,7 +1022,8 @@ class Vnode:
             self._active.write_indexes(self._io)
         except OSError as error:
             raise self.refused("index write", error) from error
-        return [self._active.path(INDEX_SUFFIX), self._active.path(TIME_INDEX_SUFFIX)]
+        # A segment that was rolled since the last flush may end at the recovery point.
+        return [self._active.path(INDEX_SUFFIX), self._active.path(TIME_INDEX_SUFFIX), *self._rolled_indexes]
 
     def _advance(self, offset: int, segment: Segment, position: int) -> None:
         self._high_watermark = offset

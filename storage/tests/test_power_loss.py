@@ -349,6 +349,31 @@ def test_a_power_loss_anywhere_loses_nothing_acknowledged(tmp_path: Path) -> Non
     print(f"\npower loss: {run.states} states, {run.records} records checked")
 
 
+def test_the_indexes_of_a_segment_rolled_after_the_last_flush_are_on_disk_before_a_checkpoint_says_so(
+    tmp_path: Path,
+) -> None:
+    """The checkpoint states the offset at which that segment ends, and recovery looks at nothing below it."""
+
+    async def live() -> None:
+        life = Life(tmp_path / "life", 1)
+        disks.append(life.disk)
+        await life.open()
+        vnode = life.create("a")
+        life.append(vnode, 5)  # the newest timestamp is not that of the last record
+        life.flush(vnode)
+        vnode.roll(time_of(5))
+        await life.dir.checkpoint()
+        life.kill()
+
+    disks: list[Disk] = []
+    trio.run(live)
+    journal = disks[0].journal
+    for seed in range(20):
+        target = tmp_path / f"state{seed}"
+        survivor(journal, target, random.Random(seed), mode="some")
+        trio.run(check, target, Promised(journal, len(journal)))
+
+
 # What nobody misses, by the function that syncs and the kind of file, and why it is synced all the same.
 SPARED = {
     ("_together", "*.index"): "at a clean stop: the first use would build it anew, on the event loop",
