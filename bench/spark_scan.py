@@ -29,9 +29,9 @@ from barnabas.client.errors import ClientError
 from barnabas.scripts.output import table
 from barnabas.storage.checkpoints import write_properties
 from barnabas.storage.config import LogConfig
+from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
-from barnabas.storage.segment import FileCache
-from barnabas.storage.vnode import Vnode
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.streams import register
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import Codec
@@ -54,7 +54,7 @@ def fill(path: Path, records: int, codec: int) -> int:
     for partition in range(PARTITIONS):
         io = Io()
         config = LogConfig(segment_bytes=SEGMENT_BYTES)
-        vnode = Vnode(str(path / f"t-{partition}"), "t", partition, config, io=io, cache=FileCache(io, 16))
+        vnode = LocalVnode(str(path / f"t-{partition}"), "t", partition, config, io=io, cache=FileCache(io, 16))
         vnode.create(bytes(range(16)))
         for number in range(count):
             vnode.append(bytearray(batches[number % DISTINCT_BATCHES]), now_ms=1_700_000_000_000)

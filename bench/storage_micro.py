@@ -12,10 +12,10 @@ from pathlib import Path
 import trio
 
 from barnabas.storage.config import LogConfig
+from barnabas.storage.files import FileCache
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
-from barnabas.storage.segment import FileCache
-from barnabas.storage.vnode import Vnode
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
 
@@ -30,9 +30,9 @@ def measure(name: str, act: Callable[[int], object], rounds: int = 20_000) -> No
     print(f"{name:44} {sorted(best)[2]:9.2f} µs (best {min(best):.2f})")
 
 
-def vnode_in(directory: str, name: str, config: LogConfig) -> Vnode:
+def vnode_in(directory: str, name: str, config: LogConfig) -> LocalVnode:
     io = Io()
-    vnode = Vnode(os.path.join(directory, f"{name}-0"), name, 0, config, io=io, cache=FileCache(io))
+    vnode = LocalVnode(os.path.join(directory, f"{name}-0"), name, 0, config, io=io, cache=FileCache(io))
     vnode.create(bytes(16))
     return vnode
 

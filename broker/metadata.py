@@ -107,12 +107,11 @@ class Metadata:
         try:
             self._replay_mending(vnode)
         except (KafkaError, ProtocolError, KeyError) as error:
-            raise StorageError(f"the metadata log in {vnode.directory} is damaged: {error}") from error
+            raise StorageError(f"the metadata log in {vnode.place} is damaged: {error}") from error
 
     def _replay_mending(self, vnode: Vnode) -> None:
         """Apply the whole log. A damaged batch is set aside on the spot, as nothing can be served before."""
-        repairs, vnode.on_damage = vnode.on_damage, None
-        try:
+        with vnode.mending_on_the_spot():
             for _ in range(_MOST_REPAIRS):
                 self._clear()
                 try:
@@ -120,8 +119,6 @@ class Metadata:
                 except StorageError:
                     if vnode.error is not None:
                         raise
-        finally:
-            vnode.on_damage = repairs
         raise StorageError("it cannot be mended")
 
     def _replay(self, vnode: Vnode) -> None:

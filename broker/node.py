@@ -8,6 +8,7 @@ stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdow
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 
 import trio
@@ -67,7 +68,7 @@ class Node:
     # --- what others ask ----------------------------------------------------------------------------------------------
 
     @property
-    def vnodes(self) -> dict[tuple[str, int], Vnode]:
+    def vnodes(self) -> Mapping[tuple[str, int], Vnode]:
         """All vnodes of this broker, by topic and partition."""
         return self.data_dir.vnodes
 
@@ -106,7 +107,7 @@ class Node:
                     await self._start(nursery)
                     listening.listen(bound, self.config)
                     self.connections.serve(
-                        self._handlers(), nursery, bound, descriptors=descriptors - self.data_dir.cache.limit
+                        self._handlers(), nursery, bound, descriptors=descriptors - self.data_dir.most_open_files
                     )
                     self._announce()
                     task_status.started()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from barnabas.broker.workers import Workers
-from barnabas.storage.segment import CorruptLogError
 from barnabas.storage.vnode import Vnode
 
 #: Asks for the newest record instead of a time (KIP-734).
@@ -16,10 +15,8 @@ async def find_time(workers: Workers, vnode: Vnode, asked: int) -> tuple[int, in
     if wanted < 0:
         return None
     for scan in vnode.time_scans(wanted):
-        try:
-            found = await workers.read(scan.run)
-        except (OSError, CorruptLogError) as error:
-            raise vnode.read_failed(error) from error
+        await workers.read(scan.run)
+        found = vnode.end_scan(scan)
         if found is not None:
             return found
     return None

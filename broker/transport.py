@@ -6,7 +6,6 @@ all other bytes.
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import Protocol
 
@@ -14,9 +13,10 @@ import trio
 
 from barnabas.broker.errors import Disconnected
 from barnabas.broker.workers import Workers
-from barnabas.storage.segment import FileSlice
 from barnabas.wire.types import SizedChunk
 
+# What an answer holds besides slices of logs (`storage.vnode.Slice`).
+IN_MEMORY = (bytes, bytearray, memoryview)
 # Log data of at most this many bytes is copied to be sent with what stands before and after it: that is cheaper than a
 # sendfile.
 SMALL_SLICE = 32 << 10
@@ -91,12 +91,12 @@ class PlainTransport:
 
 def is_cold(chunk: SizedChunk) -> bool:
     """Whether sending this would wait for the disk, and everybody with it."""
-    return isinstance(chunk, FileSlice) and not chunk.cached and not chunk.look_cached()
+    return not (isinstance(chunk, IN_MEMORY) or chunk.cached or chunk.look_cached())  # type: ignore[attr-defined]
 
 
 def in_memory(chunk: SizedChunk) -> SizedChunk | None:
     """What can be sent along with other pieces: a little log data, too, if it is cached; None for anything else."""
-    if isinstance(chunk, (bytes, bytearray, memoryview)):
+    if isinstance(chunk, IN_MEMORY):
         return chunk
     if len(chunk) > SMALL_SLICE or is_cold(chunk):
         return None
@@ -120,7 +120,7 @@ def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]
             if is_cold(chunk):
                 return chunks[i:]
             try:
-                sent = os.sendfile(sock.fileno(), chunk.fileno(), chunk.position, len(chunk))  # type: ignore[attr-defined]
+                sent = chunk.send(sock)  # type: ignore[attr-defined]
             except (BlockingIOError, InterruptedError):
                 return chunks[i:]
             if sent == 0:

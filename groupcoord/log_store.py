@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from barnabas.groupcoord.image import NO_PRODUCER, PartitionImage
 from barnabas.groupcoord.records import Record
-from barnabas.storage.segment import FileSlice
-from barnabas.storage.vnode import Origin, Vnode
+from barnabas.storage.vnode import Origin, Slice, Vnode
 from barnabas.wire import batch
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.schema import ProtocolError
@@ -114,7 +113,7 @@ class Replay:
         self.damage: tuple[int, KafkaError] | None = None
         self._position = vnode.log_start_offset
 
-    def next(self) -> FileSlice | None:
+    def next(self) -> Slice | None:
         """The next piece of the log, None at its end. The one before must have been taken.
 
         Raises KafkaError; after a damaged batch, which is being set aside, reading from the start again helps.
@@ -123,7 +122,7 @@ class Replay:
             raise self._vnode.found_damage(*self.damage)
         return self._vnode.read(self._position, _PIECE).slice
 
-    def take(self, piece: FileSlice) -> None:
+    def take(self, piece: Slice) -> None:
         """Read the piece and apply its records, up to a damaged batch."""
         for header, data in batch.iter_batches(piece.read()):
             try:

@@ -33,8 +33,9 @@ from barnabas.storage.checkpoints import (
     write_properties,
 )
 from barnabas.storage.config import LogConfig
-from barnabas.storage.errors import StorageError
+from barnabas.storage.errors import CorruptLogError, StorageError
 from barnabas.storage.faults import Fault, fault_of
+from barnabas.storage.files import FileCache
 from barnabas.storage.flusher import HOLD_SECONDS
 from barnabas.storage.io import Io, sync_path, write_file
 from barnabas.storage.layout import (
@@ -45,10 +46,12 @@ from barnabas.storage.layout import (
     META_FILE,
     parse_partition_name,
 )
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.recovery import needs_repair, recover_partition
 from barnabas.storage.report import Tell, tell_logging
-from barnabas.storage.segment import CorruptLogError, FileCache, Segment
-from barnabas.storage.vnode import ZERO_ID, FlushJob, Vnode
+from barnabas.storage.segment import Segment
+from barnabas.storage.unflushed import LocalFlushJob
+from barnabas.storage.vnode import ZERO_ID
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 _MAX_NAME = 255
@@ -78,15 +81,15 @@ class DataDir:
         self.cluster_id = cluster_id
         self.node_id = node_id
         self.directory_id = directory_id
-        self.vnodes: dict[tuple[str, int], Vnode] = {}
+        self.vnodes: dict[tuple[str, int], LocalVnode] = {}
         self.was_clean = False
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.cache = FileCache(io, limit=max(16, min(4096, soft_limit // 4)))
         self._lock_fd = lock_fd
         self._limiter = trio.CapacityLimiter(max(2, min(8, os.cpu_count() or 2)))
         self._doomed: list[str] = []
-        self._repairs: dict[Vnode, Segment] = {}
-        self._next_repair: dict[Vnode, float] = {}
+        self._repairs: dict[LocalVnode, Segment] = {}
+        self._next_repair: dict[LocalVnode, float] = {}
         self._work_added = trio.Event()
         self._checkpoint_lock = trio.Lock()
         self._stated = Checkpoints()
@@ -246,8 +249,8 @@ class DataDir:
         except OSError as error:
             raise StorageError(f"cannot write checkpoints in {self.path}: {error}") from error
 
-    async def _find_repairs(self, vnodes: list[Vnode]) -> list[Vnode]:
-        def look(some: list[Vnode]) -> list[Vnode]:
+    async def _find_repairs(self, vnodes: list[LocalVnode]) -> list[LocalVnode]:
+        def look(some: list[LocalVnode]) -> list[LocalVnode]:
             return [vnode for vnode in some if needs_repair(self.io, vnode.directory)]
 
         found = []
@@ -256,7 +259,7 @@ class DataDir:
             found += await trio.to_thread.run_sync(look, some, limiter=self._limiter)
         return found
 
-    async def _recover(self, vnodes: list[Vnode], progress: Progress | None) -> None:
+    async def _recover(self, vnodes: list[LocalVnode], progress: Progress | None) -> None:
         done = 0
 
         async def worker() -> None:
@@ -282,8 +285,10 @@ class DataDir:
             for _ in range(min(total, int(self._limiter.total_tokens))):
                 nursery.start_soon(worker)
 
-    def _vnode(self, key: tuple[str, int], config: LogConfig, *, log_start_offset: int, recovery_point: int) -> Vnode:
-        vnode = Vnode(
+    def _vnode(
+        self, key: tuple[str, int], config: LogConfig, *, log_start_offset: int, recovery_point: int
+    ) -> LocalVnode:
+        vnode = LocalVnode(
             os.path.join(self.path, f"{key[0]}-{key[1]}"),
             key[0],
             key[1],
@@ -300,7 +305,7 @@ class DataDir:
 
     def create_vnode(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, first_offset: int = 0
-    ) -> Vnode:
+    ) -> LocalVnode:
         """A new, empty partition; durable with its first flush. It takes nothing over from a folder in its place.
 
         That may be one of a deleted topic that could not be renamed, or of a creation that did not finish.
@@ -380,7 +385,7 @@ class DataDir:
                     on_error(error)
                 next_checkpoint = trio.current_time() + checkpoint_interval
 
-    def _note_damage(self, vnode: Vnode, segment: Segment) -> None:
+    def _note_damage(self, vnode: LocalVnode, segment: Segment) -> None:
         """A reader has met damage in a segment. What could not be mended is not tried again at once."""
         if trio.current_time() >= self._next_repair.get(vnode, 0):
             self._repairs[vnode] = segment
@@ -398,7 +403,7 @@ class DataDir:
             if job is None:
                 continue
             try:
-                await trio.to_thread.run_sync(job.run, self.io, limiter=self._limiter)
+                await trio.to_thread.run_sync(job.run, limiter=self._limiter)
                 self._next_repair.pop(vnode, None)
             except OSError as caught:
                 error = caught
@@ -430,6 +435,16 @@ class DataDir:
             except OSError:
                 pass
 
+    def disk_space(self) -> tuple[int, int]:
+        """Bytes that the disk has, and bytes of it that may be used. For a thread. Raises OSError."""
+        disk = os.statvfs(self.path)
+        return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+
+    @property
+    def most_open_files(self) -> int:
+        """How many segment files are open at a time, about."""
+        return self.cache.limit
+
     async def checkpoint(self) -> None:
         """State on disk how far each partition is durable, and where it starts. Raises `StorageError`.
 
@@ -460,7 +475,7 @@ class DataDir:
                 await self._write_checkpoints(found, paths)
             self._checkpoints_written = covers
 
-    async def _all_vnodes(self) -> AsyncIterator[tuple[tuple[str, int], Vnode]]:
+    async def _all_vnodes(self) -> AsyncIterator[tuple[tuple[str, int], LocalVnode]]:
         """Every partition; others have their turn in between, and what they delete is left out."""
         until = time.perf_counter() + HOLD_SECONDS
         for key, vnode in list(self.vnodes.items()):
@@ -509,15 +524,15 @@ class DataDir:
                     self._lock_fd = -1
 
     async def _close_vnodes(self) -> bool:
-        def flush(owed: tuple[Vnode, FlushJob]) -> OSError | None:
+        def flush(owed: tuple[LocalVnode, LocalFlushJob]) -> OSError | None:
             try:
-                owed[1].run(self.io)
+                owed[1].run()
             except OSError as error:
                 return error
             return None
 
         clean = True
-        jobs: list[tuple[Vnode, FlushJob]] = []
+        jobs: list[tuple[LocalVnode, LocalFlushJob]] = []
         used = [vnode for vnode in self.vnodes.values() if vnode.loaded]
         for vnode in used:
             job = vnode.begin_flush()

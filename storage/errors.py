@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from barnabas.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.storage.segment import Segment
 
 
 class StorageError(KafkaError):
@@ -10,3 +15,11 @@ class StorageError(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+class CorruptLogError(Exception):
+    """A segment holds bytes that are no batch, or an index that does not match; recovery mends it."""
+
+    def __init__(self, message: str, segment: Segment | None = None) -> None:
+        super().__init__(message)
+        self.segment = segment

@@ -296,16 +296,16 @@ class Flusher:
         pending.running = True
         quick = job.syncs * self._expected <= self._spot_seconds and job.size <= SPOT_BYTES
         alone = alone and not self._jobs
-        by_kernel = self._kernel is not None and len(job.files) == 1 and not job.paths
-        on_the_spot = quick and not self._jobs and (alone or not by_kernel)
+        lone_fd = None if self._kernel is None else job.lone_fd
+        on_the_spot = quick and not self._jobs and (alone or lone_fd is None)
         self._jobs += 1
         if on_the_spot:
             self._note_busy(vnode, job)
             self._done(vnode, job, *self._run_job(job))
-        elif self._kernel is not None and by_kernel:
+        elif self._kernel is not None and lone_fd is not None:
             self._note_busy(vnode, job)
             # One among several says nothing about how long a lone one takes.
-            self._kernel.add(job.files[0].fd, (vnode, job, time.perf_counter() if alone else None))
+            self._kernel.add(lone_fd, (vnode, job, time.perf_counter() if alone else None))
         else:
             self._queue.put((vnode, job))
 
@@ -324,7 +324,7 @@ class Flusher:
         began = time.perf_counter()
         error: OSError | None = None
         try:
-            job.run(self._io)
+            job.run()
         except OSError as caught:
             error = caught
         return error, time.perf_counter() - began

@@ -17,6 +17,9 @@ from barnabas.storage.faults import Fault, NotBegunError, fault_of
 from barnabas.storage.kernel_sync import KernelSync
 from barnabas.wire.compression import Bytes
 
+#: Behind the name of a file until it is whole. What has it is swept away at the next start.
+TEMPORARY_SUFFIX = ".tmp"
+
 
 class Io:
     """The real system calls."""
@@ -117,7 +120,7 @@ def write_file(io: Io, path: str, data: bytes, *, sync: bool, sync_data: bool = 
 
     So does a loss of power with `sync`, after which it is the new one; with `sync_data` it may still be the old one.
     """
-    temporary = path + ".tmp"
+    temporary = path + TEMPORARY_SUFFIX
     fd = io.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         try:

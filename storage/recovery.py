@@ -17,40 +17,40 @@ from typing import NamedTuple
 
 from barnabas.storage import index
 from barnabas.storage.config import LogConfig
-from barnabas.storage.io import Io, sync_path
+from barnabas.storage.errors import CorruptLogError
+from barnabas.storage.files import OpenFile
+from barnabas.storage.io import TEMPORARY_SUFFIX, Io, sync_path
 from barnabas.storage.layout import parse_partition_name
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_state import SUFFIX as SNAPSHOT_SUFFIX
 from barnabas.storage.producer_state import ProducerState, snapshot_offsets, snapshot_path
+from barnabas.storage.replacement import place, settle
 from barnabas.storage.report import Tell, tell_logging
 from barnabas.storage.salvage import (
-    CLEANED_SUFFIX,
-    MENDED_SUFFIX,
     ZEROS,
     Damage,
+    copy_ranges,
     filler,
-    finish_rewrite,
     is_torn_batch,
     known_boundaries,
-    rewrite,
     set_aside,
     whole_batches,
 )
 from barnabas.storage.segment import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
-    CorruptLogError,
-    OpenFile,
     Segment,
     iter_headers,
 )
 from barnabas.wire import batch
 from barnabas.wire.errors import KafkaError
 
-_LEFTOVERS = (DELETED_SUFFIX, CLEANED_SUFFIX, ".swap", ".tmp")
+_LEFTOVERS = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX)
 
 
 def list_segments(io: Io, directory: str) -> list[Segment]:
@@ -70,7 +70,7 @@ def needs_repair(io: Io, directory: str) -> bool:
     """Whether a folder, though stopped cleanly, lacks an index or a snapshot that covers it. Opens no file."""
     names = set(io.listdir(directory))
     logs = [name for name in names if name.endswith(LOG_SUFFIX)]
-    if any(name.endswith((*_LEFTOVERS, MENDED_SUFFIX)) for name in names):
+    if any(name.endswith(_LEFTOVERS) for name in names):
         return True
     for name in logs:
         stem = name[: -len(LOG_SUFFIX)]
@@ -189,11 +189,7 @@ def replay_producers(io: Io, segments: list[Segment], producers: ProducerState, 
 
 
 def _remove_leftovers(io: Io, directory: str) -> bool:
-    removed = False
-    for name in io.listdir(directory):
-        if name.endswith(LOG_SUFFIX + MENDED_SUFFIX) and name[:20].isdigit():
-            finish_rewrite(io, Segment(directory, int(name[:20])))
-            removed = True
+    removed = settle(io, directory)
     names = io.listdir(directory)
     logs = {name[: -len(LOG_SUFFIX)] for name in names if name.endswith(LOG_SUFFIX)}
     for name in names:
@@ -278,12 +274,12 @@ def recover_segment(
     following: int | None,
     tell: Tell,
     *,
-    in_place: bool = True,
+    beside: Segment | None = None,
 ) -> tuple[int, bool]:
     """Check and index the segment from the recovery point on, and set aside what is damaged in it.
 
-    Its end offset, and whether any file had to be written or synced. Without `in_place` the file is never changed, but
-    replaced: others read it. Raises OSError.
+    Its end offset, and whether any file had to be written or synced. If others read it, it is mended `beside` it: as
+    that segment, which has a size then. Raises OSError.
     """
     file = OpenFile(io, segment.path(), os.O_RDWR)
     file_size = segment.size
@@ -297,11 +293,16 @@ def recover_segment(
 
     scan = _scan(io, segment, file, recovery_point, following, note)
     damages = [damage for damage, _ in scan.damages]
-    if damages and (len(damages) > 1 or damages[0].end < file_size or not in_place):
+    if damages and (len(damages) > 1 or damages[0].end < file_size or beside is not None):
         _tell_damage(io, segment, file, scan, recovery_point, following, tell)
-        rewrite(io, segment, file, _between(damages, file_size), scan.fill)
+        mended = beside or Segment(segment.directory, segment.base_offset, mark=SWAP_SUFFIX)
+        copy_ranges(io, file, _between(damages, file_size), mended.path(), end=scan.fill)
+        mended.size = io.stat(mended.path()).st_size
         segment.index = segment.times = None
-        return recover_segment(io, segment, 0, config, epochs, following, tell)[0], True
+        if beside is None:
+            place(io, mended)
+            segment.size, mended = mended.size, segment
+        return recover_segment(io, mended, 0, config, epochs, following, tell)[0], True
     changed = False
     if scan.position < file_size:
         _tell_damage(io, segment, file, scan, recovery_point, following, tell)

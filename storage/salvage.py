@@ -4,14 +4,9 @@ Reading goes on only where a batch is known to begin: at an entry of the offset 
 there has a right CRC and ends with the entry's offset; after a batch whose CRC is right (which proves its length) but
 whose offsets are not; at the next segment. Never at bytes that look like a batch: a payload may hold such bytes.
 
-The damaged bytes are kept as `<segment>.log.damaged-<n>`, which neither Kafka nor anything here reads. The segment is
-written anew without them, so their offsets become a gap:
-
-    damaged bytes -> .damaged-n, synced -> whole batches -> .cleaned, synced -> renamed to .mended
-    -> indexes unlinked -> .mended renamed over the log -> indexes built anew
-
-Names in one folder reach the disk in the order in which they were changed, as file systems with a journal keep it.
-A crash before there is a `.mended` leaves everything as it was; after that, the next start goes on from there.
+The damaged bytes are kept as `<segment>.log.damaged-<n>`, which neither Kafka nor anything here reads, synced. Then the
+whole batches are written anew as a segment of the same base offset, synced, and take its place as
+`storage.replacement` does it. The offsets of the damaged ones become a gap.
 """
 
 from __future__ import annotations
@@ -22,15 +17,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from barnabas.storage import index
-from barnabas.storage.io import Io, read_file, sync_path, write_all
-from barnabas.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, MAX_RELATIVE_OFFSET, TIME_INDEX_SUFFIX, OpenFile, Segment
+from barnabas.storage.files import OpenFile
+from barnabas.storage.io import TEMPORARY_SUFFIX, Io, read_file, sync_path, write_all
+from barnabas.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, MAX_RELATIVE_OFFSET, Segment
 from barnabas.wire import batch
 from barnabas.wire.crc import crc32c
 from barnabas.wire.errors import KafkaError
 
 DAMAGED_MARK = ".damaged-"
-MENDED_SUFFIX = ".mended"
-CLEANED_SUFFIX = ".cleaned"
 #: Of a partition, at most so many files with damaged bytes are kept, and so many bytes in them; the oldest go first.
 KEPT_FILES = 20
 KEPT_BYTES = 1 << 30
@@ -212,7 +206,7 @@ def set_aside(io: Io, segment: Segment, file: OpenFile, start: int, end: int) ->
         if _holds(io, os.path.join(segment.directory, f"{stem}{number}"), file, start, end):
             return f"{stem}{number}"  # an earlier attempt has come so far
         number += 1
-    _copy(io, file, [(start, end)], os.path.join(segment.directory, f"{stem}{number}"))
+    copy_ranges(io, file, [(start, end)], os.path.join(segment.directory, f"{stem}{number}"))
     sync_path(io, segment.directory)
     _prune(io, segment.directory, keep=f"{stem}{number}")
     return f"{stem}{number}"
@@ -222,7 +216,7 @@ def _kept(io: Io, directory: str) -> list[tuple[str, int]]:
     """Name and size of the files with damaged bytes, oldest first."""
     found = []
     for name in io.listdir(directory):
-        if LOG_SUFFIX + DAMAGED_MARK in name and not name.endswith(CLEANED_SUFFIX):
+        if LOG_SUFFIX + DAMAGED_MARK in name and not name.endswith(TEMPORARY_SUFFIX):
             status = io.stat(os.path.join(directory, name))
             found.append((status.st_mtime_ns, name, status.st_size))
     return [(name, size) for _, name, size in sorted(found)]
@@ -247,9 +241,9 @@ def _prune(io: Io, directory: str, keep: str) -> None:
             total -= size
 
 
-def _copy(io: Io, file: OpenFile, ranges: Iterable[tuple[int, int]], target: str, *, end: bytes = b"") -> None:
+def copy_ranges(io: Io, file: OpenFile, ranges: Iterable[tuple[int, int]], target: str, *, end: bytes = b"") -> None:
     """Write the ranges of `file`, and `end`, to a new file and sync it; it has its name when it is whole."""
-    temporary = target + CLEANED_SUFFIX
+    temporary = target + TEMPORARY_SUFFIX
     fd = io.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         try:
@@ -269,18 +263,3 @@ def _copy(io: Io, file: OpenFile, ranges: Iterable[tuple[int, int]], target: str
         with contextlib.suppress(OSError):
             io.unlink(temporary)
         raise
-
-
-def rewrite(io: Io, segment: Segment, file: OpenFile, ranges: Iterable[tuple[int, int]], end: bytes) -> None:
-    """Put `ranges` of the segment's file and `end` in the place of it. Its indexes are gone then. Raises OSError."""
-    _copy(io, file, ranges, segment.path() + MENDED_SUFFIX, end=end)
-    finish_rewrite(io, segment)
-
-
-def finish_rewrite(io: Io, segment: Segment) -> None:
-    """Go on where there is a whole `.mended` file."""
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-        with contextlib.suppress(FileNotFoundError):
-            io.unlink(segment.path(suffix))  # its positions are not those of the new log
-    io.replace(segment.path() + MENDED_SUFFIX, segment.path())
-    segment.size = io.stat(segment.path()).st_size

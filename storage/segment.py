@@ -1,8 +1,4 @@
-"""One segment of a vnode: a `.log` file of batches and its two indexes; and the slices of it that readers get.
-
-A segment opens its file when it is first needed. `FileCache` bounds how many are open in a data directory: it drops
-its reference, and the descriptor closes with the last `FileSlice` on it, so a reader never sees a descriptor reused.
-"""
+"""One segment of a log: a `.log` file of batches and its two indexes, which can be made from it."""
 
 from __future__ import annotations
 
@@ -10,17 +6,17 @@ import contextlib
 import os
 import struct
 from array import array
-from collections import OrderedDict
 from collections.abc import Iterator
 
 from barnabas.storage import index
+from barnabas.storage.errors import CorruptLogError
+from barnabas.storage.files import OpenFile
 from barnabas.storage.io import Io, read_file, write_all, write_file
 from barnabas.wire import batch
 
 LOG_SUFFIX = ".log"
 # Of readers at so many places of a segment; what the others have checked is checked again.
 _KEPT_CHECKED = 64
-_WARM_STEP = 1024 * 1024
 # Zeros that wait at a segment's end to be overwritten: as many as it has bytes, but these at most, up to a whole page;
 # and none for appends of which there is not room for so many.
 _RESERVED_BYTES = 64 * 1024
@@ -29,6 +25,9 @@ _RESERVED_APPENDS = 8
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 DELETED_SUFFIX = ".deleted"
+#: Behind the names of a segment's files while it is made, and while it takes the place of others.
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 _SCAN_CHUNK = 4096
@@ -36,76 +35,6 @@ _MAX_SCAN_CHUNK = 256 * 1024
 # Base offset, length, last offset delta: what it takes to walk from batch to batch.
 _WALK = struct.Struct(">qi11xi")
 _WALK_SIZE = _WALK.size
-
-
-class CorruptLogError(Exception):
-    """A segment holds bytes that are no batch, or an index that does not match; recovery mends it."""
-
-    def __init__(self, message: str, segment: Segment | None = None) -> None:
-        super().__init__(message)
-        self.segment = segment
-
-
-class OpenFile:
-    """A descriptor that closes with its last reference."""
-
-    __slots__ = ("_io", "fd")
-
-    def __init__(self, io: Io, path: str, flags: int) -> None:
-        self.fd = -1
-        self._io = io
-        self.fd = io.open(path, flags)
-
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            self._io.close(self.fd)
-
-
-class FileSlice:
-    """A range of a segment file, for `os.sendfile` or `read`. It stays valid while it is referenced.
-
-    `cached` says that it is known to be in the page cache, so that sending it does not wait for the disk.
-    """
-
-    __slots__ = ("_file", "_io", "_size", "cached", "position")
-
-    def __init__(self, io: Io, file: OpenFile, position: int, size: int, *, cached: bool = False) -> None:
-        self._io = io
-        self._file = file
-        self.position = position
-        self._size = size
-        self.cached = cached
-
-    def fileno(self) -> int:
-        return self._file.fd
-
-    def __len__(self) -> int:
-        return self._size
-
-    def rest(self, sent: int) -> FileSlice:
-        """What is left of the range after its first `sent` bytes."""
-        return FileSlice(self._io, self._file, self.position + sent, self._size - sent, cached=self.cached)
-
-    def look_cached(self) -> bool:
-        """Ask the kernel for the ends of the range without waiting for the disk; notes and gives the answer."""
-        fd, ends = self._file.fd, (self.position, self.position + self._size - 1)
-        self.cached = self.cached or all(self._io.is_cached(fd, at) for at in ends)
-        return self.cached
-
-    def warm(self) -> None:
-        """Read the range into the page cache. For a thread: this is what takes as long as the disk."""
-        for start in range(0, self._size, _WARM_STEP):
-            self._io.pread(self._file.fd, min(_WARM_STEP, self._size - start), self.position + start)
-        self.cached = True
-
-    def read(self) -> bytes:
-        data = self._io.pread(self._file.fd, self._size, self.position)
-        while len(data) < self._size:
-            more = self._io.pread(self._file.fd, self._size - len(data), self.position + len(data))
-            if not more:
-                raise OSError(5, "the segment file is shorter than its log")
-            data += more
-        return data
 
 
 class Segment:
@@ -127,6 +56,7 @@ class Segment:
         "file",
         "first_timestamp",
         "index",
+        "mark",
         "max_timestamp",
         "max_timestamp_offset",
         "reserved",
@@ -136,8 +66,10 @@ class Segment:
         "used",
     )
 
-    def __init__(self, directory: str, base_offset: int, *, size: int = 0, created_ms: int = 0) -> None:
+    def __init__(self, directory: str, base_offset: int, *, size: int = 0, created_ms: int = 0, mark: str = "") -> None:
         self.directory = directory
+        #: Ends the names of all its files: CLEANED_SUFFIX, SWAP_SUFFIX, or nothing once it is part of the log.
+        self.mark = mark
         self.base_offset = base_offset
         self.size = size
         self.reserved = 0
@@ -160,7 +92,7 @@ class Segment:
         self.max_timestamp_offset = base_offset
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
-        return os.path.join(self.directory, f"{self.base_offset:020d}{suffix}")
+        return os.path.join(self.directory, f"{self.base_offset:020d}{suffix}{self.mark}")
 
     # -- what was looked at ------------------------------------------------------------------------------------------
 
@@ -359,6 +291,10 @@ class Segment:
     def drop_indexes(self, io: Io) -> None:
         """Free the memory of the indexes; they are read again when needed."""
         self.write_indexes(io)
+        self.forget_indexes()
+
+    def forget_indexes(self) -> None:
+        """What is on disk counts."""
         self.index = None
         self.times = None
 
@@ -494,60 +430,3 @@ def iter_headers(io: Io, fd: int, position: int, end: int) -> Iterator[tuple[int
             raise CorruptLogError(f"no whole batch at position {position}")
         yield position, header
         position += size
-
-
-class FileCache:
-    """Opens segment files, and keeps at most about `limit` of them open, by second chance.
-
-    Segments with unflushed bytes stay open: an error that the kernel keeps for their descriptor must reach our fsync.
-    There may be more of those than `limit`, so once found they wait apart until `clean` is told.
-    """
-
-    __slots__ = ("_dirty", "_io", "_open", "limit")
-
-    def __init__(self, io: Io, limit: int = 512) -> None:
-        self._io = io
-        self.limit = limit
-        self._open: OrderedDict[Segment, None] = OrderedDict()
-        self._dirty: set[Segment] = set()
-
-    def __len__(self) -> int:
-        return len(self._open) + len(self._dirty)
-
-    def get(self, segment: Segment) -> OpenFile:
-        segment.used = True
-        file = segment.file
-        if file is None:
-            file = segment.file = OpenFile(self._io, segment.path(), os.O_RDWR)
-            self._open[segment] = None
-            if len(self) > self.limit:
-                self._evict(keep=segment)
-        return file
-
-    def forget(self, segment: Segment) -> None:
-        self._open.pop(segment, None)
-        self._dirty.discard(segment)
-        segment.file = None
-
-    def clean(self, segment: Segment) -> None:
-        """A flush has taken over the segment's bytes: it may be closed."""
-        segment.dirty = False
-        if segment in self._dirty:
-            self._dirty.remove(segment)
-            self._open[segment] = None
-
-    def _evict(self, keep: Segment) -> None:
-        for _ in range(2 * len(self._open)):  # once round to withdraw the second chances, once to use that
-            if len(self) <= self.limit:
-                return
-            segment, _ = self._open.popitem(last=False)
-            if segment.dirty:
-                self._dirty.add(segment)
-            elif segment is keep or segment.used:
-                segment.used = False
-                self._open[segment] = None
-            else:
-                self.forget(segment)
-                # A full disk is the other vnode's to notice; its entries stay in memory and are written later.
-                with contextlib.suppress(OSError):
-                    segment.drop_indexes(self._io)

@@ -6,15 +6,18 @@ sends a far timestamp first makes everything after it one stretch without entrie
 
 from __future__ import annotations
 
+from barnabas.storage.errors import CorruptLogError
+from barnabas.storage.files import OpenFile
 from barnabas.storage.io import Io
-from barnabas.storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
+from barnabas.storage.segment import Segment, iter_headers
 from barnabas.wire import batch
+from barnabas.wire.errors import KafkaError
 
 
-class TimeScan:
-    """One stretch of a segment file. `run` touches no vnode; what it reads stays valid while this is referenced."""
+class SegmentScan:
+    """The `TimeScan` of one stretch of a segment file. What it reads stays valid while it is referenced."""
 
-    __slots__ = ("_end", "_file", "_hi", "_io", "_lo", "_position", "_segment", "_timestamp")
+    __slots__ = ("_end", "_error", "_file", "_found", "_hi", "_io", "_lo", "_position", "_segment", "_timestamp")
 
     def __init__(
         self, io: Io, segment: Segment, file: OpenFile, position: int, end: int, timestamp: int, lo: int, hi: int
@@ -23,16 +26,26 @@ class TimeScan:
         self._segment = segment
         self._io, self._file, self._position, self._end = io, file, position, end
         self._timestamp, self._lo, self._hi = timestamp, lo, hi
+        self._found: tuple[int, int] | None = None
+        self._error: Exception | None = None
 
-    def run(self) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record that is not older; None if there is none.
+    def run(self) -> None:
+        """Look for the first record that is not older."""
+        try:
+            self._found = self._walk()
+        except CorruptLogError as error:
+            self._error = CorruptLogError(str(error), self._segment)
+        except (OSError, KafkaError) as error:
+            self._error = error
+
+    def end(self) -> tuple[int, int] | None:
+        """Offset and timestamp of that record; None if there is none.
 
         Raises OSError, CorruptLogError, and KafkaError for a damaged batch.
         """
-        try:
-            return self._walk()
-        except CorruptLogError as error:
-            raise CorruptLogError(str(error), self._segment) from None
+        if self._error is not None:
+            raise self._error
+        return self._found
 
     def _walk(self) -> tuple[int, int] | None:
         for position, header in iter_headers(self._io, self._file.fd, self._position, self._end):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-
 import trio
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata import Metadata
 from barnabas.broker.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
-from barnabas.storage.io import Io
-from barnabas.storage.recovery import list_segments
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -30,8 +26,7 @@ async def handle(
     request: DescribeLogDirsRequest,
     partitions: Partitions,
     metadata: Metadata,
-    config: BrokerConfig,
-    io: Io,
+    data_dir: DataDir,
 ) -> DescribeLogDirsResponse:
     wanted = None if request.topics is None else {(t.topic, index) for t in request.topics for index in t.partitions}
     vnodes = [
@@ -40,11 +35,10 @@ async def handle(
         for index in sorted(topic.partitions)
         if (wanted is None or (topic.name, index) in wanted) and (vnode := partitions.get(topic.name, index))
     ]
-    path = os.path.abspath(config.data_dir)
-    # A partition that nobody has used since the start is not opened for this: its files are looked at.
+    # A partition that nobody has used since the start is not opened for this: what is stored of it is looked at.
     closed = [vnode for vnode in vnodes if not vnode.loaded]
-    on_disk, total, usable = await trio.to_thread.run_sync(_look, io, path, [vnode.directory for vnode in closed])
-    sizes = dict(zip(closed, on_disk, strict=True))
+    stored, (total, usable) = await trio.to_thread.run_sync(_look, data_dir, closed)
+    sizes = dict(zip(closed, stored, strict=True))
     topics: dict[str, DescribeLogDirsTopic] = {}
     for vnode in vnodes:
         size = vnode.size_bytes if vnode.loaded else sizes.get(vnode)
@@ -55,7 +49,7 @@ async def handle(
         results=[
             DescribeLogDirsResult(
                 error_code=ErrorCode.NONE,
-                log_dir=path,
+                log_dir=data_dir.path,
                 topics=list(topics.values()),
                 total_bytes=total,
                 usable_bytes=usable,
@@ -64,13 +58,6 @@ async def handle(
     )
 
 
-def _look(io: Io, path: str, directories: Iterable[str]) -> tuple[list[int | None], int, int]:
-    """Bytes of log in each of some partitions' folders, None where one is gone; size and free space of the disk."""
-    sizes: list[int | None] = []
-    for directory in directories:
-        try:
-            sizes.append(sum(segment.size for segment in list_segments(io, directory)))
-        except FileNotFoundError:
-            sizes.append(None)
-    disk = os.statvfs(path)
-    return sizes, disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+def _look(data_dir: DataDir, vnodes: list[Vnode]) -> tuple[list[int | None], tuple[int, int]]:
+    """Bytes stored of some partitions, None where one is gone; size and free space of the disk."""
+    return [vnode.stored_bytes() for vnode in vnodes], data_dir.disk_space()

@@ -24,8 +24,7 @@ from barnabas.broker.registry import Context, api
 from barnabas.broker.turn import Turn
 from barnabas.broker.workers import Workers
 from barnabas.groupcoord.deadlines import Deadlines
-from barnabas.storage.crc_check import CrcCheck
-from barnabas.storage.vnode import Vnode
+from barnabas.storage.vnode import Check, Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.fetch import (
     EpochEndOffset,
@@ -104,7 +103,7 @@ class Reading:
         self.size = 0
         self.left: dict[Asked, int] = {}
         """What the answer leaves out of what could be read."""
-        self.checks: dict[Asked, tuple[Vnode, CrcCheck]] = {}
+        self.checks: dict[Asked, tuple[Vnode, Check]] = {}
         """What nobody has looked at yet of what would be sent."""
         self.failed = False
         self.max_bytes = min(request.max_bytes, max_bytes)
@@ -171,12 +170,9 @@ class Reading:
         while self.checks:
             asked, (vnode, job) = self.checks.popitem()
             before = self.results[asked]
-            self.size -= job.end - job.start
+            self.size -= len(job)
             try:
-                try:
-                    await workers.read(job.run)
-                except OSError as error:
-                    raise vnode.read_failed(error) from error
+                await workers.read(job.run)
                 found = vnode.end_check(job)
                 self.size += len(found)
                 self.results[asked] = replace(before, records=found)
@@ -186,7 +182,7 @@ class Reading:
     def leave_unchecked(self) -> None:
         """Send nothing that has not been looked at: the client asks again."""
         for asked, (_, job) in self.checks.items():
-            self.size -= job.end - job.start
+            self.size -= len(job)
             self.results[asked] = replace(self.results[asked], records=b"")
             self.failed = True  # an answer now, and no further wait
         self.checks.clear()

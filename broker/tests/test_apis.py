@@ -10,7 +10,7 @@ import trio
 from barnabas.broker.fetch_sessions import EVICTION_SECONDS, FetchSessions
 from barnabas.broker.tests.client import NOW, Client, batch_of, fetch_request, produce_request
 from barnabas.broker.tests.conftest import Start
-from barnabas.storage.vnode import Vnode
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.create_topics import (
@@ -201,13 +201,13 @@ async def test_a_session_reads_only_partitions_that_have_news(start: Start, monk
         _, session, found = await in_session(client, 0, 0, dict.fromkeys(range(50), 0))
         assert len(found) == 50
         read: list[int] = []
-        whole = Vnode.read
+        whole = LocalVnode.read
 
-        def counted(vnode: Vnode, *args: Any, **named: Any) -> Any:
+        def counted(vnode: LocalVnode, *args: Any, **named: Any) -> Any:
             read.append(vnode.partition)
             return whole(vnode, *args, **named)
 
-        monkeypatch.setattr(Vnode, "read", counted)
+        monkeypatch.setattr(LocalVnode, "read", counted)
         assert await in_session(client, session, 1, {}) == (0, session, {})
         assert read == []
         await client.produce("t", batch_of(b"x"), 7)

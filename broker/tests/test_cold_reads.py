@@ -8,8 +8,8 @@ import socket
 import trio
 
 from barnabas.broker.transport import is_cold, send_some
+from barnabas.storage.files import FileSlice, OpenFile
 from barnabas.storage.io import Io
-from barnabas.storage.segment import FileSlice, OpenFile
 
 
 class Evicted(Io):
@@ -48,10 +48,11 @@ async def test_a_consumer_gets_cold_data(tmp_path, monkeypatch):
     from barnabas.broker.node import Node
     from barnabas.client.cluster import Cluster
     from barnabas.client.fetch import Reader
-    from barnabas.storage.vnode import Origin, Vnode
+    from barnabas.storage.local_vnode import LocalVnode
+    from barnabas.storage.vnode import Origin
     from barnabas.wire.batch import Record, build_batch
 
-    monkeypatch.setattr("barnabas.storage.vnode._RECENT_BYTES", 0)
+    monkeypatch.setattr("barnabas.storage.reader._RECENT_BYTES", 0)
     cold = Evicted()
     monkeypatch.setattr(Io, "is_cached", lambda self, fd, at: cold.is_cached(fd, at))
     warmed: list[int] = []
@@ -67,7 +68,7 @@ async def test_a_consumer_gets_cold_data(tmp_path, monkeypatch):
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         await node.topics.create("cold", 1)
-        vnode: Vnode = node.vnodes["cold", 0]
+        vnode: LocalVnode = node.vnodes["cold", 0]
         batch = build_batch([Record(None, b"v%d" % i, 1) for i in range(500)])
         end = vnode.append(batch, now_ms=1, origin=Origin.CLIENT).last_offset + 1
         await node.flusher.flushed(vnode, end)

@@ -20,7 +20,7 @@ from barnabas.broker.main import load_config
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Start
 from barnabas.storage.io import Io
-from barnabas.storage.vnode import Vnode
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -325,7 +325,7 @@ async def test_a_failed_write_takes_one_partition_offline_with_a_line_and_a_rest
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[int] = []
-    monkeypatch.setattr(Vnode, "apply_retention", lambda vnode, _: looked_at.append(vnode.log_end_offset))
+    monkeypatch.setattr(LocalVnode, "apply_retention", lambda vnode, _: looked_at.append(vnode.log_end_offset))
     disk = FullDisk("bad-0", errno.EIO)
     async with start(io_calls=disk, log_retention_check_interval_ms="20") as broker, await broker.client() as client:
         await client.create_topic("bad", 2)
@@ -405,8 +405,7 @@ async def test_a_read_without_a_descriptor_may_be_tried_again(start: Start) -> N
         await client.create_topic("t", segment_bytes="1024")
         for _ in range(4):
             await client.produce("t", batch_of(b"x" * 700))
-        vnode = broker.node.vnodes["t", 0]
-        for segment in vnode.segments[:-1]:
+        for segment in broker.node.data_dir.vnodes["t", 0].segments[:-1]:
             broker.node.data_dir.cache.forget(segment)
         disk.full = True
         assert (await client.fetch("t")).error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -348,7 +348,7 @@ async def test_a_creation_that_was_cut_short_is_finished_with_its_first_offset(s
         await client.create_topic("src")
         await client.produce("src", batch_of(b"a", b"b"))
         await create(client, "out", barnabas_query="SELECT * FROM src", barnabas_query_start="latest")
-        folder = running.node.vnodes["out", 0].directory
+        folder = running.node.data_dir.vnodes["out", 0].directory
         data_dir = running.node.data_dir
     for name in data_dir.io.listdir(folder):  # the folder was made, its first segment was not
         if not name.startswith("partition"):

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.transport import GATHER_BYTES, SMALL_SLICE, send_some
+from barnabas.storage.files import FileSlice, OpenFile
 from barnabas.storage.io import Io
-from barnabas.storage.segment import FileSlice, OpenFile
 from barnabas.wire.types import SizedChunk
 
 CONTENT = bytes(n * 7 % 251 for n in range(6 * SMALL_SLICE))

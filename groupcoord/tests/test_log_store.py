@@ -14,8 +14,9 @@ from barnabas.groupcoord.records import group_record, offset_record
 from barnabas.groupcoord.tests.harness import START_MS, MemoryStore, Reply, TopicList, World, subscription
 from barnabas.groupcoord.timers import load_partition, run_timers
 from barnabas.storage.config import LogConfig
+from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
-from barnabas.storage.segment import FileCache
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.vnode import Origin, Vnode
 from barnabas.wire import batch
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -25,9 +26,9 @@ from barnabas.wire.records.group_metadata import GroupMetadataValue
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 
-def open_vnode(path: Path, partition: int = 0) -> Vnode:
+def open_vnode(path: Path, partition: int = 0) -> LocalVnode:
     io = Io()
-    vnode = Vnode(
+    vnode = LocalVnode(
         str(path / f"__consumer_offsets-{partition}"),
         "__consumer_offsets",
         partition,

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
+from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.recovery import recover_partition
-from barnabas.storage.segment import FileCache
-from barnabas.storage.vnode import Vnode
+from barnabas.storage.report import Tell, tell_logging
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
 from barnabas.wire.compression import Bytes
@@ -39,25 +40,34 @@ def produced(sequence: int, *, count: int = 1, epoch: int = 0, producer_id: int 
     )
 
 
-def vnode_at(path: Path, config: LogConfig = SMALL, *, io: Io | None = None, limit: int = 64) -> Vnode:
+def vnode_at(
+    path: Path,
+    config: LogConfig = SMALL,
+    *,
+    io: Io | None = None,
+    limit: int = 64,
+    start: int = 0,
+    tell: Tell = tell_logging,
+) -> LocalVnode:
     """A vnode over the folder `path`, which may hold one already."""
     io = io or Io()
-    return Vnode(str(path), "t", 0, config, io=io, cache=FileCache(io, limit))
+    cache = FileCache(io, limit)
+    return LocalVnode(str(path), "t", 0, config, io=io, cache=cache, log_start_offset=start, tell=tell)
 
 
-def created(path: Path, config: LogConfig = SMALL, *, io: Io | None = None, limit: int = 64) -> Vnode:
+def created(path: Path, config: LogConfig = SMALL, *, io: Io | None = None, limit: int = 64) -> LocalVnode:
     vnode = vnode_at(path, config, io=io, limit=limit)
     vnode.create(TOPIC_ID)
     return vnode
 
 
-def recovered(path: Path, config: LogConfig = SMALL, *, recovery_point: int = 0) -> Vnode:
+def recovered(path: Path, config: LogConfig = SMALL, *, recovery_point: int = 0, start: int = 0) -> LocalVnode:
     """The vnode as the next start after a crash finds it."""
     recover_partition(Io(), str(path), recovery_point, config)
-    return vnode_at(path, config)
+    return vnode_at(path, config, start=start)
 
 
-def read_all(vnode: Vnode, start: int | None = None, max_bytes: int = 300) -> list[Record]:
+def read_all(vnode: LocalVnode, start: int | None = None, max_bytes: int = 300) -> list[Record]:
     """Everything readable, as a consumer gets it: request by request."""
     offset = vnode.log_start_offset if start is None else start
     found: list[Record] = []
@@ -73,18 +83,18 @@ def read_all(vnode: Vnode, start: int | None = None, max_bytes: int = 300) -> li
     return found
 
 
-def values_of(vnode: Vnode) -> list[bytes | None]:
+def values_of(vnode: LocalVnode) -> list[bytes | None]:
     return [record.value for record in read_all(vnode)]
 
 
-def flush_alone(vnode: Vnode, io: Io | None = None) -> None:
+def flush_alone(vnode: LocalVnode) -> None:
     """A flush as the flusher does it of a vnode that is written again and again: with room for the next appends."""
     job = vnode.begin_flush()
     if job is None:
         return
     vnode.reserve(job)
     try:
-        job.run(io or Io())
+        job.run()
     except OSError as error:
         vnode.end_flush(job, error)
         raise StorageError("flush failed") from error

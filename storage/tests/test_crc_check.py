@@ -7,19 +7,20 @@ from pathlib import Path
 import pytest
 
 from barnabas.storage.config import LogConfig
-from barnabas.storage.crc_check import CrcCheck
 from barnabas.storage.errors import StorageError
+from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
-from barnabas.storage.segment import FileCache, Segment
-from barnabas.storage.vnode import Vnode
+from barnabas.storage.local_vnode import LocalVnode
+from barnabas.storage.segment import Segment
+from barnabas.storage.vnode import Check
 from barnabas.wire.batch import Record, build_batch
 
 EACH = build_batch([Record(b"k", b"v" * 500, 1)])
 
 
-def opened(path: Path) -> Vnode:
+def opened(path: Path) -> LocalVnode:
     io = Io()
-    return Vnode(str(path), "t", 0, LogConfig(index_interval_bytes=1), io=io, cache=FileCache(io, 4))
+    return LocalVnode(str(path), "t", 0, LogConfig(index_interval_bytes=1), io=io, cache=FileCache(io, 4))
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def flip(path: Path, batch: int) -> None:
     log.write_bytes(data)
 
 
-def checked(vnode: Vnode, offset: int, size: int = 1 << 20) -> CrcCheck:
+def checked(vnode: LocalVnode, offset: int, size: int = 1 << 20) -> Check:
     found = vnode.read(offset, size, verified=True)
     assert found.check is not None
     found.check.run()
@@ -82,7 +83,7 @@ def test_what_is_whole_before_the_damage_is_sent_and_then_it_is_set_aside(path: 
 
 def test_a_batch_larger_than_a_piece_is_read_whole(tmp_path: Path) -> None:
     io = Io()
-    vnode = Vnode(str(tmp_path), "t", 0, LogConfig(max_message_bytes=8 << 20), io=io, cache=FileCache(io, 4))
+    vnode = LocalVnode(str(tmp_path), "t", 0, LogConfig(max_message_bytes=8 << 20), io=io, cache=FileCache(io, 4))
     vnode.create(bytes(16))
     large = build_batch([Record(b"k", b"v" * (3 << 20), 1)])
     for data in (EACH, large, EACH):

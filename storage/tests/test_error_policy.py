@@ -17,11 +17,11 @@ from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
 from barnabas.storage.faults import Fault, fault_of
+from barnabas.storage.files import FileCache
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
-from barnabas.storage.segment import FileCache
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.support import NOW, TOPIC_ID, Told, created, one, produced, read_all, recovered, values_of
-from barnabas.storage.vnode import Vnode
 
 T = TypeVar("T")
 CALLS = [
@@ -59,7 +59,7 @@ class Offline(Exception):
     """The vnode refuses everything from now on."""
 
 
-def insisting(vnode: Vnode, act: Callable[[], T]) -> T:
+def insisting(vnode: LocalVnode, act: Callable[[], T]) -> T:
     """As a client does: what is refused is sent again."""
     try:
         return act()
@@ -69,10 +69,9 @@ def insisting(vnode: Vnode, act: Callable[[], T]) -> T:
         return act()
 
 
-def life(path: Path, io: Io, told: Told, appended: list[bytes], flushed: list[int]) -> Vnode:
+def life(path: Path, io: Io, told: Told, appended: list[bytes], flushed: list[int]) -> LocalVnode:
     """Append, flush, roll, read, delete records, look up times; evict files and read again."""
-    vnode = Vnode(str(path), "t", 0, CONFIG, io=io, cache=FileCache(io, 2), tell=told)
-    vnode._ready = False
+    vnode = LocalVnode(str(path), "t", 0, CONFIG, io=io, cache=FileCache(io, 2), tell=told)
     for number in range(24):
         value = b"%d" % number
         append = partial(vnode.append, produced(number), now_ms=NOW + number, leader_epoch=number // 9)

@@ -35,7 +35,7 @@ def live(path: Path, io: FaultyIo, appended: list[bytes], acknowledged: list[byt
         appended.append(value)
         vnode.append(produced(number), now_ms=NOW, leader_epoch=number // 10)
         if number % 3 == 2:
-            flush_alone(vnode, io)
+            flush_alone(vnode)
             acknowledged[:] = appended
         if number == 17:
             started.append(8)
@@ -128,10 +128,10 @@ def test_no_room_for_zeros_is_no_error(tmp_path: Path) -> None:
     vnode = created(tmp_path / "t-0", io=(io := FaultyIo(-1, "enospc")))
     vnode.append(one(b"a"), now_ms=NOW)
     io.at = io.calls + 1
-    flush_alone(vnode, io)
+    flush_alone(vnode)
     assert vnode.high_watermark == 1
     vnode.append(one(b"b"), now_ms=NOW)
-    flush_alone(vnode, io)
+    flush_alone(vnode)
     vnode.close()
     assert values_of(vnode_at(tmp_path / "t-0")) == [b"a", b"b"]
 
@@ -139,7 +139,7 @@ def test_no_room_for_zeros_is_no_error(tmp_path: Path) -> None:
 def test_zeros_that_cannot_be_cut_off_wait_for_the_next_occasion(tmp_path: Path) -> None:
     vnode = created(tmp_path / "t-0", io=(io := FaultyIo(-1, "eio")))
     vnode.append(one(b"a"), now_ms=NOW)
-    flush_alone(vnode, io)
+    flush_alone(vnode)
     path = Path(vnode.segments[0].path())
     io.at = io.calls + 1
     vnode.unreserve()

@@ -14,8 +14,8 @@ from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import ALONE_SECONDS, SPOT_BYTES, Flusher
 from barnabas.storage.io import Io
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.support import NOW, created, one, values_of
-from barnabas.storage.vnode import Vnode
 
 
 class HeldIo(Io):
@@ -331,7 +331,7 @@ async def test_a_fault_of_its_own_ends_it_and_leaves_nobody_waiting(
     monkeypatch.setattr(flusher, "_run_job", None)
     told = []
 
-    async def append(vnode: Vnode) -> None:
+    async def append(vnode: LocalVnode) -> None:
         with trio.CancelScope(shield=True):  # as a change that must not be left half done
             with pytest.raises(StorageError, match="flush failed"):
                 await flusher.flushed(vnode, vnode.append(one(b"v"), now_ms=NOW).last_offset + 1)

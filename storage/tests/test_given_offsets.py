@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
+from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.recovery import recover_partition
-from barnabas.storage.segment import FileCache
 from barnabas.storage.tests.support import (
     NOW,
     PAGE_CACHE,
@@ -28,13 +29,13 @@ from barnabas.storage.tests.support import (
     recovered,
     vnode_at,
 )
-from barnabas.storage.vnode import Origin, Vnode
+from barnabas.storage.vnode import Origin
 from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
-def new_vnode(path: Path, first_offset: int) -> Vnode:
-    vnode = Vnode(
+def new_vnode(path: Path, first_offset: int) -> LocalVnode:
+    vnode = LocalVnode(
         str(path), "t", 0, PAGE_CACHE, io=Io(), cache=FileCache(Io(), 10), log_start_offset=first_offset,
         recovery_point=first_offset,
     )  # fmt: skip
@@ -51,12 +52,12 @@ def given(base: int, *offsets: int, upto: int, control: bool = False) -> bytes:
     )  # fmt: skip
 
 
-def append(vnode: Vnode, data: bytes) -> tuple[int, int]:
+def append(vnode: LocalVnode, data: bytes) -> tuple[int, int]:
     result = vnode.append(data, now_ms=NOW, origin=Origin.QUERY)
     return result.base_offset, result.last_offset
 
 
-def offsets_of(vnode: Vnode, start: int) -> list[int]:
+def offsets_of(vnode: LocalVnode, start: int) -> list[int]:
     found = []
     while (part := vnode.read(start, 1 << 20).slice) is not None:
         for header, data in iter_batches(part.read()):
@@ -174,8 +175,11 @@ def test_a_log_that_begins_elsewhere_is_a_log_like_any_other(first: int, steps: 
 @pytest.mark.parametrize("kind", ["eio", "enospc", "short", "before", "after", "torn"])
 def test_a_fault_while_it_is_moved_leaves_an_empty_log_that_can_be_moved(tmp_path: Path, kind: str) -> None:
     def move(path: Path, at: int) -> int:
-        vnode = created(path)
-        io = vnode._io = FaultyIo(at, kind)
+        created(path).close()
+        io = FaultyIo(-1, kind)
+        vnode = vnode_at(path, io=io)
+        vnode.load()
+        io.at, io.calls = at, 0
         vnode.begin_at(100)
         return io.calls
 

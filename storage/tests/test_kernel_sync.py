@@ -17,8 +17,8 @@ from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
 from barnabas.storage.kernel_sync import DEPTH, KernelSync
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.support import NOW, created, one
-from barnabas.storage.vnode import Vnode
 
 
 def available() -> bool:
@@ -113,7 +113,7 @@ class WatchedIo(Io):
         return self.kernel
 
 
-def used(folder: Path, io: Io) -> list[Vnode]:
+def used(folder: Path, io: Io) -> list[LocalVnode]:
     """Three vnodes with one record each, which owe the disk nothing: neither their files' names nor an epoch."""
     vnodes = [created(folder / f"t-{number}", LogConfig(), io=io) for number in range(3)]
     for vnode in vnodes:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas.storage.config import LogConfig
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.support import NOW, created, flush_alone, read_all, recovered, vnode_at
-from barnabas.storage.vnode import Vnode
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
 from barnabas.wire.compression import Codec
@@ -29,7 +29,7 @@ class VnodeMachine(RuleBasedStateMachine):
         self.flushed = 0
         self.start = 0
         self.checkpoint = 0
-        self.vnode: Vnode
+        self.vnode: LocalVnode
 
     def teardown(self) -> None:
         shutil.rmtree(self.place)
@@ -81,8 +81,7 @@ class VnodeMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         self.flush()
         self.vnode.close()
-        self.vnode = vnode_at(self.path, self.config)
-        self.vnode._expected_start = self.start
+        self.vnode = vnode_at(self.path, self.config, start=self.start)
         self.checkpoint = self.flushed
 
     @precondition(lambda self: self.records)
@@ -111,8 +110,7 @@ class VnodeMachine(RuleBasedStateMachine):
                     Path(active.path(suffix)).unlink()
                 else:
                     Path(active.path(suffix)).write_bytes(b"\x01" * 24)
-        self.vnode = recovered(self.path, self.config, recovery_point=self.checkpoint)
-        self.vnode._expected_start = self.start
+        self.vnode = recovered(self.path, self.config, recovery_point=self.checkpoint, start=self.start)
         end = self.vnode.log_end_offset
         assert self.flushed <= end <= len(self.records)
         del self.records[end:]

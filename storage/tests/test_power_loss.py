@@ -17,9 +17,9 @@ import trio
 
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.power import Disk, Op, Site, functions_of, survivor, sync_lines
 from barnabas.storage.tests.support import NOW, Told
-from barnabas.storage.vnode import Vnode
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
 
@@ -61,11 +61,11 @@ class Life:
             self.promise_visible(vnode)
             self.promise_kept(vnode)
 
-    def promise_visible(self, vnode: Vnode) -> None:
+    def promise_visible(self, vnode: LocalVnode) -> None:
         """Consumers may have seen all that is there."""
         self.disk.mark(("visible", vnode.topic_id, [r.offset for r in records_of(vnode)], vnode.log_end_offset))
 
-    def promise_kept(self, vnode: Vnode) -> None:
+    def promise_kept(self, vnode: LocalVnode) -> None:
         """What was set aside is there to look at."""
         files = {path.name: path.read_bytes() for path in Path(vnode.directory).glob("*.damaged-*")}
         if files:
@@ -75,14 +75,14 @@ class Life:
         os.close(self.dir._lock_fd)
         self.disk._fds.pop(self.dir._lock_fd, None)
 
-    def create(self, name: str) -> Vnode:
+    def create(self, name: str) -> LocalVnode:
         self.topics += 1
         vnode = self.dir.create_vnode(name, 0, topic_id(self.topics), CONFIG)
         vnode.flush()
         self.disk.mark(("created", vnode.topic_id))
         return vnode
 
-    def append(self, vnode: Vnode, count: int) -> None:
+    def append(self, vnode: LocalVnode, count: int) -> None:
         for _ in range(count):
             offset = vnode.log_end_offset
             record = Record(b"k", value_of(vnode.topic_id, offset), time_of(offset))
@@ -92,11 +92,11 @@ class Life:
             data = batch.build_batch([record], producer_id=producer, producer_epoch=0, base_sequence=sequence)
             vnode.append(data, now_ms=time_of(offset), leader_epoch=offset // 25)
 
-    def flush(self, vnode: Vnode) -> None:
+    def flush(self, vnode: LocalVnode) -> None:
         vnode.flush()
         self.disk.mark(("acked", vnode.topic_id, vnode.log_end_offset))
 
-    async def delete_records(self, vnode: Vnode, offset: int) -> None:
+    async def delete_records(self, vnode: LocalVnode, offset: int) -> None:
         self.disk.mark(("deleting below", vnode.topic_id, offset))
         vnode.truncate_prefix(offset)
         await self.dir.checkpoint()
@@ -176,13 +176,13 @@ class Life:
         self.flush(vnode)
         self.kill()
 
-    def damage(self, vnode: Vnode, number: int, at: int) -> None:
-        segment = vnode.segments[number] if vnode.loaded else Vnode.segments.fget(vnode)[number]  # type: ignore[attr-defined]
+    def damage(self, vnode: LocalVnode, number: int, at: int) -> None:
+        segment = vnode.segments[number] if vnode.loaded else LocalVnode.segments.fget(vnode)[number]  # type: ignore[attr-defined]
         self.disk.mark(("damaged", vnode.topic_id))
         self.disk.damage(segment.path(), at % segment.size)
 
 
-def records_of(vnode: Vnode) -> list[Record]:
+def records_of(vnode: LocalVnode) -> list[Record]:
     found: list[Record] = []
     offset = vnode.log_start_offset
     while (piece := vnode.read(offset, 400).slice) is not None:

@@ -13,10 +13,11 @@ import trio
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
+from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.recovery import kept_end, recover_partition
 from barnabas.storage.salvage import KEPT_FILES, filler
-from barnabas.storage.segment import FileCache
 from barnabas.storage.tests.support import (
     NOW,
     TOPIC_ID,
@@ -29,7 +30,6 @@ from barnabas.storage.tests.support import (
     read_all,
     vnode_at,
 )
-from barnabas.storage.vnode import Vnode
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
 from barnabas.wire.errors import KafkaError
@@ -60,22 +60,21 @@ def flip(path: Path, base: int, at: int, bit: int = 0) -> None:
     file.write_bytes(data)
 
 
-def reopened(path: Path, told: Told, *, point: int = 0, config: LogConfig = CONFIG) -> Vnode:
+def reopened(path: Path, told: Told, *, point: int = 0, config: LogConfig = CONFIG) -> LocalVnode:
     """The vnode after recovery."""
     recover_partition(Io(), str(path), point, config, told)
-    return vnode_at(path, config)
+    return vnode_at(path, config, tell=told)
 
 
-def offsets(vnode: Vnode) -> list[int]:
+def offsets(vnode: LocalVnode) -> list[int]:
     found = read_all(vnode)
     for record in found:
         assert record.value == b"%d" % record.offset
     return [record.offset for record in found]
 
 
-def insisting(vnode: Vnode, told: Told) -> list[int]:
+def insisting(vnode: LocalVnode) -> list[int]:
     """As `offsets`, by a client that checks the CRC and asks again."""
-    vnode._tell = told
     found: list[int] = []
     offset, tries = vnode.log_start_offset, 0
     while offset < vnode.high_watermark:
@@ -150,7 +149,7 @@ def test_a_bit_anywhere_costs_little_and_nothing_is_made_up(tmp_path: Path, clea
         end = kept_end(Io(), str(path), point)
         vnode = reopened(path, told, point=point)
         assert vnode.log_end_offset == end >= point
-        found = insisting(vnode, told)  # below the recovery point nobody has looked: the reader meets it
+        found = insisting(vnode)  # below the recovery point nobody has looked: the reader meets it
         assert len(found) >= COUNT - 25
         assert vnode.error is None
         if len(found) < COUNT:
@@ -268,7 +267,7 @@ def test_a_reader_that_meets_damage_gets_past_it_and_nothing_goes_offline(tmp_pa
     path = tmp_path / "t-0"
     bases = filled(path, clean=True)
     told = Told()
-    vnode = Vnode(str(path), "t", 0, CONFIG, io=Io(), cache=FileCache(Io(), 4), tell=told)
+    vnode = LocalVnode(str(path), "t", 0, CONFIG, io=Io(), cache=FileCache(Io(), 4), tell=told)
     vnode.load()
     flip(path, bases[1], 700)
     lost_at = next(offset for offset in range(bases[1], bases[2]) if not whole(vnode, offset))
@@ -292,7 +291,7 @@ def test_a_reader_that_meets_damage_gets_past_it_and_nothing_goes_offline(tmp_pa
     assert offsets(reopened(path, Told())) == [*readable, COUNT]
 
 
-def whole(vnode: Vnode, offset: int) -> bool:
+def whole(vnode: LocalVnode, offset: int) -> bool:
     found = vnode.read(offset, 1).slice
     assert found is not None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
+from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.producer_state import ProducerState
-from barnabas.storage.segment import FileCache
 from barnabas.storage.tests.support import (
     NOW,
     PAGE_CACHE,
@@ -29,14 +31,14 @@ from barnabas.storage.tests.support import (
     values_of,
     vnode_at,
 )
-from barnabas.storage.vnode import Origin, Vnode
+from barnabas.storage.vnode import Origin
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
-def refused(vnode: Vnode, data: bytes, **how: object) -> ErrorCode:
+def refused(vnode: LocalVnode, data: bytes, **how: object) -> ErrorCode:
     before = (vnode.log_end_offset, vnode.size_bytes)
     with pytest.raises(KafkaError) as caught:
         vnode.append(data, **{"now_ms": NOW, **how})  # type: ignore[arg-type]
@@ -114,10 +116,10 @@ def test_a_slice_outlives_its_segment(tmp_path: Path) -> None:
     assert vnode.log_start_offset == 25
     vnode.close()
     assert held.read() == before
-    out = os.memfd_create("out")
-    assert os.sendfile(out, held.fileno(), held.position, len(held)) == len(held)
-    assert os.pread(out, len(held), 0) == before
-    os.close(out)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert held.send(ours) == len(held)
+        assert theirs.recv(2 * len(held)) == before
 
 
 def test_the_file_cache_bounds_what_is_open(tmp_path: Path) -> None:
@@ -351,14 +353,14 @@ def test_unflushed_segments_keep_their_descriptors(tmp_path: Path) -> None:
     """Else the kernel's record of a failed write-back could be gone before the fsync that should report it."""
     io = Io()
     cache = FileCache(io, limit=1)
-    vnodes = [Vnode(str(tmp_path / f"t-{n}"), "t", n, LogConfig(), io=io, cache=cache) for n in range(4)]
+    vnodes = [LocalVnode(str(tmp_path / f"t-{n}"), "t", n, LogConfig(), io=io, cache=cache) for n in range(4)]
     for vnode in vnodes:
         vnode.create(TOPIC_ID)
         vnode.append(one(b"v"), now_ms=NOW)
     assert len(cache) == 4
     for vnode in vnodes:
         vnode.flush()
-    one_more = Vnode(str(tmp_path / "t-9"), "t", 9, LogConfig(), io=io, cache=cache)
+    one_more = LocalVnode(str(tmp_path / "t-9"), "t", 9, LogConfig(), io=io, cache=cache)
     one_more.create(TOPIC_ID)
     one_more.append(one(b"v"), now_ms=NOW)
     assert len(cache) == 1
@@ -380,7 +382,7 @@ def test_many_unflushed_segments_do_not_make_each_opening_dearer(tmp_path: Path)
     cache._open = counted = Counted()
     vnodes = []
     for number in range(200):
-        vnode = Vnode(str(tmp_path / f"t-{number}"), "t", number, PAGE_CACHE, io=io, cache=cache)
+        vnode = LocalVnode(str(tmp_path / f"t-{number}"), "t", number, PAGE_CACHE, io=io, cache=cache)
         vnode.create(TOPIC_ID)
         vnode.append(one(b"v"), now_ms=NOW)
         vnodes.append(vnode)
@@ -388,7 +390,7 @@ def test_many_unflushed_segments_do_not_make_each_opening_dearer(tmp_path: Path)
     assert counted.looks <= 5 * len(vnodes)
     for vnode in vnodes:
         vnode.flush()
-    vnode = Vnode(str(tmp_path / "t-last"), "t", 200, PAGE_CACHE, io=io, cache=cache)
+    vnode = LocalVnode(str(tmp_path / "t-last"), "t", 200, PAGE_CACHE, io=io, cache=cache)
     vnode.create(TOPIC_ID)
     vnode.append(one(b"v"), now_ms=NOW)
     assert len(cache) == 8

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from barnabas.storage.checkpoints import write_properties
 from barnabas.storage.config import LogConfig
+from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
-from barnabas.storage.segment import FileCache
+from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.support import flush_alone
-from barnabas.storage.vnode import Vnode
 from barnabas.streams.wal import COLUMNS, LogDir, plan, read
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import Codec
@@ -30,19 +30,19 @@ class Logs:
 
     def __init__(self, path: Path, config: LogConfig = SMALL) -> None:
         self.path, self.config = path, config
-        self.vnodes: dict[tuple[str, int], Vnode] = {}
+        self.vnodes: dict[tuple[str, int], LocalVnode] = {}
         self.topic_id = TOPIC_ID
         path.mkdir(parents=True, exist_ok=True)
         write_properties(
             Io(), str(path / "meta.properties"), {"version": "1", "cluster.id": CLUSTER_ID, "node.id": "1"}
         )
 
-    def vnode(self, topic: str = "t", partition: int = 0) -> Vnode:
+    def vnode(self, topic: str = "t", partition: int = 0) -> LocalVnode:
         """A partition, made at its first use."""
         key = topic, partition
         if key not in self.vnodes:
             io = Io()
-            vnode = Vnode(
+            vnode = LocalVnode(
                 str(self.path / f"{topic}-{partition}"), topic, partition, self.config, io=io, cache=FileCache(io, 16)
             )
             vnode.create(self.topic_id)

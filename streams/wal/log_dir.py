@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from barnabas.storage.checkpoints import read_checkpoints, read_properties, read_topic_id
+from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.io import Io, read_file
 from barnabas.storage.layout import (
     ADDRESS_FILE,
@@ -14,7 +15,7 @@ from barnabas.storage.layout import (
     parse_partition_name,
 )
 from barnabas.storage.recovery import kept_end
-from barnabas.storage.segment import LOG_SUFFIX, CorruptLogError, Segment
+from barnabas.storage.segment import LOG_SUFFIX, Segment
 from barnabas.streams.wal.ends import ask_broker
 from barnabas.streams.wal.errors import NotReadyError, WalError
 

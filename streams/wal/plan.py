@@ -7,7 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from barnabas.storage import index
-from barnabas.storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
+from barnabas.storage.errors import CorruptLogError
+from barnabas.storage.files import OpenFile
+from barnabas.storage.segment import Segment, iter_headers
 from barnabas.streams.wal.errors import DataLossError, WalError
 from barnabas.streams.wal.log_dir import Key, LogDir, Ranges
 from barnabas.wire.batch import HEADER_SIZE, parse_header

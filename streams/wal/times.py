@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 
 from barnabas.storage import index
-from barnabas.storage.segment import CorruptLogError, OpenFile, Segment, iter_headers
+from barnabas.storage.errors import CorruptLogError
+from barnabas.storage.files import OpenFile
+from barnabas.storage.segment import Segment, iter_headers
 from barnabas.streams.wal.errors import WalError
 from barnabas.streams.wal.log_dir import Key, LogDir
 from barnabas.wire import batch

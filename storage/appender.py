@@ -1,0 +1,194 @@
+"""Batches at the end of a log: where each origin's batches get their offsets, epochs and timestamps, and the write.
+
+Raises KafkaError for what a batch must not be, after which the log is as before; OSError and CorruptLogError from the
+files, after which it is as long as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from barnabas.storage.io import write_all
+from barnabas.storage.log import Log
+from barnabas.storage.producer_state import KnownBatch
+from barnabas.storage.segment import MAX_RELATIVE_OFFSET, Segment
+from barnabas.storage.validation import Rules, Valid, check_size, validate
+from barnabas.storage.vnode import AppendResult, Origin
+from barnabas.wire import batch
+from barnabas.wire.batch import BatchHeader
+from barnabas.wire.compression import Bytes
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+# So many entries of the offset index gather in memory. On disk they tell recovery where whole batches begin again.
+_WRITTEN_ENTRIES = 16
+_CONTROL = 0x20
+_PREFIX_SIZE = batch.PREFIX_SIZE
+_pack_prefix = batch.PREFIX.pack
+
+
+class Appender:
+    """The one writer of a log."""
+
+    __slots__ = ("_log", "rules")
+
+    def __init__(self, log: Log, rules: Rules) -> None:
+        self._log = log
+        self.rules = rules
+
+    def append(self, data: Bytes, now_ms: int, origin: Origin, leader_epoch: int) -> AppendResult:
+        """One batch, or several of a leader. See `storage.vnode`."""
+        if origin is Origin.CLIENT:
+            return self.append_valid(validate(data, self.rules, now_ms), now_ms, leader_epoch)
+        if origin is Origin.COORDINATOR:  # our own: its records are as we made them
+            check_size(len(data), self.rules)
+            return self.append_valid(Valid(batch.validate(data), data), now_ms, leader_epoch)
+        if origin is Origin.QUERY:
+            return self._append_given(data, now_ms, leader_epoch)
+        return self._append_replicated(data, now_ms)
+
+    def append_valid(self, valid: Valid, now_ms: int, leader_epoch: int) -> AppendResult:
+        """One batch under the next offsets, unless its producer repeats it."""
+        log = self._log
+        header, data = valid.header, valid.data
+        size = len(data)
+        if header.producer_id >= 0 and not header.attributes & _CONTROL:
+            known = log.producers.check(header)
+            if known is not None:
+                return self._repeated(known)
+        base = log.end_offset
+        append_time = -1
+        if self.rules.stamps:
+            append_time = now_ms
+            prefix = batch.with_append_time(header, data, base, leader_epoch, now_ms)
+            rest = memoryview(data)[batch.HEADER_SIZE :]
+            self._write(header, prefix, rest, size, base, now_ms, now_ms, leader_epoch)
+        else:
+            prefix = _pack_prefix(base, header.batch_length, leader_epoch)
+            rest = memoryview(data)[_PREFIX_SIZE:]
+            self._write(header, prefix, rest, size, base, header.max_timestamp, now_ms, leader_epoch)
+        if header.producer_id >= 0:
+            log.producers.record(header, base, now_ms)
+        return AppendResult(base, base + header.last_offset_delta, append_time, log.start_offset)
+
+    def _repeated(self, known: KnownBatch) -> AppendResult:
+        append_time = known.timestamp if self.rules.stamps else -1
+        return AppendResult(known.base_offset, known.last_offset, append_time, self._log.start_offset, True)
+
+    def _append_given(self, data: Bytes, now_ms: int, leader_epoch: int) -> AppendResult:
+        """One batch with the offsets that it has: it must begin where the log ends, may have gaps and no records.
+
+        Its record count is its writer's word; the offsets that it covers are checked, so that nothing comes twice.
+        """
+        header = batch.check(data)
+        if header.batch_length + 12 != len(data) or header.is_control:
+            raise _invalid("a partition takes exactly one batch, and no control records")
+        if header.records_count < 0 or header.last_offset_delta < max(header.records_count - 1, 0):
+            raise _invalid(f"record count {header.records_count} with last offset delta {header.last_offset_delta}")
+        base, end = header.base_offset, self._log.end_offset
+        if base != end:
+            covered = header.last_offset < end
+            raise KafkaError(
+                ErrorCode.DUPLICATE_SEQUENCE_NUMBER if covered else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"the batch covers offsets {base} to {header.last_offset}; the log ends at {end}",
+            )
+        prefix = _pack_prefix(base, header.batch_length, leader_epoch)
+        with memoryview(data) as view:
+            rest = view[_PREFIX_SIZE:]
+            self._write(header, prefix, rest, len(data), base, header.max_timestamp, now_ms, leader_epoch)
+        return AppendResult(base, header.last_offset, -1, self._log.start_offset)
+
+    def _append_replicated(self, data: Bytes, now_ms: int) -> AppendResult:
+        """Batches of a leader: checked for length and CRC, kept with their offsets, epochs and timestamps."""
+        log = self._log
+        first = last = -1
+        for found, view in batch.iter_batches(data):
+            header = batch.check(view)
+            base, epoch = header.base_offset, header.partition_leader_epoch
+            if base < log.end_offset or found.last_offset_delta < 0:
+                raise _invalid(f"offset {base} is below the log end {log.end_offset}")
+            prefix, rest = bytes(view[:_PREFIX_SIZE]), view[_PREFIX_SIZE:]
+            self._write(header, prefix, rest, len(view), base, header.max_timestamp, now_ms, epoch)
+            if header.producer_id >= 0:
+                log.producers.record(header, base, header.max_timestamp)
+            if first < 0:
+                first = base
+            last = header.last_offset
+        if first < 0:
+            raise _invalid("no whole batch")
+        return AppendResult(first, last, -1, log.start_offset)
+
+    def _write(
+        self,
+        header: BatchHeader,
+        prefix: bytes,
+        rest: memoryview,
+        size: int,
+        base: int,
+        timestamp: int,
+        now_ms: int,
+        leader_epoch: int,
+    ) -> None:
+        """Put one batch at the end of the active segment, rolling first if it is due."""
+        log = self._log
+        config = log.config
+        segment = log.active
+        last = base + header.last_offset_delta
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes in a topic with segment.bytes={config.segment_bytes}"
+            )
+        try:
+            if segment.index is None:
+                log.load_indexes(segment)
+            if self._roll_is_due(segment, size, last, timestamp, now_ms):
+                segment = log.roll(base, now_ms)
+            if leader_epoch > log.epochs.latest:
+                log.epochs.begin(leader_epoch, base)
+                log.unflushed.paths += [log.epochs.path, log.directory]
+            file = segment.file
+            if file is None:
+                file = log.cache.get(segment)
+            segment.used = segment.dirty = True
+            position = segment.size
+            if log.io.pwritev(file.fd, (prefix, rest), position) != size:
+                # Short: the disk may be full. Go on from the start of the batch; the same bytes do no harm.
+                write_all(log.io, file.fd, (prefix, rest), position)
+        except OSError:
+            self._cut_torn_batch(segment)
+            raise
+        if segment.first_timestamp is None:
+            segment.first_timestamp = timestamp
+        segment.note(last, size, timestamp, config.index_interval_bytes)
+        if segment.unwritten_entries >= _WRITTEN_ENTRIES:
+            with contextlib.suppress(OSError):  # they stay in memory
+                segment.write_indexes(log.io)
+        log.unflushed.size += size
+        log.end_offset = last + 1
+
+    def _cut_torn_batch(self, segment: Segment) -> None:
+        """Best effort, so that other readers of the file do not meet half a batch. The next append goes over it."""
+        segment.reserved = 0
+        if segment.file is not None:
+            try:
+                self._log.io.ftruncate(segment.file.fd, segment.size)
+            except OSError:
+                pass
+
+    def _roll_is_due(self, segment: Segment, size: int, last: int, timestamp: int, now_ms: int) -> bool:
+        if last - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if not segment.size:
+            return False
+        config = self._log.config
+        if segment.size + size > config.segment_bytes:
+            return True
+        first = segment.first_timestamp
+        if first is not None and first >= 0 and timestamp >= 0:
+            waited = timestamp - first
+        else:
+            waited = now_ms - segment.created_ms
+        return waited > config.segment_ms or segment.indexes_full(config.segment_index_bytes)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)

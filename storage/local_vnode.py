@@ -1,0 +1,722 @@
+"""The vnode whose log lies in Kafka's files, in one folder of a local disk. It puts the parts together:
+
+    appender -> log (segments, leader epochs, producers) <- reader, watermarks
+
+The parts work on the files and raise what the files raise. Here is the life of a vnode, and what an error costs it:
+- Its files are looked at when it is first used, not when it is created. The parts exist while it is loaded.
+- Under the fsync policy the high watermark is the durable end: it moves when a flush that covers it is done. Otherwise
+  it is the log end.
+- An I/O error costs what `storage.faults` says. After one that leaves the fate of bytes unknown the vnode is offline:
+  every call raises `StorageError` until the data directory is opened again, so that nothing is acknowledged on top of
+  them. After any other one the log and what memory knows of it are as before the call.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from barnabas.storage.appender import Appender
+from barnabas.storage.checkpoints import encode_topic_id, read_topic_id
+from barnabas.storage.config import LogConfig
+from barnabas.storage.crc_check import CrcCheck
+from barnabas.storage.errors import CorruptLogError, StorageError
+from barnabas.storage.faults import Fault, NotBegunError, fault_of
+from barnabas.storage.files import FileCache, FileSlice
+from barnabas.storage.io import Io, write_file
+from barnabas.storage.layout import METADATA_FILE
+from barnabas.storage.log import Log
+from barnabas.storage.producer_state import ProducerState
+from barnabas.storage.reader import Reader
+from barnabas.storage.recovery import list_segments, recover_partition
+from barnabas.storage.repair import RepairJob
+from barnabas.storage.replacement import HalfReplacedError
+from barnabas.storage.report import Tell, tell_logging
+from barnabas.storage.retention import expired
+from barnabas.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from barnabas.storage.time_scan import SegmentScan
+from barnabas.storage.unflushed import LocalFlushJob
+from barnabas.storage.validation import Rules, Valid
+from barnabas.storage.vnode import ZERO_ID, AppendResult, Callbacks, Check, FlushJob, Origin, ReadResult, TimeScan
+from barnabas.storage.watermarks import Watermarks
+from barnabas.wire.compression import Bytes
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+
+class LocalVnode:
+    """See `storage.vnode.Vnode`; besides, what a data directory needs of it."""
+
+    __slots__ = (
+        "_appender",
+        "_cache",
+        "_config",
+        "_discard",
+        "_error",
+        "_expected_start",
+        "_fsync_first",
+        "_full",
+        "_io",
+        "_log",
+        "_marks",
+        "_reader",
+        "_ready",
+        "_repairing",
+        "_tell",
+        "_topic_id",
+        "directory",
+        "needs_recovery",
+        "on_damage",
+        "on_high_watermark",
+        "partition",
+        "recovery_point",
+        "rules",
+        "topic",
+    )
+
+    _log: Log
+    _appender: Appender
+    _reader: Reader
+    _marks: Watermarks
+
+    def __init__(
+        self,
+        directory: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        io: Io,
+        cache: FileCache,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        discard: Callable[[list[str]], None] | None = None,
+        tell: Tell = tell_logging,
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.on_high_watermark = Callbacks()
+        #: Everything below is on disk, with its index entries.
+        self.recovery_point = recovery_point
+        #: Whoever repairs damaged segments (`begin_repair`); without one they are repaired on the spot.
+        self.on_damage: Callable[[LocalVnode, Segment], None] | None = None
+        #: A stop was not clean, and there were no descriptors or no room to recover: the first use does it.
+        self.needs_recovery = False
+        self._io = io
+        self._cache = cache
+        self._discard = discard
+        self._tell = tell
+        self._full = False  # the last append found no room
+        self._repairing: Segment | None = None
+        self._expected_start = log_start_offset
+        self._ready = False
+        self._error: StorageError | None = None
+        self._topic_id: bytes | None = None
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"<Vnode {self.topic}-{self.partition}>"
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self.rules = Rules.of(config)
+        self._fsync_first = config.waits_for_fsync
+        if self._ready:
+            self._log.config = config
+            self._appender.rules = self.rules
+            if not self._fsync_first:
+                self._show_all()
+
+    @property
+    def waits_for_fsync(self) -> bool:
+        return self._fsync_first
+
+    @property
+    def loaded(self) -> bool:
+        return self._ready
+
+    @property
+    def error(self) -> StorageError | None:
+        return self._error
+
+    @property
+    def place(self) -> str:
+        return self.directory
+
+    @property
+    def topic_id(self) -> bytes:
+        """From `partition.metadata`. Raises StorageError if it cannot be read."""
+        if self._topic_id is None:
+            try:
+                text = read_topic_id(self._io, self.directory)
+                self._topic_id = base64.urlsafe_b64decode(text + "==") or ZERO_ID
+            except (binascii.Error, ValueError):
+                self._topic_id = ZERO_ID
+            except OSError as error:
+                raise self.refused("read the topic id", error) from error
+        return self._topic_id
+
+    @property
+    def log_start_offset(self) -> int:
+        if not self._ready:
+            self._load()
+        return self._log.start_offset
+
+    @property
+    def checkpointed_start(self) -> int:
+        """The log start offset where the folder alone does not tell it, else 0."""
+        if self._ready and self._log.start_offset == self._log.bases[0]:
+            return 0
+        return self._expected_start
+
+    @property
+    def log_end_offset(self) -> int:
+        if not self._ready:
+            self._load()
+        return self._log.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        if not self._ready:
+            self._load()
+        return self._marks.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        if not self._ready:
+            self._load()
+        return self._marks.last_stable_offset
+
+    @property
+    def size_bytes(self) -> int:
+        if not self._ready:
+            self._load()
+        return self._log.size_bytes
+
+    def stored_bytes(self) -> int | None:
+        try:
+            return sum(segment.size for segment in list_segments(self._io, self.directory))
+        except FileNotFoundError:
+            return None
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self._log.end_offset - self._log.unflushed.flushed_at if self._ready else 0
+
+    @property
+    def latest_epoch(self) -> int:
+        if not self._ready:
+            self._load()
+        return self._log.epochs.latest
+
+    @property
+    def producers(self) -> ProducerState:
+        if not self._ready:
+            self._load()
+        return self._log.producers
+
+    @property
+    def segments(self) -> list[Segment]:
+        if not self._ready:
+            self._load()
+        return list(self._log.segments)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def create(self, topic_id: bytes) -> None:
+        """Make the folder of a new partition. Durable with the first flush."""
+        metadata = os.path.join(self.directory, METADATA_FILE)
+        try:
+            try:
+                self._io.mkdir(self.directory)
+            except FileExistsError:
+                pass  # left by a creation that did not finish
+            text = f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n"
+            write_file(self._io, metadata, text.encode(), sync=False)
+            self._topic_id = topic_id
+            self._load()
+        except OSError as error:
+            raise self.refused("create", error) from error
+        self._log.unflushed.paths += [metadata, self.directory, os.path.dirname(self.directory)]
+
+    def begin_at(self, offset: int) -> None:
+        """See `Vnode`.
+
+        Only the names of its files say where an empty log begins, so they are made anew. A crash in between leaves the
+        log as it was, one that begins at `offset`, or no log file: the next start makes one that begins at 0 again.
+        """
+        if not self._ready:
+            self._load()
+        log = self._log
+        if log.end_offset:
+            raise ValueError(f"{self.topic}-{self.partition} has held records: its log ends at {log.end_offset}")
+        try:
+            log.remove()
+            self._expected_start = offset
+            self._open()
+            self._log.forget_epochs_before(offset)
+        except OSError as error:
+            self._ready = False  # some of the files may be gone: the next call looks again
+            raise self.refused("begin", error) from error
+        self._log.unflushed.paths += [*log.unflushed.paths, self.directory]
+        self.on_high_watermark.notify(self)
+
+    def load(self) -> None:
+        """Look at the files now rather than at the first use."""
+        if not self._ready:
+            self._load()
+
+    def _load(self) -> None:
+        if self._error is not None:
+            raise self._error
+        try:
+            try:
+                if self.needs_recovery:
+                    self._recover()
+                self._open()
+            except CorruptLogError:
+                self._recover()
+                self._open()
+        except OSError as error:
+            raise self.refused("load", error) from error
+        except CorruptLogError as error:
+            raise self._fail("load", error) from error
+        self._ready = True
+
+    def _recover(self) -> None:
+        self.recovery_point = recover_partition(self._io, self.directory, self.recovery_point, self._config, self._tell)
+        self.needs_recovery = False
+
+    def _open(self) -> None:
+        """Make the parts anew from the files."""
+        log = self._log = Log(
+            self.directory,
+            self._config,
+            io=self._io,
+            cache=self._cache,
+            discard=self._discard,
+            start_offset=self._expected_start,
+        )
+        self._marks = Watermarks(log.end_offset, log.active, log.active.size)
+        self._appender = Appender(log, self.rules)
+        self._reader = Reader(log, self._marks)
+        self.recovery_point = log.end_offset
+
+    def close(self) -> list[str]:
+        """Write what only memory holds and let go of the files. The caller has flushed, and syncs the paths it gets."""
+        if not self._ready:
+            return []
+        try:
+            return self._log.close()
+        except OSError as error:
+            raise self._fail("close", error) from error
+        finally:
+            self._release()
+
+    def abandon(self) -> None:
+        """Let go of the files of a partition that is being deleted; later calls raise `StorageError`."""
+        self._error = StorageError(f"partition {self.topic}-{self.partition} is deleted")
+        self._release()
+        self.on_high_watermark.notify(self)
+
+    def _release(self) -> None:
+        if self._ready:
+            self._log.release()
+            self._ready = False
+
+    def fail(self, action: str, error: Exception) -> None:
+        self._fail(action, error)
+
+    def _fail(self, action: str, error: Exception) -> StorageError:
+        if self._error is None:
+            self._error = StorageError(f"{self.topic}-{self.partition} is offline: {action} failed: {error}")
+            self._tell("partition.offline", topic=self.topic, partition=self.partition, action=action, reason=error)
+            self._release()
+            self.on_high_watermark.notify(self)
+        return self._error
+
+    def refused(self, action: str, error: OSError) -> StorageError:
+        """What to raise for an I/O error (not of an fsync) of `action`; see `storage.faults`."""
+        fault = fault_of(error)
+        if fault is Fault.OFFLINE:
+            return self._fail(action, error)
+        if fault is Fault.SPACE and not self._full:
+            self._full = True
+            self._tell("partition.full", topic=self.topic, partition=self.partition, action=action, reason=error)
+        return StorageError(f"{self.topic}-{self.partition}: {action} is not possible now: {error}")
+
+    # -- append ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self, data: Bytes, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
+    ) -> AppendResult:
+        if not self._ready:
+            self._load()
+        try:
+            result = self._appender.append(data, now_ms, origin, leader_epoch)
+        except (OSError, CorruptLogError) as error:
+            raise self._failed("append", error) from error
+        if self._full and not result.duplicate:
+            self._found_room()
+        if not self._fsync_first:
+            self._show_all()
+        return result
+
+    def append_valid(self, valid: Valid, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+        if not self._ready:
+            self._load()
+        try:
+            result = self._appender.append_valid(valid, now_ms, leader_epoch)
+        except (OSError, CorruptLogError) as error:
+            raise self._failed("append", error) from error
+        if self._full and not result.duplicate:
+            self._found_room()
+        if not self._fsync_first:
+            self._show_all()
+        return result
+
+    def _found_room(self) -> None:
+        self._full = False
+        self._tell("partition.has.room", topic=self.topic, partition=self.partition)
+
+    def _show_all(self) -> None:
+        """The high watermark is the log end."""
+        log, marks = self._log, self._marks
+        end = log.end_offset
+        if end != marks.high_watermark:
+            marks.advance(end, log.active, log.active.size)
+            if self.on_high_watermark.callables:
+                self.on_high_watermark.notify(self)
+
+    # -- flush -------------------------------------------------------------------------------------------------------
+
+    def begin_flush(self) -> LocalFlushJob | None:
+        if not self._ready:
+            if self._error is not None:
+                raise self._error
+            return None
+        return self._log.unflushed.begin(self._log)
+
+    def reserve(self, job: FlushJob) -> None:
+        """Make room behind the log for more appends like those that the job is for."""
+        if self._fsync_first and self._ready:
+            active = self._log.active
+            if active.file is not None:
+                active.reserve(self._io, job.size)
+
+    def unreserve(self) -> None:
+        """Let the file end where the log does, as appends have ceased. What fails is left to the next occasion."""
+        if self._ready and self._log.active.reserved:
+            with contextlib.suppress(OSError):
+                self._log.active.release(self._io, self._cache.get(self._log.active))
+
+    def end_flush(self, job: FlushJob, error: OSError | None = None) -> None:
+        """`job` has run. With an error the vnode goes offline: a second fsync might succeed on pages already lost.
+
+        One that has not begun is owed again.
+        """
+        assert isinstance(job, LocalFlushJob)
+        if error is not None and not isinstance(error, NotBegunError):
+            self._fail("flush", error)
+            return
+        if not self._ready:
+            return
+        if error is not None:
+            self._log.unflushed.put_back(job)
+            return
+        self._log.unflushed.end(job)
+        if job.end_offset > self.recovery_point:
+            self.recovery_point = job.end_offset
+        if self._fsync_first and job.end_offset > self._marks.high_watermark:
+            self._marks.advance(job.end_offset, job.segment, job.position)
+            if self.on_high_watermark.callables:
+                self.on_high_watermark.notify(self)
+
+    def flush(self) -> None:
+        job = self.begin_flush()
+        if job is None:
+            return
+        try:
+            job.run()
+        except OSError as error:
+            self.end_flush(job, error)
+            raise self._error or self.refused("flush", error) from error
+        self.end_flush(job)
+
+    def write_indexes(self) -> list[str]:
+        """Write the index entries that are only in memory; the files to sync before a new recovery point is stated.
+
+        Raises StorageError; where there is no room, the entries stay in memory.
+        """
+        if not self._ready:
+            return []
+        active = self._log.active
+        try:
+            active.write_indexes(self._io)
+        except OSError as error:
+            raise self.refused("index write", error) from error
+        return [active.path(INDEX_SUFFIX), active.path(TIME_INDEX_SUFFIX), *self._log.unflushed.rolled_indexes]
+
+    # -- read --------------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+        max_offset: int | None = None,
+        verified: bool = False,
+    ) -> ReadResult:
+        """See `Vnode`. A slice is a range of one segment file."""
+        if not self._ready:
+            self._load()
+        log, marks = self._log, self._marks
+        high = marks.high_watermark
+        if not log.start_offset <= offset <= log.end_offset:
+            raise self._out_of_range(offset)
+        limit = high if max_offset is None or max_offset > high else max_offset
+        if offset >= limit:
+            return ReadResult(None, high, log.start_offset, marks.last_stable_offset)
+        try:
+            found, left, check = self._reader.find_slice(offset, max_bytes, min_one_batch, limit, verified)
+        except (OSError, CorruptLogError) as error:
+            raise self._failed("read", error) from error
+        return ReadResult(found, high, log.start_offset, marks.last_stable_offset, left, check)
+
+    def _out_of_range(self, offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} is not within {self._log.start_offset} to {self._log.end_offset}",
+        )
+
+    def _failed(self, action: str, error: OSError | CorruptLogError) -> StorageError:
+        """What to raise for what a part has raised."""
+        return self._met_damage(error) if isinstance(error, CorruptLogError) else self.refused(action, error)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Errors of a read become StorageError."""
+        try:
+            yield
+        except (OSError, CorruptLogError) as error:
+            raise self._failed("read", error) from error
+
+    def end_check(self, check: Check) -> FileSlice:
+        assert isinstance(check, CrcCheck)
+        with self._reading():
+            return check.end()
+
+    def newest_timestamp(self) -> int:
+        if not self._ready:
+            self._load()
+        with self._reading():
+            return self._reader.newest_timestamp()
+
+    def time_scans(self, timestamp: int) -> Iterator[TimeScan]:
+        if not self._ready:
+            self._load()
+        for segment in list(self._log.segments):
+            if not self._ready:
+                self._load()
+            if not segment.size or segment.base_offset >= self._marks.high_watermark:
+                continue
+            if segment not in self._log.segments:  # meanwhile it was deleted or replaced
+                continue
+            with self._reading():
+                scan = self._reader.time_scan(segment, timestamp)
+            if scan is not None:
+                yield scan
+
+    def end_scan(self, scan: TimeScan) -> tuple[int, int] | None:
+        assert isinstance(scan, SegmentScan)
+        with self._reading():
+            return scan.end()
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        for scan in self.time_scans(timestamp):
+            scan.run()
+            found = self.end_scan(scan)
+            if found is not None:
+                return found
+        return None
+
+    def max_timestamp_offset(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record with the newest timestamp; None in a log without timestamps."""
+        newest = self.newest_timestamp()
+        return self.offset_for_timestamp(newest) if newest >= 0 else None
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        if not self._ready:
+            self._load()
+        return self._log.epochs.end_offset(epoch, self._log.end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        if not self._ready:
+            self._load()
+        return max((epoch for epoch, start in self._log.epochs.entries if start <= offset), default=-1)
+
+    # -- deletion ----------------------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment, unless the active one is empty."""
+        if not self._ready:
+            self._load()
+        if not self._log.active.size:
+            return
+        try:
+            self._log.roll(self._log.end_offset, now_ms)
+        except OSError as error:
+            raise self.refused("roll", error) from error
+
+    def truncate_prefix(self, offset: int) -> None:
+        """See `Vnode`. The segments wholly below `offset` are dropped."""
+        if not self._ready:
+            self._load()
+        if not 0 <= offset <= self._marks.high_watermark:
+            raise self._out_of_range(offset)
+        self._raise_start(offset)
+
+    def _raise_start(self, offset: int) -> None:
+        if offset <= self._log.start_offset:
+            return
+        self._log.start_offset = self._expected_start = offset
+        self._drop_below_start()
+        self.on_high_watermark.notify(self)
+
+    def _drop_below_start(self) -> None:
+        self._reader.forget()
+        try:
+            self._log.drop_below_start(self._repairing)
+        except OSError as error:
+            raise self.refused("delete", error) from error
+
+    def apply_retention(self, now_ms: int) -> int:
+        if not self._ready:
+            self._load()
+        log = self._log
+        log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+        if not self._config.deletes:
+            return 0
+        self._drop_below_start()
+        try:
+            count = expired(log, self._marks.high_watermark, now_ms)
+        except OSError as error:
+            raise self.refused("retention", error) from error
+        if count:
+            self._raise_start(log.bases[count])
+        return count
+
+    def replace(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        """Put new segments in the place of old ones: see `Log.replace`. Raises ValueError, StorageError.
+
+        What is cut in its middle by an error that passes, the next use finishes.
+        """
+        if not self._ready:
+            self._load()
+        if self._marks.segment in old:
+            raise ValueError("the old segments are not all below the high watermark")
+        try:
+            self._replace(old, new)
+        except OSError as error:
+            raise self.refused("replace segments", error) from error
+
+    def _replace(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        self._reader.forget()
+        try:
+            self._log.replace(old, new)
+        except HalfReplacedError as error:
+            self._release()
+            self.needs_recovery = True
+            raise error.cause from error
+
+    # -- damage ------------------------------------------------------------------------------------------------------
+
+    def _met_damage(self, error: CorruptLogError) -> StorageError:
+        """A segment's bytes are no batches: have them set aside. What to raise meanwhile."""
+        for segment in [error.segment] if error.segment is not None else self._log.segments:
+            if self.on_damage is None:
+                self.repair(segment)
+            elif segment is not self._repairing:
+                self.on_damage(self, segment)
+        return StorageError(f"{self.topic}-{self.partition} has damage that is being set aside: {error}")
+
+    def found_damage(self, offset: int, error: Exception) -> StorageError:
+        if not self._ready:
+            self._load()
+        segment = self._log.segment_of(offset)
+        return self._met_damage(CorruptLogError(f"{segment.path()} at offset {offset}: {error}", segment))
+
+    @contextlib.contextmanager
+    def mending_on_the_spot(self) -> Iterator[None]:
+        repairs, self.on_damage = self.on_damage, None
+        try:
+            yield
+        finally:
+            self.on_damage = repairs
+
+    def begin_repair(self, segment: Segment) -> RepairJob | None:
+        """What it takes to mend a segment; None when it is no longer there. Ends with `end_repair`.
+
+        The active segment is rolled first, and all that it holds is flushed. Raises StorageError.
+        """
+        if not self._ready or segment not in self._log.segments or self._repairing is not None:
+            return None
+        log, marks = self._log, self._marks
+        if segment is log.active:
+            self.roll(segment.created_ms)
+            if segment is log.active:
+                return None
+        following = log.following(segment)
+        if marks.high_watermark <= following:
+            self.flush()
+            if marks.high_watermark == log.active.base_offset:
+                marks.advance(marks.high_watermark, log.active, 0)
+        if segment is marks.segment:
+            return None
+        self._repairing = segment
+        return RepairJob(self._io, segment, following, self._config, self._tell)
+
+    def end_repair(self, job: RepairJob, error: OSError | None = None) -> None:
+        """`job` has run: readers get the mended segment. With an error all is as before."""
+        self._repairing = None
+        if not self._ready or job.damaged not in self._log.segments:
+            return
+        try:
+            if error is not None:
+                raise error
+            if job.mended.size:
+                self._replace([job.damaged], [job.mended])
+            else:
+                self._reader.forget()
+                job.damaged.forget_indexes()
+        except OSError as caught:
+            self._tell(
+                "log.not.mended",
+                topic=self.topic,
+                partition=self.partition,
+                file=os.path.basename(job.damaged.path()),
+                reason=caught,
+            )
+
+    def repair(self, segment: Segment) -> None:
+        """Mend a segment on the spot, for callers without an event loop. Raises StorageError."""
+        job = self.begin_repair(segment)
+        if job is None:
+            return
+        error: OSError | None = None
+        try:
+            job.run()
+        except OSError as caught:
+            error = caught
+        self.end_repair(job, error)
