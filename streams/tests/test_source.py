@@ -290,7 +290,7 @@ def test_while_a_broker_starts_a_running_stream_sees_nothing_new(logs: Logs, mon
     logs.write(numbers(0, 10))
     reader = stream(logs)
     assert reader.initialOffset() == wire({"0": 10})
-    monkeypatch.setattr("barnabas.streams.wal.log_dir.is_locked", lambda path: True)
+    monkeypatch.setattr("barnabas.storage.log_reader.is_locked", lambda path: True)
     assert reader.latestOffset({"t": {"0": 10}}, ReadAllAvailable()) == wire({"0": 10})
     with pytest.raises(NotReadyError, match="does not say where it listens: wait until it is ready"):
         stream(logs).initialOffset()

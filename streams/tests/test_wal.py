@@ -178,7 +178,7 @@ def test_a_split_is_of_its_own_topic(logs: Logs) -> None:
 def test_a_damaged_batch_is_named(logs: Logs) -> None:
     logs.write(numbers(0, 9))
     split = plan(logs.log_dir(), {("t", 0): (0, 9)})[0]
-    path = Path(split.path)
+    path = Path(split.place)
     data = bytearray(path.read_bytes())
     data[70] ^= 1
     path.write_bytes(data)

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 
-from barnabas.storage.checkpoints import read_checkpoints, read_properties, read_topic_id
 from barnabas.storage.errors import CorruptLogError
-from barnabas.storage.io import Io, read_file
-from barnabas.storage.layout import (
-    ADDRESS_FILE,
-    META_FILE,
-    is_locked,
-    parse_partition_name,
-)
-from barnabas.storage.recovery import kept_end
-from barnabas.storage.segment import LOG_SUFFIX, Segment
+from barnabas.storage.log_reader import BeingReplacedError, LogDirReader, SegmentReader
 from barnabas.streams.wal.ends import ask_broker
 from barnabas.streams.wal.errors import NotReadyError, WalError
 
@@ -24,6 +16,9 @@ Key = tuple[str, int]
 #: Of each partition the first offset that is wanted, and the one after the last.
 Ranges = Mapping[Key, tuple[int, int]]
 _INTERNAL = "__"
+# How long a broker may take to put segments in the place of others: some renames.
+_REPLACED_SECONDS = 1.0
+_LOOK_AGAIN_SECONDS = 0.02
 
 
 class LogDir:
@@ -34,65 +29,48 @@ class LogDir:
 
     def __init__(self, path: str | os.PathLike[str], *, bootstrap: str | None = None) -> None:
         self.path = os.path.abspath(os.fspath(path))
-        self.io = Io()
         self._bootstrap = bootstrap
-        self._kept: dict[Key, tuple[tuple[str, int, int], int]] = {}
         try:
-            meta = read_properties(self.io, os.path.join(self.path, META_FILE))
+            self._reader = LogDirReader(self.path)
         except (OSError, ValueError):
             raise WalError(
                 f"{self.path} is no data directory of a broker on this machine: "
                 "set the option path to the folder that the broker has as log.dir"
             ) from None
-        self.cluster_id = meta.get("cluster.id", "")
+        self.cluster_id = self._reader.cluster_id
 
     def topics(self) -> dict[str, list[int]]:
         """The partitions of every topic, internal ones (`__...`) left out."""
         found: dict[str, list[int]] = {}
-        for topic, partition in sorted(self._keys()):
+        for topic, partition in sorted(self._reader.partitions()):
             if not topic.startswith(_INTERNAL):
                 found.setdefault(topic, []).append(partition)
         return found
 
     def partitions(self, topic: str) -> list[Key]:
         """The partitions of a topic in order. Raises WalError for an unknown topic."""
-        found = sorted(key for key in self._keys() if key[0] == topic)
+        found = sorted(key for key in self._reader.partitions() if key[0] == topic)
         if not found:
             known = ", ".join(list(self.topics())[:10]) or "none"
             raise WalError(f"there is no topic {topic} in {self.path}: create it first, or name one of these: {known}")
         return found
 
-    def _keys(self) -> Iterable[Key]:
-        for name in self.io.listdir(self.path):
-            key = parse_partition_name(name)
-            if key is not None and os.path.isdir(os.path.join(self.path, name)):
-                yield key
-
-    def directory(self, key: Key) -> str:
-        """The folder of a partition."""
-        return os.path.join(self.path, f"{key[0]}-{key[1]}")
-
     def topic_id(self, key: Key) -> str:
-        """Of the partition's topic, as `partition.metadata` has it; nothing where it has none."""
-        return read_topic_id(self.io, self.directory(key))
+        """Of the partition's topic; nothing where it has none."""
+        return self._reader.partition(key).topic_id()
 
-    def segments(self, key: Key) -> list[Segment]:
-        """The segments of a partition, oldest first, with the sizes of their files; those just deleted left out."""
-        directory = self.directory(key)
-        found = []
-        try:
-            names = self.io.listdir(directory)
-        except FileNotFoundError:
-            return []
-        for name in names:
-            if name.endswith(LOG_SUFFIX) and name[:20].isdigit() and len(name) == 24:
-                segment = Segment(directory, int(name[:20]))
-                try:
-                    segment.size = self.io.stat(segment.path()).st_size
-                except FileNotFoundError:
-                    continue
-                found.append(segment)
-        return sorted(found, key=lambda segment: segment.base_offset)
+    def segments(self, key: Key) -> list[SegmentReader]:
+        """The segments of a partition, oldest first. Raises NotReadyError while others take their place."""
+        until = time.monotonic() + _REPLACED_SECONDS
+        while True:
+            try:
+                return self._reader.partition(key).segments()
+            except BeingReplacedError:
+                if not self._reader.is_served() or time.monotonic() > until:
+                    raise NotReadyError(
+                        f"segments of {key[0]}-{key[1]} are half replaced: if no broker runs, start it, which ends that"
+                    ) from None
+            time.sleep(_LOOK_AGAIN_SECONDS)
 
     def ranges(self, keys: Iterable[Key]) -> dict[Key, tuple[int, int]]:
         """The first offset and the durable end of each partition.
@@ -101,48 +79,32 @@ class LogDir:
         end is what the next start's recovery would keep. Raises WalError; NotReadyError where asking again helps.
         """
         keys = list(keys)
-        while is_locked(self.path):
+        while self._reader.is_served():
             address = self._address()
             try:
                 return ask_broker(address, self.cluster_id, keys)
             except WalError:
-                if is_locked(self.path) and self._address() == address:
+                if self._reader.is_served() and self._address() == address:
                     raise
         return self._ranges_on_disk(keys)
 
     def _address(self) -> str:
         if self._bootstrap:
             return self._bootstrap
-        try:
-            return read_file(self.io, os.path.join(self.path, ADDRESS_FILE)).decode().strip()
-        except FileNotFoundError:
+        address = self._reader.address()
+        if address is None:
             raise NotReadyError(
                 f"the broker of {self.path} does not say where it listens: wait until it is ready, "
                 "or set the option bootstrap.servers"
-            ) from None
+            )
+        return address
 
     def _ranges_on_disk(self, keys: list[Key]) -> dict[Key, tuple[int, int]]:
-        checkpoints = read_checkpoints(self.io, self.path)
+        stated = self._reader.checkpoints()
         found = {}
         for key in keys:
-            segments = self.segments(key)
-            first = segments[0].base_offset if segments else 0
-            start, point = checkpoints.of(key, self.topic_id(key)) if checkpoints.states(key) else (0, 0)
-            end = self._kept_end(key, segments, point)
-            found[key] = min(max(first, start), end), end
+            try:
+                found[key] = self._reader.bounds(key, self.segments(key), stated)
+            except (OSError, CorruptLogError) as error:
+                raise WalError(f"{key[0]}-{key[1]} cannot be read: {error}; start the broker, which mends it") from None
         return found
-
-    def _kept_end(self, key: Key, segments: list[Segment], point: int) -> int:
-        """`kept_end`, looked for again only when the newest segment has changed."""
-        if not segments:
-            return 0
-        try:
-            path = segments[-1].path()
-            status = self.io.stat(path)
-            mark = path, status.st_size, status.st_mtime_ns
-            known = self._kept.get(key)
-            if known is None or known[0] != mark:
-                known = self._kept[key] = mark, kept_end(self.io, self.directory(key), point)
-        except (OSError, CorruptLogError) as error:
-            raise WalError(f"{key[0]}-{key[1]} cannot be read: {error}; start the broker, which mends it") from None
-        return known[1]

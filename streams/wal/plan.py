@@ -1,18 +1,14 @@
-"""Offsets to byte ranges of segment files: the splits that tasks read."""
+"""Offsets to byte ranges of segments: the splits that tasks read."""
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 from typing import NamedTuple
 
-from barnabas.storage import index
 from barnabas.storage.errors import CorruptLogError
-from barnabas.storage.files import OpenFile
-from barnabas.storage.segment import Segment, iter_headers
+from barnabas.storage.log_reader import SegmentReader, opened
 from barnabas.streams.wal.errors import DataLossError, WalError
 from barnabas.streams.wal.log_dir import Key, LogDir, Ranges
-from barnabas.wire.batch import HEADER_SIZE, parse_header
 
 SPLIT_BYTES = 32 << 20
 # Every task costs Spark some tens of milliseconds: of much data the splits are larger, as long as there are enough.
@@ -24,14 +20,14 @@ _KEPT_HINTS = 4
 
 
 class Split(NamedTuple):
-    """Bytes [start, end) of a segment file, on batch boundaries; of their records those with lo <= offset < hi.
+    """Bytes [start, end) of the segment at a place, on batch boundaries; of their records those with lo <= offset < hi.
 
     Where `topic_id` is not empty, they are of the topic with that id.
     """
 
     topic: str
     partition: int
-    path: str
+    place: str
     start: int
     end: int
     lo: int
@@ -54,7 +50,7 @@ class Planner:
         Raises DataLossError (unless told to go on) when records of the ranges are no longer there, WalError for a log
         that cannot be read.
         """
-        whole: list[tuple[Segment, Split]] = []
+        whole: list[tuple[SegmentReader, Split]] = []
         for key, (lo, hi) in ranges.items():
             if lo < hi:
                 try:
@@ -65,7 +61,7 @@ class Planner:
         size = self._split_bytes or min(max(total // _ENOUGH_SPLITS, SPLIT_BYTES), _MAX_SPLIT_BYTES)
         return [part for segment, split in whole for part in self._cut(segment, split, size)]
 
-    def _partition(self, key: Key, lo: int, hi: int, whole: list[tuple[Segment, Split]]) -> None:
+    def _partition(self, key: Key, lo: int, hi: int, whole: list[tuple[SegmentReader, Split]]) -> None:
         """The wanted part of every segment of a partition, uncut."""
         topic_id = self._log_dir.topic_id(key)
         segments = self._log_dir.segments(key)
@@ -77,45 +73,44 @@ class Planner:
             if segment.base_offset >= hi or (following is not None and following <= lo):
                 continue
             try:
-                file = OpenFile(self._log_dir.io, segment.path(), os.O_RDONLY)
+                segment.open()
             except FileNotFoundError:
                 if self._fail:
                     raise DataLossError(*key, f"the segment with offset {segment.base_offset} is gone") from None
                 continue
-            start = self._start(key, segment, file, lo)
+            start = self._start(key, segment, lo)
             end = segment.size
             if following is None or following > hi:
-                end, next_batch = self._end(segment, file, hi, start)
+                end, next_batch = _end(segment, hi, start)
                 self._remember(key, hi, segment, next_batch)
             if start < end:
-                whole.append((segment, Split(*key, segment.path(), start, end, lo, hi, topic_id)))
+                whole.append((segment, Split(*key, segment.place, start, end, lo, hi, topic_id)))
+            segment.close()
 
-    def _cut(self, segment: Segment, split: Split, size: int) -> list[Split]:
+    def _cut(self, segment: SegmentReader, split: Split, size: int) -> list[Split]:
         """A split in parts of about `size` bytes. Where the segment is gone meanwhile, its reader will say so."""
         ends = [split.start]
         try:
             while split.end - ends[-1] > size + size // _SMALL_REST:
-                if len(ends) == 1:
-                    self._load(segment)
-                    file = OpenFile(self._log_dir.io, split.path, os.O_RDONLY)
-                ends.append(segment.align(self._log_dir.io, file, ends[-1], ends[-1] + size, at_least_one=True))
+                ends.append(segment.cut(ends[-1], size))
         except FileNotFoundError:
             pass
         except (OSError, CorruptLogError) as error:
             raise WalError(f"{split.topic}-{split.partition} cannot be read: {error}") from None
+        segment.close()
         ends.append(split.end)
         return [split._replace(start=start, end=end) for start, end in pairwise(ends)]
 
-    def _start(self, key: Key, segment: Segment, file: OpenFile, lo: int) -> int:
+    def _start(self, key: Key, segment: SegmentReader, lo: int) -> int:
         if lo <= segment.base_offset:
             return 0
         base, position = self._hints.get(key, {}).get(lo, (-1, -1))
         if base == segment.base_offset and position <= segment.size:
             return position
-        found = self._find(segment, file, lo, 0)
-        return segment.size if found is None else found[0]
+        found = segment.find(lo)
+        return segment.size if found is None else found.position
 
-    def _remember(self, key: Key, offset: int, segment: Segment, position: int) -> None:
+    def _remember(self, key: Key, offset: int, segment: SegmentReader, position: int) -> None:
         """The few newest ends: a batch may be planned anew, or a shorter one than first looked at."""
         hints = self._hints.setdefault(key, {})
         hints.pop(offset, None)
@@ -151,51 +146,26 @@ class Planner:
     def _offset_after(self, split: Split, size: int) -> int:
         """The offset after the batch in which the first `size` bytes of a split end."""
         try:
-            file = OpenFile(self._log_dir.io, split.path, os.O_RDONLY)
-            for position, header in iter_headers(self._log_dir.io, file.fd, split.start, split.end):
+            for position, header in opened(split.place).headers(split.start, split.end):
                 if header.last_offset >= split.lo and position + header.size_in_bytes - split.start >= size:
                     return header.last_offset + 1
         except (OSError, CorruptLogError) as error:
             raise WalError(f"{split.topic}-{split.partition} cannot be read: {error}") from None
         return split.hi
 
-    def _end(self, segment: Segment, file: OpenFile, hi: int, start: int) -> tuple[int, int]:
-        """The position after the batch with the last wanted record, and that of the batch with the next one.
 
-        They differ where one batch has both. What lies behind may be half written, and is not looked at.
-        """
-        found = self._find(segment, file, hi - 1, start)
-        if found is None:
-            return segment.size, segment.size
-        position, base_offset, size = found
-        if base_offset >= hi:
-            return position, position
-        header = parse_header(self._log_dir.io.pread(file.fd, HEADER_SIZE, position))
-        return position + size, position if header.last_offset >= hi else position + size
+def _end(segment: SegmentReader, hi: int, start: int) -> tuple[int, int]:
+    """The position after the batch with the last wanted record, and that of the batch with the next one.
 
-    def _find(self, segment: Segment, file: OpenFile, offset: int, start: int) -> tuple[int, int, int] | None:
-        """Position, base offset and size of the first batch from `start` on that ends at or after `offset`."""
-        self._load(segment)
-        assert segment.index is not None
-        at = index.floor_entry(segment.index, offset - segment.base_offset)
-        io = self._log_dir.io
-        if at >= 0:
-            entry = segment.index[at]
-            position = index.position_of(entry)
-            if position > start:
-                try:
-                    expected = segment.base_offset + (entry >> 32)
-                    return segment.walk(io, file, position, offset, segment.size, expected=expected)
-                except CorruptLogError:  # the index does not fit: the log itself tells
-                    pass
-        return segment.walk(io, file, start, offset, segment.size)
-
-    def _load(self, segment: Segment) -> None:
-        """The index as far as the broker has written it; of an active segment that is often nothing."""
-        try:
-            segment.load_indexes(self._log_dir.io)
-        except CorruptLogError:
-            segment.start()
+    They differ where one batch has both. What lies behind may be half written, and is not looked at.
+    """
+    found = segment.find(hi - 1, start)
+    if found is None:
+        return segment.size, segment.size
+    position, base_offset, size = found
+    if base_offset >= hi:
+        return position, position
+    return position + size, position if segment.last_offset_at(position) >= hi else position + size
 
 
 def plan(

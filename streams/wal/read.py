@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from barnabas.storage.checkpoints import read_topic_id
-from barnabas.storage.io import Io
+from barnabas.storage.log_reader import opened
 from barnabas.streams import decode
 from barnabas.streams.decode import Aborted, Records
 from barnabas.streams.wal.errors import DataLossError, NewTopicError, WalError
@@ -69,37 +67,34 @@ def read(
             raise
     except FileNotFoundError:
         if fail_on_data_loss:
-            raise DataLossError(split.topic, split.partition, f"the segment {split.path} is gone") from None
+            raise DataLossError(split.topic, split.partition, f"the segment {split.place} is gone") from None
     except KafkaError as error:
         raise WalError(f"{_damaged(split)}: {error}") from None
 
 
 def _records(split: Split, aborted: Sequence[Aborted]) -> Iterator[Records]:
     """The batches of the split that hold wanted records."""
-    fd = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        # What is open is of the topic that is there now, or of one before.
-        if split.topic_id and read_topic_id(Io(), os.path.dirname(split.path)) not in ("", split.topic_id):
-            raise NewTopicError(split.topic, split.partition, f"offsets {split.lo} to {split.hi - 1} are gone")
-        position = split.start
-        size = _READ_BYTES
-        while position < split.end:
-            data = os.pread(fd, min(size, split.end - position), position)
-            at = 0
-            while at + HEADER_SIZE <= len(data):
-                length = OFFSET_AND_LENGTH.unpack_from(data, at)[1] + LOG_OVERHEAD
-                if at + length > len(data) and length <= split.end - position - at:
-                    break
-                records, at = decode.open_batch(data, at, lo=split.lo, hi=split.hi, aborted=aborted)
-                if records is not None:
-                    yield records
-            if at == 0:
-                size *= 2  # one batch is larger than what was read
-                if len(data) < min(size // 2, split.end - position):
-                    raise WalError(f"{_damaged(split)}: it ends at byte {position + len(data)}")
-            position += at
-    finally:
-        os.close(fd)
+    segment = opened(split.place)
+    # What is open is of the topic that is there now, or of one before.
+    if split.topic_id and segment.topic_id() not in ("", split.topic_id):
+        raise NewTopicError(split.topic, split.partition, f"offsets {split.lo} to {split.hi - 1} are gone")
+    position = split.start
+    size = _READ_BYTES
+    while position < split.end:
+        data = segment.read(position, min(size, split.end - position))
+        at = 0
+        while at + HEADER_SIZE <= len(data):
+            length = OFFSET_AND_LENGTH.unpack_from(data, at)[1] + LOG_OVERHEAD
+            if at + length > len(data) and length <= split.end - position - at:
+                break
+            records, at = decode.open_batch(data, at, lo=split.lo, hi=split.hi, aborted=aborted)
+            if records is not None:
+                yield records
+        if at == 0:
+            size *= 2  # one batch is larger than what was read
+            if len(data) < min(size // 2, split.end - position):
+                raise WalError(f"{_damaged(split)}: it ends at byte {position + len(data)}")
+        position += at
 
 
 def _batches(split: Split, records: Sequence[Records], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -129,6 +124,6 @@ def _halved(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _damaged(split: Split) -> str:
     return (
-        f"{split.path} is damaged between bytes {split.start} and {split.end} "
-        f"(`barnabas log dump {split.path}` shows where)"
+        f"{split.place} is damaged between bytes {split.start} and {split.end} "
+        f"(`barnabas log dump {split.place}` shows where)"
     )

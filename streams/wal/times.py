@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
-from barnabas.storage import index
 from barnabas.storage.errors import CorruptLogError
-from barnabas.storage.files import OpenFile
-from barnabas.storage.segment import Segment, iter_headers
+from barnabas.storage.log_reader import SegmentReader
 from barnabas.streams.wal.errors import WalError
 from barnabas.streams.wal.log_dir import Key, LogDir
 from barnabas.wire import batch
@@ -24,7 +20,7 @@ def offset_at(log_dir: LogDir, key: Key, timestamp: int, lo: int, hi: int) -> in
         for number, segment in enumerate(segments):
             following = segments[number + 1].base_offset if number + 1 < len(segments) else hi
             if segment.base_offset < hi and following > lo and segment.size:
-                found = _search(log_dir, segment, timestamp, lo, hi)
+                found = _search(segment, timestamp, lo, hi)
                 if found is not None:
                     return found
     except FileNotFoundError:  # deleted meanwhile: what follows it is newer
@@ -34,23 +30,16 @@ def offset_at(log_dir: LogDir, key: Key, timestamp: int, lo: int, hi: int) -> in
     return None
 
 
-def _search(log_dir: LogDir, segment: Segment, timestamp: int, lo: int, hi: int) -> int | None:
-    io = log_dir.io
-    file = OpenFile(io, segment.path(), os.O_RDONLY)
-    try:
-        segment.load_indexes(io)
-    except CorruptLogError:
-        segment.start()
-    assert segment.times is not None
-    least = max(segment.base_offset + index.floor_time(segment.times, timestamp), lo)
+def _search(segment: SegmentReader, timestamp: int, lo: int, hi: int) -> int | None:
+    least = max(segment.floor_time(timestamp), lo)
     if least >= hi:
         return None
-    found = segment.find(io, file, least, segment.size)
+    found = segment.find(least)
     if found is None:
         return None
-    for position, header in iter_headers(io, file.fd, found[0], segment.size):
+    for position, header in segment.headers(found.position, segment.size):
         if header.max_timestamp >= timestamp and header.last_offset >= lo:
-            at = batch.find_time(io.pread(file.fd, header.size_in_bytes, position), timestamp, lo, hi)
+            at = batch.find_time(segment.read(position, header.size_in_bytes), timestamp, lo, hi)
             if at is not None:
                 return at[0]
         if header.last_offset >= hi - 1:  # what follows may be half written
