@@ -121,11 +121,13 @@ def settle(io: Io, directory: str) -> bool:
 
 
 def place(io: Io, segment: Segment) -> None:
-    """Give the log of a `.swap` segment its name. Its indexes are made anew."""
+    """Give the files of a `.swap` segment their names. Indexes that it does not have are made anew."""
     base = Segment(segment.directory, segment.base_offset)
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         with contextlib.suppress(FileNotFoundError):
             io.unlink(base.path(suffix))  # its positions are not those of the new log
+        with contextlib.suppress(FileNotFoundError):
+            io.replace(segment.path(suffix), base.path(suffix))
     io.replace(segment.path(), base.path())
 
 
