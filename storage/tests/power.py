@@ -12,6 +12,7 @@ pair from the journal, as if that line were not there.
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import random
 import re
@@ -178,12 +179,17 @@ def _role_of(name: str) -> str:
     return re.sub(r"^\d{20}", "*", re.sub(r"damaged-\d+", "damaged-n", name)).removesuffix(".cleaned")
 
 
+@functools.cache
+def _real(name: str) -> Path:
+    return Path(name).resolve()  # the package's folders are links
+
+
 def _lines() -> tuple[str, ...]:
     """The lines from the sync outwards, up to the first that is not in `storage/io.py`."""
     found = []
     frame = sys._getframe(3)
     while frame is not None:
-        path = Path(frame.f_code.co_filename)
+        path = _real(frame.f_code.co_filename)
         inside = path.is_relative_to(PROJECT)
         found.append(f"{path.relative_to(PROJECT) if inside else path.name}:{frame.f_lineno}")
         if path.name != "io.py":

@@ -385,6 +385,7 @@ SPARED = {
     ("recover_partition", "*.snapshot"): "lost, it costs a longer replay",
     ("recover_partition", "partition folder"): "the files that it names can be made again",
     ("recover_partition", "leader-epoch-checkpoint"): "lost, it is made again as long as the log is scanned",
+    ("copy_ranges", "*.log"): "a segment beside the log is synced again when it has been looked at",
     ("set_aside", "partition folder"): "only the copy of the damaged bytes is at stake",
 }
 

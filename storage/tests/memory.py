@@ -1,0 +1,330 @@
+"""A vnode without files: a log in a bytearray, which is durable when a flush of it has ended.
+
+It shows what the interface asks for: nothing above storage may need more of a vnode than what is here.
+"""
+
+from __future__ import annotations
+
+import socket
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+from barnabas.storage.config import LogConfig
+from barnabas.storage.errors import StorageError
+from barnabas.storage.faults import NotBegunError
+from barnabas.storage.io import Io
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.producer_state import ProducerState
+from barnabas.storage.validation import Rules, Valid, check_size, validate
+from barnabas.storage.vnode import AppendResult, Callbacks, Check, FlushJob, Origin, ReadResult, TimeScan
+from barnabas.wire import batch
+from barnabas.wire.compression import Bytes
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+
+class Stored(NamedTuple):
+    base_offset: int
+    last_offset: int
+    position: int
+    size: int
+    timestamp: int
+
+
+class MemorySlice:
+    cached = True
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def read(self) -> bytes:
+        return self._data
+
+    def send(self, sock: socket.socket) -> int:
+        return sock.send(self._data)
+
+    def rest(self, sent: int) -> MemorySlice:
+        return MemorySlice(self._data[sent:])
+
+    def look_cached(self) -> bool:
+        return True
+
+    def warm(self) -> None:
+        pass
+
+
+class MemoryFlush:
+    syncs, size = 1, 0
+    lone_fd: int | None = None
+
+    def __init__(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+
+    def run(self) -> None:
+        pass
+
+
+class MemoryScan:
+    def __init__(self, data: bytes, timestamp: int, lo: int, hi: int) -> None:
+        self._asked = data, timestamp, lo, hi
+        self.found: tuple[int, int] | None = None
+
+    def run(self) -> None:
+        data, timestamp, lo, hi = self._asked
+        self.found = batch.find_time(data, timestamp, lo, hi)
+
+
+class MemoryVnode:
+    place = "memory"
+    loaded = True
+
+    def __init__(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> None:
+        self.topic, self.partition, self.topic_id = topic, partition, topic_id
+        self.on_high_watermark = Callbacks()
+        self.error: StorageError | None = None
+        self.log_start_offset = self.log_end_offset = self._durable = self._flushing = 0
+        self._data = bytearray()
+        self._batches: list[Stored] = []
+        self._producers = ProducerState()
+        self._epochs = LeaderEpochs("", Io())
+        self.config = config
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self.rules = Rules.of(config)
+        self._show(self._durable)
+
+    @property
+    def waits_for_fsync(self) -> bool:
+        return self._config.waits_for_fsync
+
+    @property
+    def high_watermark(self) -> int:
+        self._check()
+        return self._durable
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.high_watermark
+
+    @property
+    def latest_epoch(self) -> int:
+        return self._epochs.latest
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(stored.size for stored in self._batches)
+
+    def stored_bytes(self) -> int | None:
+        return self.size_bytes
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _show(self, offset: int) -> None:
+        offset = offset if self.waits_for_fsync else self.log_end_offset
+        if offset > self._durable:
+            self._durable = offset
+            self.on_high_watermark.notify(self)
+
+    # -- append ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self, data: Bytes, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
+    ) -> AppendResult:
+        self._check()
+        if origin is Origin.CLIENT:
+            return self.append_valid(validate(data, self.rules, now_ms), now_ms=now_ms, leader_epoch=leader_epoch)
+        if origin is Origin.COORDINATOR:
+            check_size(len(data), self.rules)
+            return self.append_valid(Valid(batch.validate(data), data), now_ms=now_ms, leader_epoch=leader_epoch)
+        first = last = -1
+        for _, view in batch.iter_batches(data):
+            header = batch.check(view)
+            base, end = header.base_offset, self.log_end_offset
+            if origin is Origin.QUERY and base != end:
+                code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                raise KafkaError(code if header.last_offset >= end else ErrorCode.DUPLICATE_SEQUENCE_NUMBER, "not next")
+            if base < end:
+                raise KafkaError(ErrorCode.INVALID_RECORD, "below the log end")
+            epoch = leader_epoch if origin is Origin.QUERY else header.partition_leader_epoch
+            prefix = batch.PREFIX.pack(base, header.batch_length, epoch)
+            self._write(header, prefix + view[batch.PREFIX_SIZE :], base, header.max_timestamp, epoch)
+            first, last = base if first < 0 else first, header.last_offset
+        return AppendResult(first, last, -1, self.log_start_offset)
+
+    def append_valid(self, valid: Valid, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+        self._check()
+        header, data, base = valid.header, valid.data, self.log_end_offset
+        if header.producer_id >= 0:
+            known = self._producers.check(header)
+            if known is not None:
+                return AppendResult(known.base_offset, known.last_offset, -1, self.log_start_offset, True)
+        if self.rules.stamps:
+            prefix = batch.with_append_time(header, data, base, leader_epoch, now_ms)
+            whole = prefix + bytes(data)[batch.HEADER_SIZE :]
+        else:
+            whole = batch.PREFIX.pack(base, header.batch_length, leader_epoch) + bytes(data)[batch.PREFIX_SIZE :]
+        time = now_ms if self.rules.stamps else header.max_timestamp
+        self._write(header, whole, base, time, leader_epoch)
+        if header.producer_id >= 0:
+            self._producers.record(header, base, now_ms)
+        append_time = now_ms if self.rules.stamps else -1
+        return AppendResult(base, base + header.last_offset_delta, append_time, self.log_start_offset)
+
+    def _write(self, header: batch.BatchHeader, data: bytes, base: int, timestamp: int, epoch: int) -> None:
+        last = base + header.last_offset_delta
+        self._epochs.assign(epoch, base)
+        self._batches.append(Stored(base, last, len(self._data), len(data), timestamp))
+        self._data += data
+        self.log_end_offset = last + 1
+        self._show(self._durable)
+
+    # -- flush -------------------------------------------------------------------------------------------------------
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self._flushing
+
+    def begin_flush(self) -> MemoryFlush | None:
+        self._check()
+        if self._flushing == self.log_end_offset:
+            return None
+        self._flushing = self.log_end_offset
+        return MemoryFlush(self.log_end_offset)
+
+    def reserve(self, job: FlushJob) -> None:
+        pass
+
+    def unreserve(self) -> None:
+        pass
+
+    def end_flush(self, job: FlushJob, error: OSError | None = None) -> None:
+        if isinstance(error, NotBegunError):
+            self._flushing = self._durable
+        elif error is not None:
+            self.fail("flush", error)
+        else:
+            self._show(job.end_offset)
+
+    def flush(self) -> None:
+        job = self.begin_flush()
+        if job is not None:
+            self.end_flush(job)
+
+    def fail(self, action: str, error: Exception) -> None:
+        self.error = StorageError(f"{action} failed: {error}")
+        self.on_high_watermark.notify(self)
+
+    # -- read --------------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+        max_offset: int | None = None,
+        verified: bool = False,
+    ) -> ReadResult:
+        self._check()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise self._out_of_range(offset)
+        limit = self._durable if max_offset is None else min(max_offset, self._durable)
+        found, left = b"", 0
+        for stored in self._batches if offset < limit else ():
+            if stored.last_offset >= offset and stored.base_offset < limit:
+                fits = len(found) + stored.size <= max_bytes or (min_one_batch and not found)
+                if left or not fits:
+                    left += stored.size
+                else:
+                    found += self._data[stored.position : stored.position + stored.size]
+        piece = MemorySlice(found) if found else None
+        return ReadResult(piece, self._durable, self.log_start_offset, self._durable, left)
+
+    def _out_of_range(self, offset: int) -> KafkaError:
+        return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}")
+
+    def end_check(self, check: Check) -> MemorySlice:
+        raise AssertionError("no read has given one")
+
+    def found_damage(self, offset: int, error: Exception) -> StorageError:
+        return StorageError(f"offset {offset}: {error}")
+
+    def mending_on_the_spot(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def newest_timestamp(self) -> int:
+        self._check()
+        return max((stored.timestamp for stored in self._batches), default=-1)
+
+    def time_scans(self, timestamp: int) -> Iterator[TimeScan]:
+        self._check()
+        for stored in self._batches:
+            if stored.timestamp >= timestamp:
+                data = bytes(self._data[stored.position : stored.position + stored.size])
+                yield MemoryScan(data, timestamp, self.log_start_offset, self._durable)
+
+    def end_scan(self, scan: TimeScan) -> tuple[int, int] | None:
+        assert isinstance(scan, MemoryScan)
+        return scan.found
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        for scan in self.time_scans(timestamp):
+            scan.run()
+            if (found := self.end_scan(scan)) is not None:
+                return found
+        return None
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        self._check()
+        return self._epochs.end_offset(epoch, self.log_end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        return max((epoch for epoch, start in self._epochs.entries if start <= offset), default=-1)
+
+    # -- deletion ----------------------------------------------------------------------------------------------------
+
+    def begin_at(self, offset: int) -> None:
+        self._check()
+        if self.log_end_offset:
+            raise ValueError("there have been records")
+        self.log_start_offset = self.log_end_offset = self._durable = self._flushing = offset
+        self.on_high_watermark.notify(self)
+
+    def truncate_prefix(self, offset: int) -> None:
+        self._check()
+        if not 0 <= offset <= self._durable:
+            raise self._out_of_range(offset)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._batches = [stored for stored in self._batches if stored.last_offset >= offset]
+            self._epochs.truncate_start(offset)
+            self.on_high_watermark.notify(self)
+
+    def apply_retention(self, now_ms: int) -> int:
+        self._check()
+        config = self._config
+        if not config.deletes:
+            return 0
+        seen = self._batches[: bisect_right([stored.last_offset for stored in self._batches], self._durable - 1)]
+        excess = self.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else -1
+        count = 0
+        for stored in seen:
+            excess -= stored.size
+            if excess < 0 and not 0 <= config.retention_ms < now_ms - stored.timestamp:
+                break
+            count += 1
+        if count:
+            self.truncate_prefix(seen[count - 1].last_offset + 1)
+        return count
