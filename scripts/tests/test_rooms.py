@@ -1,0 +1,151 @@
+"""Which package may import which: the layout of the folders is the architecture.
+
+A room imports from the rooms that the table gives it, and of storage only the doors. Tests may import anything.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+PACKAGE = Path(__file__).resolve().parents[2] / "barnabas"
+
+#: Room: the rooms that it may import from, besides itself.
+ALLOWED = {
+    "wire": set(),
+    "storage": {"wire"},
+    "groupcoord": {"wire", "storage"},
+    "broker": {"wire", "storage", "groupcoord"},
+    "client": {"wire"},
+    "streams": {"wire", "storage", "client"},
+    "scripts": {"wire", "client", "streams"},
+}
+#: Files that may import more: the command knows every room.
+MORE = {"scripts/cli.py": {"broker"}}
+#: Rooms that are loaded only by a function that needs them: they bring packages that not everybody has, or take long.
+LAZILY = {("scripts", "streams"), ("scripts", "broker")}
+#: The modules of storage that others may import, by who does.
+DOORS = {
+    "groupcoord": {"vnode"},
+    "broker": {"vnode", "validation", "config", "errors", "data_dir", "flusher", "io"},
+    "streams": {"log_reader", "errors"},
+}
+
+
+class Import(NamedTuple):
+    """A file imports a module; `lazy` if only when a function of it runs."""
+
+    file: str
+    line: int
+    module: str
+    lazy: bool
+
+    @property
+    def room(self) -> str:
+        return self.file.partition("/")[0]
+
+    @property
+    def of(self) -> str:
+        return self.module.split(".")[1]
+
+
+def imports_of(file: str, text: str) -> Iterator[Import]:
+    """Every import of the project in a file's text, also those by name."""
+
+    def walk(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            lazy = True
+        for module in _modules(node):
+            if module.startswith("barnabas."):
+                yield Import(file, node.lineno, module, lazy)  # type: ignore[attr-defined]
+        inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, inside)
+
+    yield from walk(ast.parse(text), False)
+
+
+def _modules(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports are absolute"
+        module = node.module or ""
+        # `from barnabas.storage import index` is of storage.index; a name that is no module does no harm.
+        return [f"{module}.{alias.name}" for alias in node.names] if module.count(".") < 2 else [module]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "_lazy"):
+        return [str(first.value) for first in node.args[:1] if isinstance(first, ast.Constant)]
+    return []
+
+
+def wrong(found: Import) -> str | None:
+    """What is wrong with an import; None if nothing is."""
+    if found.of == found.room:
+        return None
+    if found.of not in ALLOWED[found.room] | MORE.get(found.file, set()):
+        return f"{found.room} does not import {found.of}"
+    if found.of == "storage" and found.module.split(".")[2] not in DOORS[found.room]:
+        return f"{found.module} is no door of storage for {found.room}"
+    if (found.room, found.of) in LAZILY and not found.lazy:
+        return f"{found.of} is loaded by a function that needs it"
+    return None
+
+
+@cache
+def all_imports() -> list[Import]:
+    """Those of every Python file of the rooms, tests left out."""
+    found: list[Import] = []
+    for room in ALLOWED:
+        folder = (PACKAGE / room).resolve()
+        for path in folder.rglob("*.py"):
+            inside = path.relative_to(folder)
+            if "tests" not in inside.parts:
+                found += imports_of(f"{room}/{inside}", path.read_text())
+    return found
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {path.name for path in PACKAGE.iterdir() if path.is_symlink()} == set(ALLOWED)
+
+
+def test_imports_keep_to_the_table() -> None:
+    found = all_imports()
+    assert {each.room for each in found} == set(ALLOWED)
+    assert [f"{each.file}:{each.line}: {why}" for each in found if (why := wrong(each))] == []
+
+
+def test_the_table_names_nothing_that_nobody_needs() -> None:
+    found = all_imports()
+    used = {(each.room, each.of) for each in found} - {(room, room) for room in ALLOWED}
+    assert used == {(room, other) for room, others in ALLOWED.items() for other in others} | {("scripts", "broker")}
+    doors = {(each.room, each.module.split(".")[2]) for each in found if each.of == "storage" != each.room}
+    assert doors == {(room, door) for room, names in DOORS.items() for door in names}
+
+
+def test_what_is_against_the_rule_is_seen() -> None:
+    def said(file: str, text: str) -> list[str]:
+        return [why for each in imports_of(file, text) if (why := wrong(each))]
+
+    assert said("storage/x.py", "from barnabas.broker.node import Node") == ["storage does not import broker"]
+    assert said("wire/x.py", "import barnabas.storage.io") == ["wire does not import storage"]
+    assert said("client/x.py", "def f():\n    from barnabas.storage import io") == ["client does not import storage"]
+    assert said("broker/x.py", "from barnabas.storage import segment, vnode") == [
+        "barnabas.storage.segment is no door of storage for broker"
+    ]
+    assert said("streams/x.py", "from barnabas.storage.local_vnode import LocalVnode") == [
+        "barnabas.storage.local_vnode is no door of storage for streams"
+    ]
+    assert said("scripts/x.py", "from barnabas.streams.wal import LogDir") == [
+        "streams is loaded by a function that needs it"
+    ]
+    assert said("scripts/x.py", "def f():\n    importlib.import_module('barnabas.streams.adhoc')") == []
+    assert said("scripts/x.py", "def f():\n    from barnabas.broker.main import serve") == [
+        "scripts does not import broker"
+    ]
+    assert said("scripts/cli.py", "def f():\n    from barnabas.broker.main import serve") == []
+    assert said("scripts/cli.py", "from barnabas.broker.main import serve") == [
+        "broker is loaded by a function that needs it"
+    ]
