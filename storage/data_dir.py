@@ -404,11 +404,12 @@ class DataDir:
                 continue
             try:
                 await trio.to_thread.run_sync(job.run, limiter=self._limiter)
-                self._next_repair.pop(vnode, None)
             except OSError as caught:
                 error = caught
+            if vnode.end_repair(job, error):
+                self._next_repair.pop(vnode, None)
+            else:
                 self._next_repair[vnode] = trio.current_time() + _NEXT_REPAIR_SECONDS
-            vnode.end_repair(job, error)
 
     async def delete_discarded(self) -> None:
         paths, self._doomed = self._doomed, []

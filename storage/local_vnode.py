@@ -687,11 +687,11 @@ class LocalVnode:
         self._repairing = segment
         return RepairJob(self._io, segment, following, self._config, self._tell)
 
-    def end_repair(self, job: RepairJob, error: OSError | None = None) -> None:
-        """`job` has run: readers get the mended segment. With an error all is as before."""
+    def end_repair(self, job: RepairJob, error: OSError | None = None) -> bool:
+        """`job` has run: readers get the mended segment. With an error all is as before; false then."""
         self._repairing = None
         if not self._ready or job.damaged not in self._log.segments:
-            return
+            return True
         try:
             if error is not None:
                 raise error
@@ -708,6 +708,8 @@ class LocalVnode:
                 file=os.path.basename(job.damaged.path()),
                 reason=caught,
             )
+            return False
+        return True
 
     def repair(self, segment: Segment) -> None:
         """Mend a segment on the spot, for callers without an event loop. Raises StorageError."""

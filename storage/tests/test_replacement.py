@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.storage.config import LogConfig
+from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
 from barnabas.storage.files import OpenFile
 from barnabas.storage.io import Io
@@ -335,6 +337,48 @@ def test_readers_of_the_files_are_told_while_neither_the_old_nor_the_new_segment
     new = [bases[0], bases[1], *bases[4:]]
     said.add(tuple(segment.base_offset for segment in reader.segments()))
     assert said == {tuple(bases), (), tuple(new)}
+
+
+async def test_what_could_not_be_put_in_place_is_not_tried_again_at_once(tmp_path: Path) -> None:
+    """Each try copies the segment."""
+
+    class NoRoom(Io):
+        def replace(self, source: str, target: str) -> None:
+            if target.endswith(SWAP_SUFFIX):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().replace(source, target)
+
+    told = Told()
+    data_dir = DataDir.open(tmp_path, node_id=1, io=NoRoom(), tell=told)
+    vnode = data_dir.create_vnode("t", 0, bytes(16), CONFIG)
+    for number in range(COUNT):
+        vnode.append(produced(number), now_ms=NOW)
+    vnode.flush()
+    segment = vnode.segments[1]
+    with open(segment.path(), "r+b") as file:
+        file.write(bytes(50))
+    for _ in range(3):
+        vnode.found_damage(segment.base_offset, ValueError("seen by a reader"))
+        await data_dir.mend_damaged()
+    assert len(told.named("log.not.mended")) == 1
+    assert vnode.error is None
+    await data_dir.close()
+
+
+def test_a_segment_that_proves_to_be_whole_stays(tmp_path: Path) -> None:
+    """Only its indexes were not right: they are made anew."""
+    path = tmp_path / "t-0"
+    vnode = filled(path)
+    segment = vnode.segments[1]
+    written = Path(segment.path(".index")).read_bytes()
+    Path(segment.path(".index")).write_bytes(written[:-8] + b"\x01" * 8)
+    inode = os.stat(segment.path()).st_ino
+    vnode.repair(segment)
+    assert vnode.segments[1] is segment
+    assert os.stat(segment.path()).st_ino == inode
+    assert offsets(vnode) == list(range(COUNT))
+    assert Path(segment.path(".index")).read_bytes() == written
+    assert not leftovers(path)
 
 
 @pytest.mark.parametrize("kind", ["before", "after", "torn", "eio", "enospc"])

@@ -17,6 +17,7 @@ from barnabas.streams.wal import (
     DataLossError,
     LogDir,
     NewTopicError,
+    NotReadyError,
     Planner,
     Split,
     WalError,
@@ -173,6 +174,19 @@ def test_a_split_is_of_its_own_topic(logs: Logs) -> None:
         next(reading)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert list(read(split, ["offset"], fail_on_data_loss=False)) == []
+
+
+def test_segments_that_a_crash_has_left_half_replaced_are_not_read(logs: Logs) -> None:
+    logs.write(numbers(0, 30))
+    segment = Path(logs.vnode().segments[1].path())
+    segment.rename(f"{segment}.swap")
+    log_dir = logs.log_dir()
+    with pytest.raises(NotReadyError, match="t-0 are half replaced: if no broker runs, start it"):
+        log_dir.ranges([("t", 0)])
+    with pytest.raises(NotReadyError, match="half replaced"):
+        plan(log_dir, {("t", 0): (0, 30)})
+    recover_partition(Io(), str(segment.parent), 0, SMALL)
+    assert table(log_dir)["offset"].to_pylist() == list(range(30))
 
 
 def test_a_damaged_batch_is_named(logs: Logs) -> None:
