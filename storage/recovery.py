@@ -97,10 +97,11 @@ def recover_partition(io: Io, directory: str, recovery_point: int, config: LogCo
             continue
         if segment.base_offset < end_offset:
             raise CorruptLogError(f"{segment.path()} begins inside the segment before it")
-        end_offset, rewritten = recover_segment(io, segment, recovery_point, config, epochs, following, tell)
-        changed |= rewritten
-        if following is not None and end_offset < following and hole is None:
-            hole = end_offset
+        found = recover_segment(io, segment, recovery_point, config, epochs, following, tell)
+        end_offset = found.end_offset
+        changed |= found.changed
+        if following is not None and found.whole_end < following and hole is None:
+            hole = found.whole_end
     epochs.truncate_end(end_offset if end_offset else 1)
     if epochs.entries != epochs_before:
         epochs.write()
@@ -217,13 +218,24 @@ def _indexes_mended(io: Io, segment: Segment, config: LogConfig) -> bool:
 
 
 class _Scan(NamedTuple):
-    """What there is in a segment: where the last whole batch ends, the damage with the offset of what follows it (None
-    at the end), and the offset that the segment ends with when it is mended, with the batch that makes it so."""
+    """What there is in a segment: the damage with the offset of what follows it (None at the end), where the last whole
+    batch ends and the offset after it, and the offset that the segment ends with when it is mended, with the batch that
+    makes it so."""
 
     position: int
     damages: list[tuple[Damage, int | None]]
+    whole_end: int
     end_offset: int
     fill: bytes
+
+
+class Recovered(NamedTuple):
+    """What has become of a segment: where it ends, where its own batches do, and whether any file had to be written or
+    synced. Between the two offsets is an empty batch in the place of lost ones."""
+
+    end_offset: int
+    whole_end: int
+    changed: bool
 
 
 def _scan(
@@ -256,13 +268,13 @@ def _scan(
             damages[-1] = damages[-1][0], header.base_offset
         each(at, header)
         position, expected, is_empty = at + header.size_in_bytes, header.last_offset + 1, False
-    fill = b""
+    fill, whole_end = b"", expected
     if any(damage.reason != ZEROS for damage, _ in damages):
         # Offsets that were acknowledged must not be given out again, and a segment is never empty but at the end.
         upto = recovery_point if following is None else following if is_empty else 0
         if expected < upto <= segment.base_offset + MAX_RELATIVE_OFFSET:
             fill, expected = filler(expected, upto), upto
-    return _Scan(position, damages, expected, fill)
+    return _Scan(position, damages, whole_end, expected, fill)
 
 
 def recover_segment(
@@ -275,10 +287,10 @@ def recover_segment(
     tell: Tell,
     *,
     beside: Segment | None = None,
-) -> tuple[int, bool]:
+) -> Recovered:
     """Check and index the segment from the recovery point on, and set aside what is damaged in it.
 
-    Its end offset, and whether any file had to be written or synced. If others read it, it is mended `beside` it: as
+    If others read it, it is mended `beside` it: as
     that segment, which has a size then. Raises OSError.
     """
     file = OpenFile(io, segment.path(), os.O_RDWR)
@@ -302,7 +314,8 @@ def recover_segment(
         if beside is None:
             place(io, mended)
             segment.size, mended = mended.size, segment
-        return recover_segment(io, mended, 0, config, epochs, following, tell)[0], True
+        end_offset = recover_segment(io, mended, 0, config, epochs, following, tell).end_offset
+        return Recovered(end_offset, scan.whole_end, True)
     changed = False
     if scan.position < file_size:
         _tell_damage(io, segment, file, scan, recovery_point, following, tell)
@@ -324,7 +337,7 @@ def recover_segment(
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             sync_path(io, segment.path(suffix))
     segment.index = segment.times = None
-    return scan.end_offset, changed
+    return Recovered(scan.end_offset, scan.whole_end, changed)
 
 
 def _between(damages: list[Damage], file_size: int) -> list[tuple[int, int]]:

@@ -242,6 +242,24 @@ def test_a_whole_segment_of_garbage_is_a_gap(tmp_path: Path) -> None:
     assert vnode.size_bytes < 10_000, "a segment without records does not hold up retention"
 
 
+def test_what_is_lost_of_a_segment_that_was_rolled_before_a_flush_is_no_duplicate_when_it_is_sent_again(
+    tmp_path: Path,
+) -> None:
+    """The next segment's name and the snapshot were written back, the batches were not."""
+    path = tmp_path / "t-0"
+    vnode = created(path, CONFIG)
+    for number in range(10):
+        vnode.append(produced(number), now_ms=NOW)
+    vnode.roll(NOW)
+    log = path / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:50])
+    again = reopened(path, Told())
+    assert again.log_end_offset == 10
+    assert read_all(again) == []
+    sent = again.append(produced(0), now_ms=NOW)
+    assert (sent.duplicate, sent.base_offset) == (False, 10)
+
+
 @pytest.mark.parametrize("kind", ["before", "after", "torn", "eio", "enospc", "short"])
 def test_a_fault_while_damage_is_set_aside_loses_nothing_more(tmp_path: Path, kind: str) -> None:
     template = tmp_path / "template" / "t-0"
