@@ -166,7 +166,7 @@ class Disk(Io):
         with self._lock:
             if not os.path.exists(path):
                 return
-            for name in os.listdir(path):
+            for name in sorted(os.listdir(path), reverse=True):  # in the worst order: partition.metadata goes first
                 self.unlink(os.path.join(path, name))
             super().rmtree(path)
             folder, name = self._split(path)

@@ -20,6 +20,7 @@ from barnabas.storage.data_dir import DataDir
 from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.power import Disk, Op, Site, functions_of, survivor, sync_lines
 from barnabas.storage.tests.support import NOW, Told
+from barnabas.storage.vnode import ZERO_ID
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
 
@@ -139,6 +140,10 @@ class Life:
         self.append(again, 20)
         self.flush(again)
         await self.dir.delete_discarded()
+        self.append(self.create("d"), 5)
+        self.flush(self.dir.vnodes["d", 0])
+        self.delete("d")
+        await self.dir.delete_discarded()
         moved = self.create("c")
         moved.begin_at(1000)
         moved.flush()
@@ -250,6 +255,8 @@ async def check(path: Path, promised: Promised) -> int:
     for vnode in data_dir.vnodes.values():
         identity = vnode.topic_id
         found_ids.add(identity)
+        if identity == ZERO_ID:  # as of a folder that was copied in from elsewhere
+            assert not records_of(vnode), "what is left of a deleted partition is a partition"
         if identity not in promised.created:
             continue
         records = records_of(vnode)
