@@ -158,8 +158,8 @@ class Appender:
             raise
         if segment.first_timestamp is None:
             segment.first_timestamp = timestamp
-        segment.note(last, size, timestamp, config.index_interval_bytes)
-        if segment.unwritten_entries >= _WRITTEN_ENTRIES:
+        indexed = segment.note(last, size, timestamp, config.index_interval_bytes)
+        if indexed and segment.unwritten_entries >= _WRITTEN_ENTRIES:
             with contextlib.suppress(OSError):  # they stay in memory
                 segment.write_indexes(log.io)
         log.unflushed.size += size

@@ -127,18 +127,23 @@ class Segment:
         self._index_written = self._times_written = 0
         self._bytes_since_entry = 0
 
-    def note(self, last_offset: int, size: int, timestamp: int, interval: int) -> None:
-        """The batch just written at the end of the log: count it, and index it when `interval` bytes have passed."""
+    def note(self, last_offset: int, size: int, timestamp: int, interval: int) -> bool:
+        """The batch just written at the end of the log: count it, and index it when `interval` bytes have passed.
+
+        Whether it was indexed.
+        """
         position = self.size
+        indexed = self._bytes_since_entry > interval
         if timestamp > self.max_timestamp:  # type: ignore[operator]
             self.max_timestamp = timestamp
             self.max_timestamp_offset = last_offset
-        if self._bytes_since_entry > interval:
+        if indexed:
             self.index.append((last_offset - self.base_offset) << 32 | position)  # type: ignore[union-attr]
             self._index_time()
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
         self.size = position + size
+        return indexed
 
     def reserve(self, io: Io, size: int) -> None:
         """Have zeros behind the log, if none are left, for appends of about `size` bytes to overwrite.
