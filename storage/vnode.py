@@ -1,7 +1,7 @@
 """What a vnode is to everybody but storage: one partition's write-ahead log, wherever its bytes lie.
 
 Brokers and coordinators speak to a `Vnode` and to what it gives them: slices of its log, and jobs. None of them names a
-file, so that a log which does not lie in files can stand behind the same handlers (docs/decisions/0018).
+file, so that a log which does not lie in files can stand behind the same handlers (docs/decisions/0019).
 
 Sync and single-threaded: all calls come from the event loop's thread and are short. Slow work leaves as a job, whose
 `run` goes to a thread and touches no vnode; it ends with a call that is given the job back.
