@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -131,11 +133,22 @@ def test_a_schema_that_is_none_is_refused(server: Server):
     assert "json a BIGINT" in run("sql", "DESCRIBE TOPIC typed", *at)
 
 
-def consuming(*words: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*COMMAND, "consume", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+@contextmanager
+def consuming(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A consumer that an interrupt ends, also where the tests run in the background of a shell, which ignores it."""
+    consumer = subprocess.Popen(
+        [*COMMAND, "consume", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    with consumer:
+        try:
+            yield consumer
+        finally:
+            consumer.kill()
 
 
 @pytest.mark.parametrize("group", [(), ("--group", "g")], ids=["alone", "as a member"])
