@@ -159,7 +159,8 @@ class LocalVnode:
         if self._topic_id is None:
             try:
                 text = read_topic_id(self._io, self.directory)
-                self._topic_id = base64.urlsafe_b64decode(text + "==") or ZERO_ID
+                found = base64.urlsafe_b64decode(text + "==")
+                self._topic_id = found if len(found) == len(ZERO_ID) else ZERO_ID  # cut off by a loss of power
             except (binascii.Error, ValueError):
                 self._topic_id = ZERO_ID
             except OSError as error:

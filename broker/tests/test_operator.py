@@ -383,7 +383,9 @@ async def test_a_topic_that_finds_no_room_is_not_half_there(start: Start) -> Non
         assert (await client.produce("t", batch_of(b"x"), 2)).error_code == 0
 
 
-@pytest.mark.parametrize("left", ["", "version: 0\ntopic_id: iy39bIBE0", "version: 0\ntopic_id: ###\n"])
+@pytest.mark.parametrize(
+    "left", ["", "version: 0\ntopic_id: iy39bIBE", "version: 0\ntopic_id: iy39bIBE0", "version: 0\ntopic_id: ###\n"]
+)
 async def test_a_folder_without_a_whole_topic_id(start: Start, tmp_path: Path, left: str) -> None:
     """A loss of power may cut off the file with the id. With records the topic is taken over, else it is nobody's."""
     async with start() as broker, await broker.client() as client:
