@@ -11,9 +11,15 @@ from collections.abc import Sequence
 
 from bench.goals import GOALS
 from bench.results import Results, read
-from bench.servers import POLICIES, SERVERS
+from bench.servers import BESIDE, POLICIES, SERVERS
 
-HEADER = ("row", "unit", *SERVERS, "ratio", "goal", "met")
+
+def servers(results: Results) -> list[str]:
+    """What stands in the columns: barnabas and its peer, or another checkout in the peer's place."""
+    there = {key[3] for key in results.values}
+    if BESIDE not in there:
+        return list(SERVERS)
+    return [server for server in (*SERVERS, BESIDE) if server in there]
 
 
 def number(value: float) -> str:
@@ -28,10 +34,10 @@ def spread(values: Sequence[float]) -> str:
 
 
 def line(results: Results, policy: str, row: str, unit: str) -> tuple[str, ...]:
-    """One figure of both servers."""
-    found = [results.values.get((policy, row, unit, server)) for server in SERVERS]
-    ours, theirs = (statistics.median(values) if values else None for values in found)
-    goal = GOALS.get((policy, row, unit))
+    """One figure: of each server, and the first one's ratio to the second."""
+    found = [results.values.get((policy, row, unit, server)) for server in servers(results)]
+    ours, theirs, *_ = [*(statistics.median(values) if values else None for values in found), None]
+    goal = GOALS.get((policy, row, unit)) if "kafka" in servers(results) else None
     met = goal.met(ours, theirs) if goal and ours is not None else None
     return (
         row, unit, *(spread(values) if values else "-" for values in found),
@@ -47,7 +53,8 @@ def markdown(results: Results) -> str:
     for policy in POLICIES:
         lines = [line(results, *figure) for figure in results.figures() if figure[0] == policy]
         if lines:
-            out += [f"### {policy}", "", _row(HEADER), _row(["---"] * len(HEADER)), *map(_row, lines), ""]
+            header = ("row", "unit", *servers(results), "ratio", "goal", "met")
+            out += [f"### {policy}", "", _row(header), _row(["---"] * len(header)), *map(_row, lines), ""]
     missing = [key for key in results.left_out if not any((k[0], k[1], k[3]) == key for k in results.values)]
     out += [f"Left out: {row}, {server}, {policy}: {results.left_out[policy, row, server]}"
             for policy, row, server in missing]  # fmt: skip

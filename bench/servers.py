@@ -16,6 +16,9 @@ from compat_tests.broker_process import Barnabas, Server
 NEVER = str(2**63 - 1)
 TICKS = os.sysconf("SC_CLK_TCK")
 SERVERS = ("barnabas", "kafka")
+#: barnabas of another checkout, which BESIDE_CHECKOUT names: to see what a change costs.
+BESIDE = "beside"
+BESIDE_CHECKOUT = "BARNABAS_BENCH_BESIDE"
 POLICIES = ("page-cache", "fsync")
 
 
@@ -30,13 +33,25 @@ class BenchKafka(ApacheKafka):
         return [plain[0], *options, *kept]
 
 
+class OtherCheckout(Barnabas):
+    """`barnabas serve` from another source tree, with this one's Python and its packages."""
+
+    name = BESIDE
+
+    def command(self) -> list[str]:
+        return ["env", "-C", os.environ[BESIDE_CHECKOUT], *super().command()]
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "PYTHONPATH": os.environ[BESIDE_CHECKOUT]}
+
+
 def make(server: str, policy: str, folder: Path, partitions: int = 6) -> Server:
     """A broker that is not started yet, on a fresh data directory."""
     messages = "1" if policy == "fsync" else NEVER
     settings = {"num.partitions": str(partitions), "log.flush.interval.messages": messages}
     if server == "kafka":
         return BenchKafka(folder, settings)
-    return Barnabas(folder, settings)
+    return OtherCheckout(folder, settings) if server == BESIDE else Barnabas(folder, settings)
 
 
 class Meter:

@@ -55,6 +55,13 @@ def test_without_the_peer_there_is_no_ratio() -> None:
     assert "| single | req/s | 1234 | - | - | >= 1.3x |  |" in markdown(found)
 
 
+def test_another_checkout_stands_in_the_place_of_the_peer() -> None:
+    found = Results(about=[MACHINE])
+    found.add("page-cache", "single", "barnabas", {"req/s": 110.0})
+    found.add("page-cache", "single", "beside", {"req/s": 100.0})
+    assert "| single | req/s | 110 | 100 | 1.10 |  |  |" in markdown(found)
+
+
 def test_rows_that_were_left_out_are_named_with_the_reason() -> None:
     found = results(10, 5)
     found.leave_out("page-cache", "cold-4", "kafka", "no room")
