@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
+import pytest
 import trio
 
 from barnabas.broker.transport import is_cold, send_some
@@ -18,15 +20,15 @@ class Evicted(Io):
     def __init__(self) -> None:
         self.warmed: set[int] = set()
 
-    def is_cached(self, fd, position):
+    def is_cached(self, fd: int, position: int) -> bool:
         return position in self.warmed
 
-    def pread(self, fd, size, position):
+    def pread(self, fd: int, size: int, position: int) -> bytes:
         self.warmed.update(range(position, position + size))
         return super().pread(fd, size, position)
 
 
-def test_a_cold_slice_is_left_to_who_can_wait(tmp_path):
+def test_a_cold_slice_is_left_to_who_can_wait(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(bytes(range(200)))
     io = Evicted()
@@ -42,13 +44,12 @@ def test_a_cold_slice_is_left_to_who_can_wait(tmp_path):
         assert theirs.recv(1000) == b"head" + bytes(range(10, 110)) + b"tail"
 
 
-async def test_a_consumer_gets_cold_data(tmp_path, monkeypatch):
+async def test_a_consumer_gets_cold_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from barnabas.broker.config import BrokerConfig
     from barnabas.broker.log import Log
     from barnabas.broker.node import Node
     from barnabas.client.cluster import Cluster
     from barnabas.client.fetch import Reader
-    from barnabas.storage.local_vnode import LocalVnode
     from barnabas.storage.vnode import Origin
     from barnabas.wire.batch import Record, build_batch
 
@@ -68,7 +69,7 @@ async def test_a_consumer_gets_cold_data(tmp_path, monkeypatch):
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         await node.topics.create("cold", 1)
-        vnode: LocalVnode = node.vnodes["cold", 0]
+        vnode = node.vnodes["cold", 0]
         batch = build_batch([Record(None, b"v%d" % i, 1) for i in range(500)])
         end = vnode.append(batch, now_ms=1, origin=Origin.CLIENT).last_offset + 1
         await node.flusher.flushed(vnode, end)

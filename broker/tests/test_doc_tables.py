@@ -8,7 +8,7 @@ from barnabas.broker.doc_tables import ROOT, TABLES, renewed
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_the_docs_have_the_codes_tables(table: str):
+def test_the_docs_have_the_codes_tables(table: str) -> None:
     text = (ROOT / TABLES[table][0]).read_text()
     assert f"<!-- {table}: begin -->" in text
     assert renewed(table, text) == text, "run: python -m barnabas.broker.doc_tables"

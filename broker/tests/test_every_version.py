@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from barnabas.broker.node import Node
 from barnabas.broker.registry import APIS
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Start
@@ -179,7 +180,7 @@ def codes(value: object) -> set[int]:
 
 
 @pytest.mark.parametrize("key", sorted(APIS), ids=lambda key: APIS[key].name)
-async def test_every_version_is_served(start: Start, key: int):
+async def test_every_version_is_served(start: Start, key: int) -> None:
     async with start() as broker, await broker.client() as client:
         topic_id = await prepare(client, broker.node)
         first, last = APIS[key].versions
@@ -188,7 +189,7 @@ async def test_every_version_is_served(start: Start, key: int):
             assert codes(answer) <= EXPECTED.get(key, {0}), f"version {version}: {answer}"
 
 
-async def prepare(client: Client, node) -> bytes:
+async def prepare(client: Client, node: Node) -> bytes:
     """A topic with a record, a topic to grow, the offsets topic, a group with a commit; gives the topic's id."""
     await client.create_topic("t")
     await client.create_topic("grows")
@@ -196,5 +197,4 @@ async def prepare(client: Client, node) -> bytes:
     assert (await client.produce("t", batch_of(b"v%d" % time.time_ns()))).error_code == 0
     commit = OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 1)])
     await client.ask(OffsetCommitRequest("committed", topics=[commit]), 9)
-    topic_id: bytes = node.metadata.topics["t"].topic_id
-    return topic_id
+    return node.metadata.topics["t"].topic_id

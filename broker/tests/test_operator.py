@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from barnabas.broker.config import BrokerConfig, read_properties
+from barnabas.broker.config import BrokerConfig, Listener, read_properties
 from barnabas.broker.keys import ConfigError
 from barnabas.broker.main import load_config
 from barnabas.broker.tests.client import Client, batch_of
@@ -425,12 +425,12 @@ async def test_a_large_topic_fits_the_metadata_log_whatever_the_limits_of_topics
 def test_a_free_port_is_free_in_both_families(monkeypatch: pytest.MonkeyPatch) -> None:
     """With port 0 the kernel picks one for 127.0.0.1; if ::1 has it in use, another one is tried."""
     from barnabas.broker import listening
-    from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.keys import ConfigError
 
     real, refused = listening._bind_one, list[int]()
 
-    def bind(listener, family, host, port, *, optional):
+    def bind(
+        listener: Listener, family: socket.AddressFamily, host: str, port: int, *, optional: bool
+    ) -> socket.socket | None:
         if host == "::1" and len(refused) < 2:
             refused.append(port)
             raise ConfigError("in use")

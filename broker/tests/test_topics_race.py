@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import trio
 
 from barnabas.broker.config import BrokerConfig
@@ -9,7 +11,7 @@ from barnabas.broker.log import Log
 from barnabas.broker.node import Node
 
 
-async def test_a_topic_is_not_seen_before_its_partitions_are(tmp_path):
+async def test_a_topic_is_not_seen_before_its_partitions_are(tmp_path: Path) -> None:
     config = BrokerConfig({"log.dir": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
     node = Node(config, Log(level="error"))
     seen: list[tuple[int, int]] = []
@@ -40,7 +42,7 @@ async def test_a_topic_is_not_seen_before_its_partitions_are(tmp_path):
     assert set(seen) == {(200, 200)}
 
 
-async def test_groups_are_served_by_whoever_asks_first_and_second(tmp_path):
+async def test_groups_are_served_by_whoever_asks_first_and_second(tmp_path: Path) -> None:
     config = BrokerConfig({"log.dir": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
     node = Node(config, Log(level="error"))
     async with trio.open_nursery() as nursery:

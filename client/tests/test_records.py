@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -47,7 +47,7 @@ class Pair:
             broker.play[ProduceRequest] = self.producing(number)
         self.cluster = Cluster(str(one.address), timing=self.time.timing)
 
-    def producing(self, number: int):
+    def producing(self, number: int) -> Callable[[ProduceRequest], ProduceResponse]:
         def answer(request: ProduceRequest) -> ProduceResponse:
             (topic,) = request.topic_data
             code = self.codes[number]

@@ -114,7 +114,7 @@ class AiokafkaDriver(Driver):
 
     @staticmethod
     def version() -> str:
-        return aiokafka.__version__
+        return str(aiokafka.__version__)
 
     def produce(
         self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False

@@ -29,7 +29,7 @@ def run(*words: str, stdin: bytes = b"", status: int = 0) -> str:
     return shown
 
 
-def test_a_topic_from_creation_to_deletion(server: Server):
+def test_a_topic_from_creation_to_deletion(server: Server) -> None:
     at = ("-b", server.address)
     created = run("topics", "create", "life", "--partitions", "3", "--config", "retention.ms=100000", *at)
     assert created == "Created topic life with 3 partition(s).\n"
@@ -46,7 +46,7 @@ def test_a_topic_from_creation_to_deletion(server: Server):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_lines_come_back_as_records(server: Server, codec: str):
+def test_lines_come_back_as_records(server: Server, codec: str) -> None:
     at, topic = ("-b", server.address), f"lines-{codec}"
     lines = b"".join(b"k%d:v%d\n" % (i, i) for i in range(3000))
     run("produce", topic, "--key-separator", ":", "--compression", codec, "--header", "h=x", *at, stdin=lines)
@@ -57,7 +57,7 @@ def test_lines_come_back_as_records(server: Server, codec: str):
     assert run("consume", topic, "--offset", "-1", "--exit", *at) == "v2999\n"
 
 
-def test_a_group_resumes_where_it_stopped(server: Server):
+def test_a_group_resumes_where_it_stopped(server: Server) -> None:
     at = ("-b", server.address)
     run("topics", "create", "resumed", "--partitions", "2", *at)
     run("produce", "resumed", *at, stdin=b"a\nb\nc\n")
@@ -70,14 +70,14 @@ def test_a_group_resumes_where_it_stopped(server: Server):
     assert lags == ["0", "0"]
 
 
-def test_null_values_and_chosen_partitions(server: Server):
+def test_null_values_and_chosen_partitions(server: Server) -> None:
     at = ("-b", server.address)
     run("topics", "create", "nulls", "--partitions", "2", *at)
     run("produce", "nulls", "--partition", "1", "--null-value", "-", *at, stdin=b"-\n")
     assert run("consume", "nulls", "--from-beginning", "--exit", "--format", "%p %k %s\\n", *at) == "1 NULL NULL\n"
 
 
-def test_log_dump_shows_and_checks_a_segment(server: Server, tmp_path: Path):
+def test_log_dump_shows_and_checks_a_segment(server: Server, tmp_path: Path) -> None:
     run("topics", "create", "dumped", *("-b", server.address))
     run("produce", "dumped", "-b", server.address, stdin=b"one\ntwo\n")
     segment = server.segment("dumped")
@@ -109,14 +109,14 @@ def test_log_dump_shows_and_checks_a_segment(server: Server, tmp_path: Path):
         (("log", "dump", "no-such-file"), "no such file or folder"),
     ],
 )
-def test_errors_are_one_line(server: Server, words: tuple[str, ...], said: str):
+def test_errors_are_one_line(server: Server, words: tuple[str, ...], said: str) -> None:
     at = () if words[0] == "log" else ("-b", server.address)
     shown = run(*words, *at, status=1)
     assert said in shown
     assert shown.count("\n") == 1
 
 
-def test_a_schema_that_is_none_is_refused(server: Server):
+def test_a_schema_that_is_none_is_refused(server: Server) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: make setup-all")
     at = ("--server", server.address)
     run("sql", "CREATE TOPIC typed (a BIGINT)", *at)
@@ -152,7 +152,7 @@ def consuming(*words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("group", [(), ("--group", "g")], ids=["alone", "as a member"])
-def test_a_consumer_reads_on_when_the_broker_is_back(tmp_path: Path, group: tuple[str, ...]):
+def test_a_consumer_reads_on_when_the_broker_is_back(tmp_path: Path, group: tuple[str, ...]) -> None:
     broker = Barnabas(tmp_path)
     broker.start()
     at = ("-b", broker.address)
@@ -171,7 +171,7 @@ def test_a_consumer_reads_on_when_the_broker_is_back(tmp_path: Path, group: tupl
     assert broker.stop() == 0
 
 
-def test_an_interrupt_ends_a_consumer_whose_broker_is_away(tmp_path: Path):
+def test_an_interrupt_ends_a_consumer_whose_broker_is_away(tmp_path: Path) -> None:
     broker = Barnabas(tmp_path)
     broker.start()
     at = ("-b", broker.address)
@@ -186,7 +186,7 @@ def test_an_interrupt_ends_a_consumer_whose_broker_is_away(tmp_path: Path):
         assert consumer.stderr.read() == b""
 
 
-def test_no_broker_is_said_in_one_line():
+def test_no_broker_is_said_in_one_line() -> None:
     assert "is a broker running there?" in run("topics", "list", "-b", "127.0.0.1:1", status=1)
 
 
@@ -197,11 +197,11 @@ def test_no_broker_is_said_in_one_line():
      ("groups", "describe"), ("log",), ("log", "dump"), ("version",)],
     ids=" ".join,
 )  # fmt: skip
-def test_every_command_has_help(words: tuple[str, ...]):
+def test_every_command_has_help(words: tuple[str, ...]) -> None:
     assert "usage: barnabas" in run(*words, "--help")
 
 
-def test_version():
+def test_version() -> None:
     assert run("version").startswith("barnabas ")
 
 
@@ -215,7 +215,7 @@ def refused(*words: str) -> str:
     return line
 
 
-def test_serve_refuses_what_it_cannot_use(server: Server, tmp_path: Path):
+def test_serve_refuses_what_it_cannot_use(server: Server, tmp_path: Path) -> None:
     fresh = ("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
     assert "in use by another process" in refused("--listen", "127.0.0.1:0", "--data-dir", str(server.data_dir))
     assert "is in use" in refused("--listen", server.address, "--data-dir", str(tmp_path / "other"))
@@ -227,7 +227,7 @@ def test_serve_refuses_what_it_cannot_use(server: Server, tmp_path: Path):
     assert "is not known" in refused("--listen", "no-such-host.invalid:0", "--data-dir", str(tmp_path / "data"))
 
 
-def test_serve_refuses_a_data_directory_of_another_cluster_or_node(tmp_path: Path):
+def test_serve_refuses_a_data_directory_of_another_cluster_or_node(tmp_path: Path) -> None:
     broker = Barnabas(tmp_path)
     broker.start()
     assert broker.stop() == 0
@@ -236,7 +236,7 @@ def test_serve_refuses_a_data_directory_of_another_cluster_or_node(tmp_path: Pat
     assert "belongs to node 1, not 7" in refused(*data, "--override", "node.id=7")
 
 
-def test_serve_reads_a_properties_file_and_stops_cleanly(tmp_path: Path):
+def test_serve_reads_a_properties_file_and_stops_cleanly(tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     config.write_text(
         "# Kafka's own keys\nnum.partitions = 5\nno.such.key=1\nlog.dirs=" + str(tmp_path / "logs") + "\n"

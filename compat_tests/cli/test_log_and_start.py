@@ -46,7 +46,7 @@ LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVA
 EVIL = "g\n2026-01-01T00:00:00.000Z error forged\x1b[2J\r\u2028\u202e"
 
 
-def test_no_client_forges_a_line_of_the_log(tmp_path: Path):
+def test_no_client_forges_a_line_of_the_log(tmp_path: Path) -> None:
     with Barnabas(tmp_path) as broker:
         cluster = Cluster(broker.address)
         wire = cluster.coordinator(EVIL)
@@ -73,7 +73,7 @@ def test_no_client_forges_a_line_of_the_log(tmp_path: Path):
     assert broker.errors() == []
 
 
-def test_a_start_tells_of_the_partitions_that_hold_groups_only(tmp_path: Path):
+def test_a_start_tells_of_the_partitions_that_hold_groups_only(tmp_path: Path) -> None:
     with Barnabas(tmp_path) as broker, Cluster(broker.address) as cluster:
         commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic("t", partitions=[
             OffsetCommitRequestPartition(0, 7)])])  # fmt: skip
@@ -140,7 +140,7 @@ class Configured(Barnabas):
         return [sys.executable, "-m", "barnabas", "serve", "--config", str(self.config)]
 
 
-def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path):
+def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path) -> None:
     quorum, config = free_port(), tmp_path / "server.properties"
     config.write_text(STOCK.format(clients=free_port(), quorum=quorum, logs=tmp_path / "data"))
     with Configured(tmp_path / "server", config) as broker:
@@ -159,7 +159,7 @@ def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path):
     assert broker.errors() == []
 
 
-def test_a_closed_terminal_stops_the_broker_cleanly(tmp_path: Path):
+def test_a_closed_terminal_stops_the_broker_cleanly(tmp_path: Path) -> None:
     """The kernel sends SIGHUP when the terminal goes, and nothing can be written to it from then on."""
     data_dir, (terminal, inner) = tmp_path / "data", pty.openpty()
     process = subprocess.Popen(
@@ -180,7 +180,7 @@ def test_a_closed_terminal_stops_the_broker_cleanly(tmp_path: Path):
     assert (data_dir / ".kafka_cleanshutdown").exists()
 
 
-def test_under_nohup_the_broker_outlives_its_terminal(tmp_path: Path):
+def test_under_nohup_the_broker_outlives_its_terminal(tmp_path: Path) -> None:
     with Configured(tmp_path, before=("nohup",)) as broker:
         assert broker.process
         broker.process.send_signal(signal.SIGHUP)

@@ -50,7 +50,7 @@ def on_terminal(*words: str) -> bytes:
 @pytest.mark.parametrize("options", [(), ("--group", "g"), ("--partition", "0"), ("--from-beginning", "--exit")])
 def test_reading_a_topic_that_is_not_there_creates_nothing_and_suggests_the_nearest(
     server: Server, options: tuple[str, ...]
-):
+) -> None:
     at = ("-b", server.address)
     run("produce", "measurements", *at, stdin=b"x\n")
     shown = run("consume", "mesurements", *options, *at, status=1)
@@ -63,7 +63,7 @@ def test_reading_a_topic_that_is_not_there_creates_nothing_and_suggests_the_near
 
 
 @pytest.mark.parametrize("offset", ["4", "1000000"])
-def test_an_offset_outside_the_log_is_an_error(server: Server, offset: str):
+def test_an_offset_outside_the_log_is_an_error(server: Server, offset: str) -> None:
     at = ("-b", server.address)
     if "three" not in run("topics", "list", *at).split():
         run("produce", "three", *at, stdin=b"a\nb\nc\n")
@@ -73,7 +73,7 @@ def test_an_offset_outside_the_log_is_an_error(server: Server, offset: str):
     assert run("consume", "three", "--offset", "3", "--exit", *at) == ""
 
 
-def test_an_offset_before_the_log_is_an_error(server: Server):
+def test_an_offset_before_the_log_is_an_error(server: Server) -> None:
     at = ("-b", server.address)
     run("topics", "create", "cut", "--partitions", "2", *at)
     run("produce", "cut", "--partition", "1", *at, stdin=b"a\nb\nc\n")
@@ -85,21 +85,21 @@ def test_an_offset_before_the_log_is_an_error(server: Server):
 @pytest.mark.parametrize(
     ("form", "said"), [("%x", "unknown %x"), ("%s %", "unknown %:"), ("\\q", "unknown escape \\q"), ("\\x1", "escape")]
 )
-def test_an_unknown_letter_of_a_format_is_an_error(server: Server, form: str, said: str):
+def test_an_unknown_letter_of_a_format_is_an_error(server: Server, form: str, said: str) -> None:
     shown = run("consume", "any", "--format", form, "-b", server.address, status=1)
     assert said in shown
     assert "known are" in shown
     assert shown.count("\n") == 1
 
 
-def test_a_format_has_escapes_and_a_percent_sign(server: Server):
+def test_a_format_has_escapes_and_a_percent_sign(server: Server) -> None:
     at = ("-b", server.address)
     run("produce", "formed", "--key-separator", "\\t", "--header", "h=ü", *at, stdin="k\tü\n".encode())
     shown = run("consume", "formed", "--from-beginning", "--exit", "--format", "%%%k\\x3a%s ä\\u00e4 %h\\n", *at)
     assert shown == "%k:ü ää h=ü\n"
 
 
-def test_a_bad_line_is_named_and_what_came_before_it_is_sent(server: Server):
+def test_a_bad_line_is_named_and_what_came_before_it_is_sent(server: Server) -> None:
     at = ("-b", server.address)
     lines = b"".join(b"k:%d\n" % i for i in range(1234)) + b"no separator\nk:after\n"
     shown = run("produce", "badly", "--key-separator", ":", *at, stdin=lines, status=1)
@@ -107,7 +107,7 @@ def test_a_bad_line_is_named_and_what_came_before_it_is_sent(server: Server):
     assert run("consume", "badly", "--from-beginning", "--exit", *at).split() == [str(i) for i in range(1234)]
 
 
-def test_lines_that_the_broker_refuses_are_named(server: Server):
+def test_lines_that_the_broker_refuses_are_named(server: Server) -> None:
     at = ("-b", server.address)
     run("topics", "create", "small", "--config", "max.message.bytes=200", *at)
     shown = run("produce", "small", *at, stdin=b"x" * 300 + b"\n", status=1)
@@ -117,7 +117,7 @@ def test_lines_that_the_broker_refuses_are_named(server: Server):
     assert "Line 1 to keyed-0: INVALID_RECORD" in shown
 
 
-def test_a_bad_option_of_produce_creates_no_topic(server: Server):
+def test_a_bad_option_of_produce_creates_no_topic(server: Server) -> None:
     at = ("-b", server.address)
     assert "expected NAME=VALUE" in run("produce", "unmade", "--header", "x", *at, stdin=b"a\n", status=1)
     assert "unmade" not in run("topics", "list", *at).split()
@@ -126,7 +126,7 @@ def test_a_bad_option_of_produce_creates_no_topic(server: Server):
 # --- strangers' records and names -------------------------------------------------------------------------------------
 
 
-def test_records_steer_no_terminal_and_a_pipe_gets_them_as_they_are(server: Server):
+def test_records_steer_no_terminal_and_a_pipe_gets_them_as_they_are(server: Server) -> None:
     at, topic = ("-b", server.address), "steering"
     run("produce", topic, "--key-separator", "|", "--header", f"h={EVIL}", *at, stdin=f"{EVIL}|{EVIL}\n".encode())
     words = ("consume", topic, "--from-beginning", "--exit", "--format", "%k %s %h\\tend\\n", *at)
@@ -137,14 +137,14 @@ def test_records_steer_no_terminal_and_a_pipe_gets_them_as_they_are(server: Serv
     assert piped.stdout == as_it_is
 
 
-def test_values_keep_their_lines_and_letters_on_a_terminal(server: Server):
+def test_values_keep_their_lines_and_letters_on_a_terminal(server: Server) -> None:
     at = ("-b", server.address)
     run("produce", "letters", "--header", "h=x", *at, stdin="straße\t東京 שלום\n".encode())
     shown = on_terminal("consume", "letters", "--from-beginning", "--exit", *at)
     assert shown.decode() == "straße\t東京 שלום\n"
 
 
-def test_names_steer_no_terminal(server: Server):
+def test_names_steer_no_terminal(server: Server) -> None:
     at = ("-b", server.address)
     run("topics", "create", "named", *at)
     with Cluster(server.address) as cluster:
@@ -163,7 +163,7 @@ def test_names_steer_no_terminal(server: Server):
 # --- log dump ---------------------------------------------------------------------------------------------------------
 
 
-def test_log_dump_reads_log_files_only(server: Server, tmp_path: Path):
+def test_log_dump_reads_log_files_only(server: Server, tmp_path: Path) -> None:
     run("produce", "lookable", "-b", server.address, stdin=b"one\n")
     segment = tmp_path / "lookable-0" / server.segment("lookable").name
     segment.parent.mkdir()
@@ -180,7 +180,7 @@ def test_log_dump_reads_log_files_only(server: Server, tmp_path: Path):
     assert "no segment (20 digits and .log) in this folder" in run("log", "dump", str(tmp_path), status=1)
 
 
-def test_log_dump_escapes_once(tmp_path: Path):
+def test_log_dump_escapes_once(tmp_path: Path) -> None:
     values = (b"\xff\x1b[2J", "ü\u2028".encode(), b"back\\slash 'quoted'\n")
     segment = tmp_path / f"{0:020}.log"
     records = [Record(None, value, 0, (("h\x1b", b"\x9b"),)) for value in values]

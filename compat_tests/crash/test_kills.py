@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,16 +41,21 @@ class Victim(Barnabas):
         process.wait(30)
 
 
+def goes_on_or_fails(writer: Writer, aim: int, work: list[Work]) -> bool:
+    return len(writer.acked) >= aim or any(each.failures for each in work)
+
+
+def comes_back_or_fails(reader: Reader, records: int, resumed: int) -> bool:
+    return bool(reader.failures) or (reader.records >= records and reader.resumed >= resumed)
+
+
 def kill_again_and_again(server: Victim, work: list[Work], writers: list[Writer], kills: int, seed: int) -> None:
     """Kill at seeded moments, each after some more records were acknowledged; every fifth time also at the start."""
     moments = random.Random(seed)
     for number in range(kills):
         for writer in writers:
-            aim = len(writer.acked) + moments.randint(1, 200)
-            until(
-                lambda writer=writer, aim=aim: len(writer.acked) >= aim or any(each.failures for each in work),
-                f"{writer.name} gets on after kill {number}", 90,
-            )  # fmt: skip
+            goes_on = partial(goes_on_or_fails, writer, len(writer.acked) + moments.randint(1, 200), work)
+            until(goes_on, f"{writer.name} goes on after kill {number}", 90)
         assert not any(each.failures for each in work), [each.failures for each in work]
         assert server.process
         with pytest.raises(subprocess.TimeoutExpired):
@@ -69,9 +75,9 @@ def check_logs(server: Victim, writers: list[Writer]) -> int:
         places: dict[str, list[int]] = {writer.name: [] for writer in writers}
         for record in records:
             assert record.value is not None
-            name, where, number, _ = record.value.decode().split(":")
-            assert int(where) == partition
-            places[name].append(int(number))
+            name, written_to, sent, _ = record.value.decode().split(":")
+            assert int(written_to) == partition
+            places[name].append(int(sent))
         for writer in writers:
             found = places[writer.name]
             assert found == sorted(set(found)), f"{writer.name}: twice or out of order in partition {partition}"
@@ -98,12 +104,8 @@ def run(tmp_path: Path, kills: int, seed: int) -> None:
     try:
         kill_again_and_again(server, work, writers, kills, seed)
         for reader in readers:
-            seen, back = reader.records, reader.resumed
-            until(
-                lambda reader=reader, seen=seen, back=back: reader.failures
-                or (reader.records > seen and reader.resumed >= back + PARTITIONS),
-                f"{reader.name} comes back", 60,
-            )  # fmt: skip
+            comes_back = partial(comes_back_or_fails, reader, reader.records + 1, reader.resumed + PARTITIONS)
+            until(comes_back, f"{reader.name} comes back", 60)
     finally:
         for each in work:
             each.finish()

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.offsets import LATEST
-from barnabas.scripts.consume import Reader
-from barnabas.scripts.topics import offsets
+from barnabas.client.fetch import Reader
+from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import Codec
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -24,13 +23,13 @@ def produce(cluster: Cluster, leader: int, values: list[bytes], codec: Codec) ->
         [Record(b"k", value, 1_700_000_000_000 + i) for i, value in enumerate(values)], compression=codec
     )
     topic = TopicProduceData("moved", partition_data=[PartitionProduceData(0, batch)])
-    answer = cluster.broker(leader).ask(ProduceRequest(acks=-1, timeout_ms=30000, topic_data=[topic]), ProduceResponse,
-                                        version=9)  # fmt: skip
+    request = ProduceRequest(acks=-1, timeout_ms=30000, topic_data=[topic])
+    answer = cluster.broker(leader).ask(request, ProduceResponse, version=9)
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
 def values_of(cluster: Cluster) -> list[bytes | None]:
-    reader = Reader(cluster, "moved", cluster.leaders("moved"))
+    reader = Reader(cluster, "moved")
     reader.positions = {0: 0}
     found: list[bytes | None] = []
     while not found or not reader.at_end():
@@ -38,7 +37,7 @@ def values_of(cluster: Cluster) -> list[bytes | None]:
     return found
 
 
-def test_a_folder_copied_from_apache_kafka_is_served_and_written_on(tmp_path: Path):
+def test_a_folder_copied_from_apache_kafka_is_served_and_written_on(tmp_path: Path) -> None:
     if reason := missing("java"):
         pytest.skip(reason)
     written: list[bytes] = []
@@ -60,7 +59,7 @@ def test_a_folder_copied_from_apache_kafka_is_served_and_written_on(tmp_path: Pa
     try:
         with Cluster(ours.address) as cluster:
             leaders = cluster.leaders("moved")
-            assert offsets(cluster, "moved", leaders, LATEST) == {0: len(written)}
+            assert list_offsets(cluster, [("moved", 0)], LATEST) == {("moved", 0): len(written)}
             assert values_of(cluster) == written
             produce(cluster, leaders[0], [b"ours"], Codec.NONE)
             assert values_of(cluster) == [*written, b"ours"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -96,6 +97,11 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list[Worker]]]:
         yield url, workers
 
 
+def all_there(cluster: Cluster, topic: str) -> bool:
+    keys = [(topic, partition) for partition in range(PARTITIONS)]
+    return set(list_offsets(cluster, keys, LATEST).values()) == {EACH}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_queries_run_on_both_workers(cluster: tuple[str, list[Worker]], tmp_path: Path) -> None:
@@ -126,10 +132,7 @@ def test_queries_run_on_both_workers(cluster: tuple[str, list[Worker]], tmp_path
             admin.produce("source", [Record(b'{"n": %d}' % n, partition=partition) for n in range(EACH)])
         with Cluster(broker.address) as told:
             for topic in QUERIES:
-                keys = [(topic, partition) for partition in range(PARTITIONS)]
-                until(
-                    lambda keys=keys: set(list_offsets(told, keys, LATEST).values()) == {EACH}, f"{topic} is there", 120
-                )
+                until(partial(all_there, told, topic), f"{topic} is there", 120)
         assert [worker.runs_python() for worker in workers] == [True, True]
     finally:
         driver.terminate()

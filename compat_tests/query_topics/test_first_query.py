@@ -22,11 +22,8 @@ SETTINGS = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memo
 
 def sql_block() -> str:
     """The README's lines of SQL, as they stand."""
-    (block,) = [
-        text
-        for text in re.findall(r"^```\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-        if "CREATE TOPIC" in text
-    ]
+    blocks: list[str] = re.findall(r"^```\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    (block,) = [text for text in blocks if "CREATE TOPIC" in text]
     return block
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,10 @@ def run(tmp_path: Path, victims: list[str], seed: int) -> None:
         kill_and_compare(broker, victims, moments)
 
 
+def doubled(broker: Barnabas, aim: int) -> bool:
+    return ends(broker, "doubled") >= aim
+
+
 def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Random) -> None:
     admin: Driver = KafkaPythonDriver(broker.address)
     admin.create_topic(SOURCE, PARTITIONS, {"barnabas.value.format": "json", "barnabas.value.schema": SCHEMA})
@@ -117,7 +122,7 @@ def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Rando
     try:
         for number, victim in enumerate(victims):
             aim = ends(broker, "doubled") + moments.randint(50, 400)
-            until(lambda aim=aim: ends(broker, "doubled") >= aim, f"the queries go on after kill {number}", 120)
+            until(partial(doubled, broker, aim), f"the queries go on after kill {number}", 120)
             assert broker.process
             with pytest.raises(Exception, match="timed out"):
                 broker.process.wait(moments.uniform(0, 0.4))  # any moment of a tick

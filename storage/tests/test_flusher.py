@@ -16,6 +16,7 @@ from barnabas.storage.flusher import ALONE_SECONDS, SPOT_BYTES, Flusher
 from barnabas.storage.io import Io
 from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.support import NOW, created, one, values_of
+from barnabas.storage.vnode import Vnode
 
 
 class HeldIo(Io):
@@ -169,7 +170,7 @@ async def test_a_callback_that_appends_and_asks_for_a_flush_gets_it(tmp_path: Pa
         flusher = Flusher()
         await nursery.start(flusher.run)
 
-        def append_more(vnode) -> None:
+        def append_more(vnode: Vnode) -> None:
             if vnode.log_end_offset < 5:
                 vnode.append(one(b"more"), now_ms=NOW)
                 flusher.request(vnode)

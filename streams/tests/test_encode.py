@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,6 +28,9 @@ except ImportError:
 else:
     BACKENDS = [writer_in_python, writer_in_c]
 
+# Gap to the offset before, timestamp, key, value, headers.
+Row = tuple[int, int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
+
 MAX_INT32 = 2**31 - 1
 blobs = st.none() | st.binary(max_size=200)
 headers = st.none() | st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3)
@@ -42,20 +46,20 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return chosen
 
 
-def rows_of(records: list[tuple], base: int, large: bool = False) -> pa.RecordBatch:
-    """Rows of (gap to the offset before, timestamp, key, value, headers)."""
+def rows_of(records: list[Row], base: int, large: bool = False) -> pa.RecordBatch:
+    """The records as the encoders take them, in columns."""
     offsets = [base - 1]
     for gap, *_ in records:
         offsets.append(offsets[-1] + gap)
     kind = pa.large_binary() if large else pa.binary()
-    pairs = [one[4] and [{"key": name, "value": value} for name, value in one[4]] for one in records]
+    headers = [None if one[4] is None else [{"key": name, "value": value} for name, value in one[4]] for one in records]
     return pa.record_batch(
         {
             "offset": pa.array(offsets[1:], pa.int64()),
             "timestamp": pa.array([one[1] for one in records], pa.int64()).cast(pa.timestamp("ms", "UTC")),
             "key": pa.array([one[2] for one in records], kind),
             "value": pa.array([one[3] for one in records], kind),
-            "headers": pa.array(pairs, HEADERS),
+            "headers": pa.array(headers, HEADERS),
         }
     )
 
@@ -89,12 +93,16 @@ def checked(made: Iterator[Encoded], base: int) -> list[Encoded]:
 
 
 @given(
-    st.lists(fields, min_size=1, max_size=12), st.integers(0, 2**40), st.sampled_from(list(Codec)),
-    st.integers(62, 1500), st.booleans(), st.data(),
-)  # fmt: skip
+    records=st.lists(fields, min_size=1, max_size=12),
+    base=st.integers(0, 2**40),
+    codec=st.sampled_from(list(Codec)),
+    max_bytes=st.integers(62, 1500),
+    large=st.booleans(),
+    data=st.data(),
+)
 @settings(max_examples=150, deadline=None)
 def test_round_trip(
-    records: list[tuple], base: int, codec: Codec, max_bytes: int, large: bool, data: st.DataObject
+    records: list[Row], base: int, codec: Codec, max_bytes: int, large: bool, data: st.DataObject
 ) -> None:
     rows = rows_of(records, base, large)
     start = data.draw(st.integers(0, rows.num_rows - 1), "start of a slice")
@@ -120,7 +128,7 @@ def test_round_trip(
 
 @given(st.lists(fields, min_size=1, max_size=12), st.integers(0, 2**40))
 @settings(max_examples=50, deadline=None)
-def test_the_decoder_gives_the_rows_back(records: list[tuple], base: int) -> None:
+def test_the_decoder_gives_the_rows_back(records: list[Row], base: int) -> None:
     rows = rows_of(records, base)
     opened = [open_batch(one.data, 0)[0] for one in encode(rows, base_offset=base, max_bytes=300)]
     count, found = decode([one for one in opened if one is not None], ["offset", "key", "value", "headers"])
@@ -132,8 +140,8 @@ def test_the_decoder_gives_the_rows_back(records: list[tuple], base: int) -> Non
 
 @given(st.lists(fields, min_size=1, max_size=8), st.sampled_from([Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD]))
 @settings(max_examples=50, deadline=None)
-def test_kafka_python_reads_the_same(records: list[tuple], codec: Codec) -> None:
-    records = [(gap, time and time % 2**41, *others) for gap, time, *others in records]
+def test_kafka_python_reads_the_same(records: list[Row], codec: Codec) -> None:
+    records = [(gap, time and time % 2**41, key, value, headers) for gap, time, key, value, headers in records]
     rows = rows_of(records, 0)
     stored = MemoryRecords(b"".join(one.data for one in encode(rows, base_offset=0, compression=codec, max_bytes=400)))
     found = []
@@ -250,7 +258,7 @@ OFFSETS = pa.array([3, 4])
         ({"offset": OFFSETS, "headers": pa.array([[{"key": None, "value": b""}], None], HEADERS)}, "without a key"),
     ],
 )
-def test_rows_that_make_no_records_are_refused(backend: Backend, rows: dict, why: str) -> None:
+def test_rows_that_make_no_records_are_refused(backend: Backend, rows: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         next(encode(pa.record_batch(rows), base_offset=3))
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -47,7 +48,7 @@ def run(logs: Logs, to: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
     monkeypatch.setattr(spark, "check", lambda: None)
     monkeypatch.setattr(spark, "run", lambda _, plan, works, quiet: [export_partition(plan, work) for work in works])
 
-    def act(**options) -> Totals:
+    def act(**options: Any) -> Totals:
         request = {"topics": ("t",), "data_dir": str(logs.path), "to": str(to)} | options
         return export(Request(**request), io.StringIO())
 
@@ -248,7 +249,9 @@ def test_damage_is_told_and_the_files_before_it_stay(logs: Logs, to: Path) -> No
         ({"format": "json", "schema": "_offset string"}, "_offset of type string cannot be made"),
     ],
 )
-def test_refusals_before_anything_is_written(logs: Logs, to: Path, run: Export, options: dict, told: str) -> None:
+def test_refusals_before_anything_is_written(
+    logs: Logs, to: Path, run: Export, options: dict[str, Any], told: str
+) -> None:
     logs.write(numbers(0, 3))
     with pytest.raises(WalError) as caught:
         run(**options)

@@ -58,7 +58,7 @@ def csv_rows(values: Sequence[bytes | None], ddl: str, separator: str = ",", nul
         (None, (None, None)),
     ],
 )
-def test_csv_values(value: bytes | None, expected: tuple | None) -> None:
+def test_csv_values(value: bytes | None, expected: tuple[object, ...] | None) -> None:
     for values, at in (([value], 0), ([b"x,1", value, b"y,2"], 1)):
         found, bad = csv_rows(values, "a string, b int")
         assert bad == ([at] if expected is None else [])

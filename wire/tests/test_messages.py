@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,12 +16,13 @@ from barnabas.wire.messages.metadata import MetadataRequest
 from barnabas.wire.messages.produce import ProduceRequest
 from barnabas.wire.schema import ProtocolError, schema
 from barnabas.wire.tests.strategies import all_messages, value, versions_of
+from barnabas.wire.types import Message
 
 MESSAGES = all_messages()
 relaxed = settings(deadline=None, max_examples=5, suppress_health_check=list(HealthCheck))
 
 
-def outcome(parse, data):
+def outcome(parse: Callable[[Any], Any], data: bytes | memoryview) -> Any:
     """What a parser makes of bytes: a message, or None where it refuses."""
     try:
         return parse(data)
@@ -28,10 +31,10 @@ def outcome(parse, data):
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-def test_generated_code_and_construct_tree_agree(cls):
+def test_generated_code_and_construct_tree_agree(cls: type[Message]) -> None:
     @relaxed
     @given(st.data())
-    def check(data):
+    def check(data: st.DataObject) -> None:
         for version in versions_of(cls):
             tree, fast = schema(cls, version), codec(cls, version)
             message = data.draw(value(tree))
@@ -44,10 +47,10 @@ def test_generated_code_and_construct_tree_agree(cls):
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-def test_hostile_bytes_are_accepted_or_refused_alike(cls):
+def test_hostile_bytes_are_accepted_or_refused_alike(cls: type[Message]) -> None:
     @relaxed
     @given(st.data(), st.randoms(use_true_random=False))
-    def check(data, rng: random.Random):
+    def check(data: st.DataObject, rng: random.Random) -> None:
         for version in versions_of(cls):
             tree, fast = schema(cls, version), codec(cls, version)
             wire = bytearray(tree.build(data.draw(value(tree))))
@@ -67,7 +70,7 @@ def test_hostile_bytes_are_accepted_or_refused_alike(cls):
     check()
 
 
-def test_record_data_is_a_view_of_the_frame():
+def test_record_data_is_a_view_of_the_frame() -> None:
     fast = codec(ProduceRequest, 9)
     wire = fast.build(fast.parse(b"\x00\xff\xff\x00\x00\x00\x01\x02\x02t\x02\x00\x00\x00\x00\x04abc\x00\x00\x00"))
     frame = bytearray(wire)
@@ -77,9 +80,9 @@ def test_record_data_is_a_view_of_the_frame():
     assert bytes(records) == b"xbc"
 
 
-def test_record_data_is_passed_on_as_it_is():
+def test_record_data_is_passed_on_as_it_is() -> None:
     class Slice:
-        def __len__(self):
+        def __len__(self) -> int:
             return 5
 
     piece = Slice()
@@ -90,7 +93,7 @@ def test_record_data_is_passed_on_as_it_is():
     assert piece in chunks
 
 
-def test_a_field_that_a_version_lacks_is_refused_unless_ignorable():
+def test_a_field_that_a_version_lacks_is_refused_unless_ignorable() -> None:
     newer = FetchRequest(topics=[FetchTopic("t", partitions=[FetchPartition(current_leader_epoch=5)])])
     codec(FetchRequest, 4).build(newer)  # ignorable
     with pytest.raises(ProtocolError, match="allow_auto_topic_creation"):
@@ -108,14 +111,14 @@ def test_a_field_that_a_version_lacks_is_refused_unless_ignorable():
         pytest.param(b"", id="empty"),
     ],
 )
-def test_bad_lengths_are_protocol_errors(frame):
+def test_bad_lengths_are_protocol_errors(frame: bytes) -> None:
     with pytest.raises(ProtocolError):
         codec(MetadataRequest, 1).parse(frame)
     with pytest.raises(ProtocolError):
         schema(MetadataRequest, 1).parse(frame)
 
 
-def test_unknown_tags_are_skipped():
+def test_unknown_tags_are_skipped() -> None:
     plain = codec(FetchRequest, 12).build(FetchRequest())
     assert plain.endswith(b"\x00")
     tagged = plain[:-1] + b"\x01\x63\x03abc"  # tag 99 with three bytes
@@ -123,6 +126,6 @@ def test_unknown_tags_are_skipped():
     assert schema(FetchRequest, 12).parse(tagged) == FetchRequest()
 
 
-def test_unknown_versions_are_refused():
+def test_unknown_versions_are_refused() -> None:
     with pytest.raises(ProtocolError, match="no version 99"):
         codec(FetchRequest, 99)

@@ -8,6 +8,7 @@ import io
 import json
 import re
 from importlib.resources import files
+from typing import Any
 
 import construct as C
 import kafka.protocol.admin
@@ -31,7 +32,7 @@ MESSAGES = all_messages()
 relaxed = settings(deadline=None, max_examples=5, suppress_health_check=list(HealthCheck))
 
 
-def kafka_python_class(cls: type[Message]):
+def kafka_python_class(cls: type[Message]) -> Any:
     if cls.__wire__.key < 0:
         return None  # the embedded consumer protocol: kafka-python's classes carry its version prefix with them
     for package in ("admin", "consumer", "metadata", "producer", "sasl"):
@@ -45,7 +46,7 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
 
 
-def kio_class(cls: type[Message], version: int):
+def kio_class(cls: type[Message], version: int) -> Any:
     stem, kind = re.fullmatch(r"(\w+?)(Request|Response|)", cls.__name__).groups()  # type: ignore[union-attr]
     if not kind:
         return None
@@ -61,18 +62,18 @@ ORACLE_KIO = [(c, [v for v in versions_of(c) if kio_class(c, v) is not None]) fo
 ORACLE_KIO = [(c, versions) for c, versions in ORACLE_KIO if versions]
 
 
-def test_the_oracles_cover_most_of_the_protocol():
+def test_the_oracles_cover_most_of_the_protocol() -> None:
     assert len(ORACLE_PYTHON) >= 90
     assert len(ORACLE_KIO) >= 120
 
 
 @pytest.mark.parametrize("cls", ORACLE_PYTHON, ids=lambda c: c.__name__)
-def test_kafka_python_reads_and_rebuilds_our_bytes(cls):
+def test_kafka_python_reads_and_rebuilds_our_bytes(cls: type[Message]) -> None:
     oracle = kafka_python_class(cls)
 
     @relaxed
     @given(st.data())
-    def check(data):
+    def check(data: st.DataObject) -> None:
         for version in versions_of(cls):
             if not oracle.min_version <= version <= oracle.max_version:
                 continue
@@ -88,10 +89,10 @@ def test_kafka_python_reads_and_rebuilds_our_bytes(cls):
 
 
 @pytest.mark.parametrize(("cls", "versions"), ORACLE_KIO, ids=lambda x: getattr(x, "__name__", ""))
-def test_kio_reads_and_rebuilds_our_bytes(cls, versions):
+def test_kio_reads_and_rebuilds_our_bytes(cls: type[Message], versions: list[int]) -> None:
     @relaxed
     @given(st.data())
-    def check(data):
+    def check(data: st.DataObject) -> None:
         for version in versions:
             oracle = kio_class(cls, version)
             wire = codec(cls, version).build(data.draw(value(schema(cls, version), tame=True)))
@@ -109,7 +110,7 @@ def test_kio_reads_and_rebuilds_our_bytes(cls, versions):
 RESOURCES = files("kafka.protocol.schemas.resources")
 
 
-def json_of(cls: type[Message]):
+def json_of(cls: type[Message]) -> Any:
     path = RESOURCES / f"{cls.__name__}.json"
     if not path.is_file():
         return None
@@ -125,9 +126,12 @@ def spans(text: str | None, version: int) -> bool:
     return int(low) <= version <= int(high or low)
 
 
-def theirs_in(fields, version, commons) -> list[tuple]:
+Field = tuple[str, str, bool, int | None, "list[Field] | None"]
+
+
+def theirs_in(fields: list[Any], version: int, commons: dict[str, list[Any]]) -> list[Field]:
     """(name, type, nullable, tag, sub-fields) of a JSON structure in a version, tagged fields last by number."""
-    rows = []
+    rows: list[Field] = []
     for f in fields:
         if not spans(f.get("versions"), version):
             continue
@@ -136,9 +140,9 @@ def theirs_in(fields, version, commons) -> list[tuple]:
         sub = f.get("fields") or commons.get(base)
         nullable = spans(f.get("nullableVersions"), version)
         tag = f.get("tag") if spans(f.get("taggedVersions"), version) else None
-        shape = "struct" if sub is not None else base
-        rows.append((snake_json(f["name"]), ("[]" if kind.startswith("[]") else "") + shape, nullable, tag,
-                     theirs_in(sub, version, commons) if sub is not None else None))  # fmt: skip
+        shape = ("[]" if kind.startswith("[]") else "") + ("struct" if sub is not None else base)
+        inner = theirs_in(sub, version, commons) if sub is not None else None
+        rows.append((snake_json(f["name"]), shape, nullable, tag, inner))
     return sorted(rows, key=lambda r: -1 if r[3] is None else r[3])
 
 
@@ -150,17 +154,17 @@ def snake_json(name: str) -> str:
 CODES = {"?": "bool", "b": "int8", "h": "int16", "H": "uint16", "l": "int32", "q": "int64", "d": "float64"}
 
 
-def ours_in(entity: Entity) -> list[tuple]:
+def ours_in(entity: Entity) -> list[Field]:
     rows = [row(s.name, s.subcon, None) for s in entity.subcons]
     return rows + [row(name, con, tag) for tag, (name, con) in sorted(entity.tagged.items())]
 
 
-def row(name: str, con: C.Construct, tag: int | None) -> tuple:
+def row(name: str, con: C.Construct, tag: int | None) -> Field:
     kind, nullable, sub = shape(con)
     return (name, kind, nullable, tag, sub)
 
 
-def shape(con: C.Construct) -> tuple:
+def shape(con: C.Construct) -> tuple[str, bool, list[Field] | None]:
     if isinstance(con, C.FormatField):
         return CODES[con.fmtstr[1:]], False, None
     if isinstance(con, C.Bytes):
@@ -178,7 +182,7 @@ def shape(con: C.Construct) -> tuple:
 
 
 @pytest.mark.parametrize("cls", [c for c in MESSAGES if json_of(c)], ids=lambda c: c.__name__)
-def test_fields_are_those_of_kafkas_definitions(cls):
+def test_fields_are_those_of_kafkas_definitions(cls: type[Message]) -> None:
     definition = json_of(cls)
     commons = {c["name"]: c["fields"] for c in definition.get("commonStructs", [])}
     compared = 0
