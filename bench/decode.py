@@ -29,10 +29,14 @@ def log_of(count: int, batch_bytes: int, codec: int) -> tuple[bytes, int]:
     batches = []
     for start in range(0, count, each):
         records = [
-            Record(b"%08d" % (n % 1000), b'{"device":"sensor-%06d","seq":%d,"temp":%.3f,"note":"%s"}'
-                   % (n % 1000, n, n % 400 / 10, b"x" * (100 - len(str(n)))), 1_700_000_000_000 + n)
+            Record(
+                b"%08d" % (n % 1000),
+                b'{"device":"sensor-%06d","seq":%d,"temp":%.3f,"note":"%s"}'
+                % (n % 1000, n, n % 400 / 10, b"x" * (100 - len(str(n)))),
+                1_700_000_000_000 + n,
+            )
             for n in range(start, start + each)
-        ]  # fmt: skip
+        ]
         batches.append(build_batch(records, base_offset=start, compression=codec))
     return b"".join(batches), len(batches) * each
 

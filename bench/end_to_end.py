@@ -27,10 +27,16 @@ def end_to_end(server: str, topic: str, seconds: float, warm: float) -> dict[str
     ready, finished = threading.Event(), threading.Event()
 
     def read() -> None:
-        consumer = Consumer({
-            "bootstrap.servers": server, "group.id": "latency", "enable.auto.commit": False,
-            "auto.offset.reset": "latest", "fetch.wait.max.ms": 500, "enable.partition.eof": True,
-        })  # fmt: skip
+        consumer = Consumer(
+            {
+                "bootstrap.servers": server,
+                "group.id": "latency",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "latest",
+                "fetch.wait.max.ms": 500,
+                "enable.partition.eof": True,
+            }
+        )
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         seen = 0
         while seen < total:

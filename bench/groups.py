@@ -28,8 +28,11 @@ from bench.limits import raise_open_files
 R = TypeVar("R", bound=Message)
 # Versions that both brokers have.
 VERSIONS: dict[type[Message], int] = {
-    FindCoordinatorRequest: 3, JoinGroupRequest: 7, HeartbeatRequest: 4, SyncGroupRequest: 5,
-}  # fmt: skip
+    FindCoordinatorRequest: 3,
+    JoinGroupRequest: 7,
+    HeartbeatRequest: 4,
+    SyncGroupRequest: 5,
+}
 MEMBERS = 4
 HEARTBEAT_SECONDS = 3
 HOLD_SECONDS = 6

@@ -63,45 +63,51 @@ Made = tuple[Message, int]
 BATCH = build_batch([Record(None, b"v", 1_700_000_000_000)])
 PARTITIONS = 1000
 
+
+def _produce(topic: str, partitions: list[PartitionProduceData]) -> ProduceRequest:
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(topic, partition_data=partitions)])
+
+
 GIANTS: dict[str, Callable[[int], Made]] = {
     "Metadata, names": lambda n: (
-        MetadataRequest([MetadataRequestTopic(name=f"{i:x}") for i in range(n)], False), 9,
+        MetadataRequest([MetadataRequestTopic(name=f"{i:x}") for i in range(n)], False),
+        9,
     ),
     "Metadata, all": lambda n: (MetadataRequest(topics=None), 9),
     "ListOffsets": lambda n: (
-        ListOffsetsRequest(replica_id=-1, topics=[
-            ListOffsetsTopic("t", [ListOffsetsPartition(i, timestamp=-1) for i in range(n)])
-        ]),
+        ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(i, timestamp=-1) for i in range(n)])]
+        ),
         7,
     ),
     "Fetch": lambda n: (
-        FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, session_epoch=-1, topics=[
-            FetchTopic("t", partitions=[FetchPartition(partition=i, partition_max_bytes=1) for i in range(n)])
-        ]),
+        FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1 << 20,
+            session_epoch=-1,
+            topics=[FetchTopic("t", partitions=[FetchPartition(partition=i, partition_max_bytes=1) for i in range(n)])],
+        ),
         11,
     ),
-    "Produce": lambda n: (
-        ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[
-            TopicProduceData("t", partition_data=[PartitionProduceData(index=i % 100, records=BATCH) for i in range(n)])
-        ]),
-        9,
-    ),
+    "Produce": lambda n: (_produce("t", [PartitionProduceData(index=i % 100, records=BATCH) for i in range(n)]), 9),
     "Produce to nowhere": lambda n: (
-        ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[
-            TopicProduceData("nosuch", partition_data=[PartitionProduceData(index=i, records=b"") for i in range(n)])
-        ]),
+        _produce("nosuch", [PartitionProduceData(index=i, records=b"") for i in range(n)]),
         9,
     ),
     "OffsetFetch": lambda n: (
-        OffsetFetchRequest(groups=[
-            OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=list(range(n)))])
-        ]),
+        OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=list(range(n)))])
+            ]
+        ),
         9,
     ),
     "OffsetCommit": lambda n: (
-        OffsetCommitRequest("g", topics=[
-            OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(i, 1) for i in range(n)])
-        ]),
+        OffsetCommitRequest(
+            "g",
+            topics=[OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(i, 1) for i in range(n)])],
+        ),
         8,
     ),
     "OffsetDelete": lambda n: (
@@ -109,16 +115,17 @@ GIANTS: dict[str, Callable[[int], Made]] = {
         0,
     ),
     "DescribeConfigs": lambda n: (
-        DescribeConfigsRequest([DescribeConfigsResource(2, f"{i:x}", None) for i in range(n)]), 4,
+        DescribeConfigsRequest([DescribeConfigsResource(2, f"{i:x}", None) for i in range(n)]),
+        4,
     ),
     "DescribeGroups": lambda n: (DescribeGroupsRequest([f"{i:x}" for i in range(n)]), 5),
     "DeleteGroups": lambda n: (DeleteGroupsRequest([f"{i:x}" for i in range(n)]), 2),
     "ListGroups": lambda n: (ListGroupsRequest([f"{i:x}" for i in range(n)]), 4),
     "FindCoordinator": lambda n: (FindCoordinatorRequest(coordinator_keys=[f"{i:x}" for i in range(n)]), 4),
     "JoinGroup": lambda n: (
-        JoinGroupRequest("j", 30_000, 30_000, "", None, "consumer", [
-            JoinGroupRequestProtocol(f"{i:x}", b"m") for i in range(n)
-        ]),
+        JoinGroupRequest(
+            "j", 30_000, 30_000, "", None, "consumer", [JoinGroupRequestProtocol(f"{i:x}", b"m") for i in range(n)]
+        ),
         3,
     ),
     "SyncGroup": lambda n: (
@@ -127,38 +134,42 @@ GIANTS: dict[str, Callable[[int], Made]] = {
     ),
     "LeaveGroup": lambda n: (LeaveGroupRequest("j", members=[MemberIdentity(f"{i:x}") for i in range(n)]), 4),
     "CreateTopics": lambda n: (
-        CreateTopicsRequest([CreatableTopic(f"x{i:x}", 0, 1) for i in range(n)], 1000), 5,
+        CreateTopicsRequest([CreatableTopic(f"x{i:x}", 0, 1) for i in range(n)], 1000),
+        5,
     ),
     "CreateTopics, settings": lambda n: (
-        CreateTopicsRequest([
-            CreatableTopic("x", 1, 1, [], [CreatableTopicConfig(f"{i:x}", "v") for i in range(n)])
-        ], 1000, True),
+        CreateTopicsRequest(
+            [CreatableTopic("x", 1, 1, [], [CreatableTopicConfig(f"{i:x}", "v") for i in range(n)])], 1000, True
+        ),
         5,
     ),
     "CreatePartitions": lambda n: (
-        CreatePartitionsRequest([CreatePartitionsTopic(f"{i:x}", 5, None) for i in range(n)], 1000), 3,
+        CreatePartitionsRequest([CreatePartitionsTopic(f"{i:x}", 5, None) for i in range(n)], 1000),
+        3,
     ),
     "DeleteTopics": lambda n: (DeleteTopicsRequest(topic_names=[f"{i:x}" for i in range(n)], timeout_ms=1000), 5),
     "DeleteRecords": lambda n: (
-        DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(i, 0) for i in range(n)])], 1000), 2,
+        DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(i, 0) for i in range(n)])], 1000),
+        2,
     ),
     "DescribeLogDirs": lambda n: (DescribeLogDirsRequest([DescribableLogDirTopic("t", list(range(n)))]), 4),
     "DescribeTopicPartitions": lambda n: (
-        DescribeTopicPartitionsRequest([TopicRequest(f"{i:x}") for i in range(n)], n), 0,
+        DescribeTopicPartitionsRequest([TopicRequest(f"{i:x}") for i in range(n)], n),
+        0,
     ),
     "OffsetForLeaderEpoch": lambda n: (
-        OffsetForLeaderEpochRequest(topics=[
-            OffsetForLeaderTopic("t", [OffsetForLeaderPartition(i) for i in range(n)])
-        ]),
+        OffsetForLeaderEpochRequest(
+            topics=[OffsetForLeaderTopic("t", [OffsetForLeaderPartition(i) for i in range(n)])]
+        ),
         4,
     ),
     "IncrementalAlterConfigs": lambda n: (
-        IncrementalAlterConfigsRequest([
-            AlterConfigsResource(2, "t", [AlterableConfig(f"{i:x}", 0, "v") for i in range(n)])
-        ], True),
+        IncrementalAlterConfigsRequest(
+            [AlterConfigsResource(2, "t", [AlterableConfig(f"{i:x}", 0, "v") for i in range(n)])], True
+        ),
         1,
     ),
-}  # fmt: skip
+}
 
 
 def slowest(port: int, stop: threading.Event, times: list[float]) -> None:

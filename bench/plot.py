@@ -41,15 +41,21 @@ PANELS = {
         "MiB": "resident memory (MiB)",
     },
 }
-# Figures of the main table, and whether more of them is better.
+# Figures of the main table by its rows. More of a rate is better, less of all others.
 BARS = {
-    ("produce-1k", "MB/s"): True, ("produce-1k", "CPU s/GB"): False, ("consume", "MB/s"): True,
-    ("consume", "CPU s/GB"): False, ("produce-100", "MB/s"): True, ("produce-100", "CPU s/GB"): False,
-    ("single", "req/s"): True, ("single", "CPU us/req"): False, ("sync", "p50 ms"): False, ("sync", "p99 ms"): False,
-    ("sync", "CPU us/req"): False, ("end-to-end", "p50 ms"): False, ("end-to-end", "p99 ms"): False,
-    ("end-to-end", "p99.9 ms"): False, ("producers-1", "req/s"): True, ("producers-16", "req/s"): True,
-    ("producers-128", "req/s"): True, ("start", "first answer s"): False, ("memory", "loaded MiB"): False,
-}  # fmt: skip
+    "produce-1k": ("MB/s", "CPU s/GB"),
+    "consume": ("MB/s", "CPU s/GB"),
+    "produce-100": ("MB/s", "CPU s/GB"),
+    "single": ("req/s", "CPU us/req"),
+    "sync": ("p50 ms", "p99 ms", "CPU us/req"),
+    "end-to-end": ("p50 ms", "p99 ms", "p99.9 ms"),
+    "producers-1": ("req/s",),
+    "producers-16": ("req/s",),
+    "producers-128": ("req/s",),
+    "start": ("first answer s",),
+    "memory": ("loaded MiB",),
+}
+RATES = ("MB/s", "req/s")
 
 
 def points(results: Results, policy: str, what: str, unit: str, server: str) -> dict[int, list[float]]:
@@ -76,8 +82,10 @@ def better(results: Results, policy: str, row: str, unit: str, more: bool) -> fl
 def on(results: Results) -> str:
     """What it was measured on."""
     about = results.about[0]
-    return (f"{about['cores']} shared {about['machine']} cores, Python {about['Python']}, "
-            f"Apache Kafka {about['Apache Kafka']} on Java {about['Java']}")  # fmt: skip
+    return (
+        f"{about['cores']} shared {about['machine']} cores, Python {about['Python']}, "
+        f"Apache Kafka {about['Apache Kafka']} on Java {about['Java']}"
+    )
 
 
 def scaling(results: Results, policy: str, what: str) -> Any:
@@ -93,8 +101,10 @@ def scaling(results: Results, policy: str, what: str) -> Any:
             if not found:
                 continue
             middle = [statistics.median(values) for values in found.values()]
-            reach = [[m - min(v) for m, v in zip(middle, found.values(), strict=True)],
-                     [max(v) - m for m, v in zip(middle, found.values(), strict=True)]]  # fmt: skip
+            reach = [
+                [m - min(v) for m, v in zip(middle, found.values(), strict=True)],
+                [max(v) - m for m, v in zip(middle, found.values(), strict=True)],
+            ]
             axis.errorbar(list(found), middle, reach, marker="o", capsize=3, color=COLOURS[server], label=NAMES[server])
         axis.set(xscale="log", yscale="log", xlabel=f"{what} (N)", ylabel=title.rpartition(": ")[2], title=title)
         guide(axis, points(results, policy, what, unit, SERVERS[0]))
@@ -120,8 +130,12 @@ def guide(axis: Any, found: dict[int, list[float]]) -> None:
 
 def ratios(results: Results, policy: str) -> Any:
     """The bar chart of the main table; None if there is nothing of it."""
-    found = {f"{row}: {unit}": times for (row, unit), more in BARS.items() if row in SETS["main"]
-             and (times := better(results, policy, row, unit, more)) is not None}  # fmt: skip
+    found = {
+        f"{row}: {unit}": times
+        for row, units in BARS.items()
+        for unit in units
+        if row in SETS["main"] and (times := better(results, policy, row, unit, unit in RATES)) is not None
+    }
     if not found:
         return None
     figure, axis = plt.subplots(figsize=(9, 1.6 + 0.33 * len(found)), layout="constrained")
@@ -129,8 +143,15 @@ def ratios(results: Results, policy: str) -> Any:
     colours = [COLOURS["barnabas"] if value >= 1 else COLOURS["kafka"] for value in values]
     axis.barh(names, [value - 1 for value in values], left=1, color=colours)
     for place, value in enumerate(values):
-        axis.annotate(f"{value:.2f}x", (value, place), xytext=(4 if value >= 1 else -4, 0), va="center", fontsize=8,
-                      textcoords="offset points", ha="left" if value >= 1 else "right")  # fmt: skip
+        axis.annotate(
+            f"{value:.2f}x",
+            (value, place),
+            xytext=(4 if value >= 1 else -4, 0),
+            va="center",
+            fontsize=8,
+            textcoords="offset points",
+            ha="left" if value >= 1 else "right",
+        )
     axis.axvline(1, color="black", linewidth=1)
     axis.set_xscale("log")
     axis.margins(x=0.15)

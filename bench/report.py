@@ -40,11 +40,13 @@ def line(results: Results, policy: str, row: str, unit: str) -> tuple[str, ...]:
     goal = GOALS.get((policy, row, unit)) if "kafka" in servers(results) else None
     met = goal.met(ours, theirs) if goal and ours is not None else None
     return (
-        row, unit, *(spread(values) if values else "-" for values in found),
+        row,
+        unit,
+        *(spread(values) if values else "-" for values in found),
         f"{ours / theirs:.2f}" if ours is not None and theirs else "-",
         goal.text() if goal else "",
         {True: "yes", False: "no", None: ""}[met],
-    )  # fmt: skip
+    )
 
 
 def markdown(results: Results) -> str:
@@ -56,8 +58,10 @@ def markdown(results: Results) -> str:
             header = ("row", "unit", *servers(results), "ratio", "goal", "met")
             out += [f"### {policy}", "", _row(header), _row(["---"] * len(header)), *map(_row, lines), ""]
     missing = [key for key in results.left_out if not any((k[0], k[1], k[3]) == key for k in results.values)]
-    out += [f"Left out: {row}, {server}, {policy}: {results.left_out[policy, row, server]}"
-            for policy, row, server in missing]  # fmt: skip
+    out += [
+        f"Left out: {row}, {server}, {policy}: {results.left_out[policy, row, server]}"
+        for policy, row, server in missing
+    ]
     out += [", ".join(f"{key} {value}" for key, value in about.items()) for about in results.about]
     return "\n".join(out)
 

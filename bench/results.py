@@ -44,8 +44,9 @@ class Results:
 
     def dumps(self) -> str:
         """As JSON."""
-        values = [{"policy": p, "row": r, "unit": u, "server": s, "values": v} for (p, r, u, s), v in
-                  self.values.items()]  # fmt: skip
+        values = [
+            {"policy": p, "row": r, "unit": u, "server": s, "values": v} for (p, r, u, s), v in self.values.items()
+        ]
         left_out = [
             {"policy": p, "row": r, "server": s, "reason": reason} for (p, r, s), reason in self.left_out.items()
         ]

@@ -27,8 +27,14 @@ class BenchKafka(ApacheKafka):
 
     def java(self, main: str, *arguments: str) -> list[str]:
         plain = super().java(main, *arguments)
-        options = ["-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
-                   "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]  # fmt: skip
+        options = [
+            "-Xmx1G",
+            "-Xms1G",
+            "-XX:+UseG1GC",
+            "-XX:MaxGCPauseMillis=20",
+            "-XX:InitiatingHeapOccupancyPercent=35",
+            "-XX:+ExplicitGCInvokesConcurrent",
+        ]
         kept = [word for word in plain[1:] if not word.startswith(("-Xmx", "-XX:+Use"))]
         return [plain[0], *options, *kept]
 

@@ -119,9 +119,11 @@ def measure(address: str, meter: Meter, topics: list[tuple[str, int]], seconds: 
         raise SystemExit("no fetch found the trickle")
     session.close()
     return {
-        "req/s": rate, "p50 ms": percentiles(session.times)["p50"],
-        "CPU us/req": clock.cpu / len(session.times) * 1e6, "full fetch ms": session.full_seconds * 1000,
-    }  # fmt: skip
+        "req/s": rate,
+        "p50 ms": percentiles(session.times)["p50"],
+        "CPU us/req": clock.cpu / len(session.times) * 1e6,
+        "full fetch ms": session.full_seconds * 1000,
+    }
 
 
 def _rate(session: Session, seconds: float, least: int = 1) -> float:

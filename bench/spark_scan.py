@@ -72,10 +72,14 @@ def batches_of(records: int, codec: int) -> tuple[list[bytes], int, int]:
 def _batch(number: int, each: int, codec: int) -> bytes:
     first = number * each
     records = [
-        Record(b"%08d" % (n % 1000), b'{"device":"sensor-%06d","seq":%d,"temp":%.3f,"note":"%s"}'
-               % (n % 1000, n, n % 400 / 10, b"x" * (100 - len(str(n)))), 1_700_000_000_000 + n)
+        Record(
+            b"%08d" % (n % 1000),
+            b'{"device":"sensor-%06d","seq":%d,"temp":%.3f,"note":"%s"}'
+            % (n % 1000, n, n % 400 / 10, b"x" * (100 - len(str(n)))),
+            1_700_000_000_000 + n,
+        )
         for n in range(first, first + each)
-    ]  # fmt: skip
+    ]
     return build_batch(records, compression=codec)
 
 

@@ -81,16 +81,22 @@ PUSHES: dict[str, Callable[[], bytes]] = {
     ),
     "Fetch": lambda: frame_of(
         FetchRequest(
-            max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, session_epoch=-1,
-            topics=[FetchTopic(topic="pushed", partitions=[
-                FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-            ])],
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1 << 20,
+            session_epoch=-1,
+            topics=[
+                FetchTopic(
+                    topic="pushed",
+                    partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)],
+                )
+            ],
         ),
         11,
         1,
     ),
     "DescribeConfigs": lambda: frame_of(DescribeConfigsRequest([DescribeConfigsResource(2, "pushed", None)]), 4, 1),
-}  # fmt: skip
+}
 
 
 def push(port: int, data: bytes, end: Event) -> None:

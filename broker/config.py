@@ -34,14 +34,14 @@ CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 def _separator(value: str) -> None:
     if value != "\\t" and (len(value.encode()) != 1 or value in '"\r\n'):
-        raise ConfigError(f"Invalid value {value!r} for barnabas.value.csv.separator: expected one ASCII character, "
-                          "no quote or end of a line, or \\t for a tab")  # fmt: skip
+        expected = "one ASCII character, no quote or end of a line, or \\t for a tab"
+        raise ConfigError(f"Invalid value {value!r} for barnabas.value.csv.separator: expected {expected}")
 
 
 def _query_start(value: str) -> None:
     if value not in ("earliest", "latest") and not value.isdigit():
-        raise ConfigError(f"Invalid value {value!r} for barnabas.query.start: expected earliest, latest, or "
-                          "milliseconds since 1970")  # fmt: skip
+        expected = "earliest, latest, or milliseconds since 1970"
+        raise ConfigError(f"Invalid value {value!r} for barnabas.query.start: expected {expected}")
 
 
 def _keys(keys: Iterable[Key]) -> dict[str, Key]:
@@ -188,6 +188,12 @@ TOPIC = _keys([
     *UNUSED_TOPIC,
 ])  # fmt: skip
 
+# The keys of the same limit in coarser units, and their milliseconds.
+_COARSER = {
+    "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
+    "log.roll.ms": (("log.roll.hours", 3_600_000),),
+}
+
 # Keys of Kafka that ask for what is not served: refuse rather than pretend.
 _UNSERVED = {
     "zookeeper.connect": "ZooKeeper mode is not supported; remove zookeeper.connect",
@@ -323,8 +329,8 @@ class BrokerConfig:
             if listener.name not in names:
                 raise ConfigError(f"advertised.listeners names {listener.name}, which listeners does not have")
             if listener.host in ("", "0.0.0.0", "::"):
-                raise ConfigError(f"advertised.listeners cannot name {listener.host or 'an empty host'}: give a host "
-                                  "that clients can reach")  # fmt: skip
+                named = listener.host or "an empty host"
+                raise ConfigError(f"advertised.listeners cannot name {named}: give a host that clients can reach")
 
     def advertised_for(self, name: str, bound: Listener) -> Listener:
         """Where clients of a listener are sent: the advertised address, else where it is bound."""
@@ -364,8 +370,7 @@ class BrokerConfig:
 
     def _coarse(self, synonym: str) -> int | None:
         """The same limit in a coarser unit, if the operator set it."""
-        for name, scale in {"log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
-                            "log.roll.ms": (("log.roll.hours", 3_600_000),)}.get(synonym, ()):  # fmt: skip
+        for name, scale in _COARSER.get(synonym, ()):
             value = self.static.get(name)
             if value is not None:
                 return int(value) if value < 0 else int(value) * scale

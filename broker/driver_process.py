@@ -87,9 +87,12 @@ class DriverProcess:
             path = os.path.join(self._config.data_dir, LOG_FILE)
             with open(self._io.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as errors:
                 process = await trio.lowlevel.open_process(
-                    self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                    self._command(),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
                     start_new_session=True,
-                )  # fmt: skip
+                )
         except OSError as error:
             return f"The streams driver cannot be started: {error}"
         self._log.info("streams.driver.started", pid=process.pid)
@@ -115,15 +118,16 @@ class DriverProcess:
 
     def _command(self) -> list[str]:
         config = self._config
-        command = [
-            sys.executable, "-m", "barnabas.streams.query", "--child",
-            "--server", self._identity.local_address,
-            "--data-dir", str(config.data_dir),
-            "--master", config["barnabas.streams.master"],
-            "--driver-memory", config["barnabas.streams.driver.memory"],
-            "--trigger-ms", str(config["barnabas.streams.trigger.ms"]),
-            "--tick-timeout-ms", str(config["barnabas.streams.tick.timeout.ms"]),
-        ]  # fmt: skip
+        options = {
+            "--server": self._identity.local_address,
+            "--data-dir": str(config.data_dir),
+            "--master": config["barnabas.streams.master"],
+            "--driver-memory": config["barnabas.streams.driver.memory"],
+            "--trigger-ms": str(config["barnabas.streams.trigger.ms"]),
+            "--tick-timeout-ms": str(config["barnabas.streams.tick.timeout.ms"]),
+        }
+        words = [word for option in options.items() for word in option]
+        command = [sys.executable, "-m", "barnabas.streams.query", "--child", *words]
         init = config["barnabas.streams.init.file"]
         return [*command, "--init", init] if init else command
 

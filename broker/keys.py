@@ -21,8 +21,16 @@ class ConfigError(ValueError):
 
 # Numbers of DescribeConfigs' ConfigType and ConfigSource (KIP-226, KIP-569).
 TYPES = {
-    "unknown": 0, "boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "class": 8,
-}  # fmt: skip
+    "unknown": 0,
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+    "class": 8,
+}
 SOURCE_TOPIC, SOURCE_DYNAMIC_BROKER, SOURCE_DYNAMIC_DEFAULT, SOURCE_STATIC, SOURCE_DEFAULT, SOURCE_LOGGER = range(1, 7)
 
 

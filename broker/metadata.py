@@ -200,9 +200,14 @@ class Metadata:
         """The change that adds partitions; this node has the only replica and leads."""
         for index in indexes:
             yield PartitionRecord(
-                partition_id=index, topic_id=topic_id, replicas=[self.node_id], isr=[self.node_id],
-                leader=self.node_id, leader_epoch=0, partition_epoch=0,
-            )  # fmt: skip
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=[self.node_id],
+                isr=[self.node_id],
+                leader=self.node_id,
+                leader_epoch=0,
+                partition_epoch=0,
+            )
 
     @staticmethod
     def config_record(kind: int, resource: str, name: str, value: str | None) -> ConfigRecord:

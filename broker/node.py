@@ -98,9 +98,12 @@ class Node:
         try:
             descriptors = raise_descriptor_limit()
             self.data_dir = DataDir.open(
-                self.config.data_dir, node_id=self.identity.node_id, cluster_id=self.config["cluster.id"], io=self.io,
+                self.config.data_dir,
+                node_id=self.identity.node_id,
+                cluster_id=self.config["cluster.id"],
+                io=self.io,
                 tell=self._tell_storage,
-            )  # fmt: skip
+            )
             self.identity.cluster_id = self.data_dir.cluster_id
             try:
                 async with trio.open_nursery() as nursery:

@@ -223,9 +223,7 @@ class Queries:
         topic = self._topics.find(query)
         offsets = [self._partitions.vnodes[query, index].log_end_offset for index in topic.partitions]
         offsets = [0] * len(offsets) if plan.pattern else offsets
-        letters = QueryPlan(
-            offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)), pattern=plan.pattern
-        )  # fmt: skip
+        letters = QueryPlan(offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)), pattern=plan.pattern)
         return len(offsets), {**configs, PLAN: letters.encode()}
 
     async def ask(self, topic: Topic, configs: Mapping[str, str], timeout_ms: int) -> Planned:
@@ -394,9 +392,8 @@ class Queries:
             return pending.answer
         if pending.problem is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, pending.problem)
-        remedy = "its log says why" if self._config["barnabas.streams.driver"] == "auto" else (
-            "start it with `barnabas streams`"
-        )  # fmt: skip
+        is_ours = self._config["barnabas.streams.driver"] == "auto"
+        remedy = "its log says why" if is_ours else "start it with `barnabas streams`"
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT, f"The streams driver did not answer within {wait:.0f} s: {remedy}."
         )

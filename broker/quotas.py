@@ -18,9 +18,11 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 LONG, DOUBLE, INT = 2**63, math.inf, 2**31
 #: The keys of each kind of entity, and what a value must be less than. Only a double may have a fraction.
 OF_CLIENTS = {
-    "producer_byte_rate": LONG, "consumer_byte_rate": LONG, "request_percentage": DOUBLE,
+    "producer_byte_rate": LONG,
+    "consumer_byte_rate": LONG,
+    "request_percentage": DOUBLE,
     "controller_mutation_rate": DOUBLE,
-}  # fmt: skip
+}
 OF_ADDRESSES: dict[str, float] = {"connection_creation_rate": INT}
 #: A client can make up any number of names; more than this are not kept.
 MAX_ENTITIES = 10_000

@@ -109,9 +109,7 @@ def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]
     i, count = 0, len(chunks)
     while i < count:
         j, size = i, 0
-        while (
-            j < count and j - i < MAX_PIECES and size < GATHER_BYTES and (piece := in_memory(chunks[j])) is not None
-        ):  # fmt: skip
+        while j < count and j - i < MAX_PIECES and size < GATHER_BYTES and (piece := in_memory(chunks[j])) is not None:
             chunks[j] = piece
             size += len(piece)
             j += 1

@@ -23,10 +23,15 @@ def _rows(why: str, table: str) -> Iterator[Key]:
         bare = Key(name, kind, None, why)
         nothing: Any = () if kind == "list" else None
         yield Key(
-            name, kind, nothing if default == "-" else bare.parse(default), why,
-            minimum=None if minimum == "-" else int(minimum), dynamic=changeable == "*", used=False,
+            name,
+            kind,
+            nothing if default == "-" else bare.parse(default),
+            why,
+            minimum=None if minimum == "-" else int(minimum),
+            dynamic=changeable == "*",
+            used=False,
             synonym=synonym[0] if synonym else None,
-        )  # fmt: skip
+        )
 
 
 def _only(name: str, kind: str, default: Any, missing: str, *, dynamic: bool = False) -> Key:
@@ -82,10 +87,10 @@ NO_METRICS = "There are no metrics yet."
 LEVEL = "A batch that is compressed anew gets the codec's default level."
 
 #: Keys in the settings that Kafka comes with, which Kafka itself does not describe.
-INTERNAL = frozenset((
-    "share.coordinator.state.topic.min.isr", "share.coordinator.state.topic.num.partitions",
-    "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.segment.bytes",
-))  # fmt: skip
+INTERNAL = frozenset(
+    f"share.coordinator.state.topic.{name}"
+    for name in ("min.isr", "num.partitions", "replication.factor", "segment.bytes")
+)
 
 UNUSED_BROKER = [
     *_rows(NO_THREADS, """

@@ -80,9 +80,11 @@ def create_topic(
 ) -> CreatableTopicResult:
     """Make a topic; a query topic takes as long as the streams driver needs. The answer has the error code."""
     topic = CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=replication_factor,
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
         configs=[CreatableTopicConfig(key, value) for key, value in configs.items()],
-    )  # fmt: skip
+    )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=_CREATE_MS)
     answer = cluster.controller(request, CreateTopicsResponse, wait=_CREATE_MS / 1000)
     return only(answer.topics, f"Topic {name}")

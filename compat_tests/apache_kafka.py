@@ -38,12 +38,18 @@ class ApacheKafka(Server):
     def java(self, main: str, *arguments: str) -> list[str]:
         """A command line that runs a class of Kafka."""
         return [
-            "java", f"-Xmx{self.heap}", "-XX:+UseSerialGC", "-Xlog:disable",
+            "java",
+            f"-Xmx{self.heap}",
+            "-XX:+UseSerialGC",
+            "-Xlog:disable",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
             "-Dorg.slf4j.simpleLogger.log.kafka.server=info",
             "-Dorg.slf4j.simpleLogger.logFile=System.out",
-            "-cp", f"{KAFKA_JARS}/*", main, *arguments,
-        ]  # fmt: skip
+            "-cp",
+            f"{KAFKA_JARS}/*",
+            main,
+            *arguments,
+        ]
 
     def command(self) -> list[str]:
         return self.java("kafka.Kafka", str(self.config))
@@ -76,8 +82,11 @@ class ApacheKafka(Server):
         self.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         done = subprocess.run(
             self.java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.config)),
-            capture_output=True, text=True, timeout=60, env=dict(os.environ),
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=dict(os.environ),
+        )
         assert done.returncode == 0, f"kafka-storage format failed:\n{done.stdout}{done.stderr}"
 
     def see(self, line: str) -> None:

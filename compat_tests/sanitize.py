@@ -19,9 +19,12 @@ from compat_tests.tools import ROOT
 
 FLAGS = ["-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 TESTS = [
-    "wire/tests/test_walk.py", "streams/tests/test_decode.py", "streams/tests/test_encode.py",
-    "streams/tests/test_objects.py", "streams/tests/test_plain_json.py",
-]  # fmt: skip
+    "wire/tests/test_walk.py",
+    "streams/tests/test_decode.py",
+    "streams/tests/test_encode.py",
+    "streams/tests/test_objects.py",
+    "streams/tests/test_plain_json.py",
+]
 _SOURCES = ("barnabas", "wire", "storage", "groupcoord", "client", "broker", "streams", "pyproject.toml")
 
 

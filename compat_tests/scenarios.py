@@ -50,8 +50,9 @@ class Bench:
         """Return when a topic is seen; Apache Kafka answers its creation earlier."""
         until(lambda: self.other.topics().get(name) == partitions, f"{name} with {partitions} partitions")
 
-    def join(self, group: str, topic: str, latest: bool = False, instance: str | None = None,
-             strategy: str = "range") -> Member:  # fmt: skip
+    def join(
+        self, group: str, topic: str, latest: bool = False, instance: str | None = None, strategy: str = "range"
+    ) -> Member:
         """A member of the client under test that is closed at the end of the scenario."""
         member = self.client.join(group, topic, latest=latest, instance=instance, strategy=strategy)
         self.stack.callback(member.close)

@@ -59,10 +59,8 @@ def java() -> None:
     say("Apache Kafka's jars")
     fresh = TOOLS / "kafka.new"
     shutil.rmtree(fresh, ignore_errors=True)
-    run([
-        "mvn", "-B", "-q", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime",
-        f"-DoutputDirectory={fresh}",
-    ], TOOLS)  # fmt: skip
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fresh}"]
+    run(["mvn", "-B", "-q", "-f", str(POM), *goal], TOOLS)
     shutil.rmtree(KAFKA_JARS, ignore_errors=True)
     shutil.rmtree(TOOLS / "cds", ignore_errors=True)
     fresh.rename(KAFKA_JARS)
@@ -92,10 +90,9 @@ def kafka_python() -> None:
         return
     version = importlib.metadata.version("kafka-python")
     say(f"kafka-python {version}, source")
-    run([
-        sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps",
-        "--no-binary", "kafka-python", f"kafka-python=={version}", "-d", str(TOOLS),
-    ], TOOLS)  # fmt: skip
+    source_only = ["--no-deps", "--no-binary", "kafka-python", f"kafka-python=={version}"]
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
+    run([*pip, *source_only, "-d", str(TOOLS)], TOOLS)
     with tarfile.open(TOOLS / f"{source.name}.tar.gz") as archive:
         archive.extractall(TOOLS, filter="data")
     (TOOLS / f"{source.name}.tar.gz").unlink()

@@ -78,18 +78,34 @@ Commands = argparse._SubParsersAction  # argparse gives this type no public name
 
 def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
     serve = commands.add_parser(
-        "serve", help="run a broker", description="Run a broker until SIGTERM, SIGINT or SIGHUP.",
+        "serve",
+        help="run a broker",
+        description="Run a broker until SIGTERM, SIGINT or SIGHUP.",
         epilog="Example: barnabas serve --listen 127.0.0.1:9093 --data-dir /var/lib/barnabas "
         "--override num.partitions=4",
-    )  # fmt: skip
+    )
     serve.add_argument("--config", metavar="FILE", help="a server.properties file, with Kafka's keys")
     serve.add_argument("--data-dir", metavar="DIR", help="where the logs are kept (default: log.dir, else ./data)")
-    serve.add_argument("--listen", metavar="HOST:PORT", action="append", default=[],
-                       help="address to listen on, port 0 for any free one; may be repeated")  # fmt: skip
-    serve.add_argument("--override", metavar="KEY=VALUE", action="append", default=[],
-                       help="set a configuration key, over the file; may be repeated")  # fmt: skip
-    serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info",
-                       help="lowest level of log lines on standard error (default: info)")  # fmt: skip
+    serve.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        action="append",
+        default=[],
+        help="address to listen on, port 0 for any free one; may be repeated",
+    )
+    serve.add_argument(
+        "--override",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="set a configuration key, over the file; may be repeated",
+    )
+    serve.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="lowest level of log lines on standard error (default: info)",
+    )
     serve.set_defaults(run=_serve)
 
 
@@ -101,8 +117,9 @@ def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.Ar
     create.add_argument("topic")
     create.add_argument("--partitions", type=int, default=-1, help="partitions (default: the broker's num.partitions)")
     create.add_argument("--replication-factor", type=int, default=-1, help="replicas (default: the broker's)")
-    create.add_argument("--config", metavar="KEY=VALUE", action="append", default=[],
-                        help="a topic configuration key; may be repeated")  # fmt: skip
+    create.add_argument(
+        "--config", metavar="KEY=VALUE", action="append", default=[], help="a topic configuration key; may be repeated"
+    )
     create.set_defaults(run=_lazy("barnabas.scripts.topics", "create"))
 
     listing = verbs.add_parser("list", parents=[server], help="print the topics' names")
@@ -122,23 +139,31 @@ def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.Ar
     alter.add_argument("topic")
     alter.add_argument("--partitions", type=int, help="the new, larger number of partitions")
     alter.add_argument("--config", metavar="KEY=VALUE", action="append", default=[], help="set a key; may be repeated")
-    alter.add_argument("--delete-config", metavar="KEY", action="append", default=[],
-                       help="let a key fall back to its default; may be repeated")  # fmt: skip
+    alter.add_argument(
+        "--delete-config",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="let a key fall back to its default; may be repeated",
+    )
     alter.set_defaults(run=_lazy("barnabas.scripts.topics", "alter"))
 
 
 def _add_produce(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
     produce = commands.add_parser(
-        "produce", parents=[server], help="send lines of standard input",
+        "produce",
+        parents=[server],
+        help="send lines of standard input",
         description="Send each line of standard input as a record; every batch is answered with acks=all. The first "
         "line that is no record ends it, with the line's number, when all lines before it are sent.",
         epilog="Example: printf 'k1:v1\\n' | barnabas produce orders --key-separator :",
-    )  # fmt: skip
+    )
     produce.add_argument("topic")
     produce.add_argument("--partition", type=int, help="send all records to this partition")
     produce.add_argument("--key-separator", metavar="TEXT", help="what stands between key and value of a line")
-    produce.add_argument("--header", metavar="NAME=VALUE", action="append", default=[],
-                         help="a header for every record; may be repeated")  # fmt: skip
+    produce.add_argument(
+        "--header", metavar="NAME=VALUE", action="append", default=[], help="a header for every record; may be repeated"
+    )
     produce.add_argument("--null-value", metavar="TEXT", help="a value that stands for null (a delete marker)")
     produce.add_argument("--strip-cr", action="store_true", help="drop carriage returns at the ends of lines")
     produce.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none")
@@ -147,26 +172,34 @@ def _add_produce(commands: Commands[argparse.ArgumentParser], server: argparse.A
 
 def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
     consume = commands.add_parser(
-        "consume", parents=[server], help="print a topic's records",
+        "consume",
+        parents=[server],
+        help="print a topic's records",
         description="Print the records of a topic, new ones as they come, until interrupted. A terminal gets no escape "
         "sequences and other control characters of keys, values and headers: they are shown as \\x1b and the like, but "
         "for ends of lines and tabs. A pipe or a file gets records as they are.",
         epilog="Example: barnabas consume orders --from-beginning --exit --format '%p %o %k=%s\\n'",
-    )  # fmt: skip
+    )
     consume.add_argument("topic")
     start = consume.add_mutually_exclusive_group()
     start.add_argument("--from-beginning", action="store_true", help="start with the oldest record (default: new ones)")
-    start.add_argument("--offset", type=int, help="start at this offset, which all partitions that are read must "
-                       "have; a negative one counts from the end")  # fmt: skip
+    start.add_argument(
+        "--offset",
+        type=int,
+        help="start at this offset, which all partitions that are read must have; a negative one counts from the end",
+    )
     consume.add_argument("--partition", type=int, help="only this partition")
     consume.add_argument("--group", metavar="ID", help="read as a member of this group, and commit")
     consume.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after so many records")
     consume.add_argument("-e", "--exit", action="store_true", help="stop at the end of the topic")
     consume.add_argument("--raw", action="store_true", help="records as they are, to a terminal too")
-    consume.add_argument("--format", default="%s\\n",
-                         help="what is printed: %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, "
-                         "%%s value, %%h headers, %%%% a percent sign; with \\n, \\t, \\xNN and the like "
-                         "(default: %%s\\n)")  # fmt: skip
+    consume.add_argument(
+        "--format",
+        default="%s\\n",
+        help="what is printed: %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, "
+        "%%s value, %%h headers, %%%% a percent sign; with \\n, \\t, \\xNN and the like "
+        "(default: %%s\\n)",
+    )
     consume.set_defaults(run=_lazy("barnabas.scripts.consume", "run"))
 
 
@@ -182,7 +215,9 @@ def _add_groups(commands: Commands[argparse.ArgumentParser], server: argparse.Ar
 
 def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
     sql = commands.add_parser(
-        "sql", parents=[server], help="make and show query topics; SELECT from topics",
+        "sql",
+        parents=[server],
+        help="make and show query topics; SELECT from topics",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Run SQL statements, of the command line or of standard input (with ; between them):\n\n"
         "  CREATE TOPIC [IF NOT EXISTS] name [(column TYPE, ...)] [PARTITIONS n] [WITH ('key' = 'value', ...)]\n"
@@ -192,8 +227,8 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
         "  SHOW TOPICS | SHOW QUERIES\n"
         "  DESCRIBE TOPIC name\n"
         "  SELECT ...                 any query of Spark SQL over topics, run here and printed\n",
-        epilog="Example: barnabas sql \"CREATE TOPIC hot AS SELECT device, temp FROM sensors WHERE temp > 80\"",
-    )  # fmt: skip
+        epilog='Example: barnabas sql "CREATE TOPIC hot AS SELECT device, temp FROM sensors WHERE temp > 80"',
+    )
     sql.add_argument("statement", nargs="*", help="the statements (default: standard input)")
     sql.add_argument("--watch", action="store_true", help="with SHOW QUERIES: again every second, until interrupted")
     sql.add_argument(
@@ -209,18 +244,21 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
 
 def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
     streams = commands.add_parser(
-        "streams", help="run the queries of query topics",
+        "streams",
+        help="run the queries of query topics",
         description="Run the Spark driver of query topics. A broker starts its own with the first query, unless it has "
         "barnabas.streams.driver=none.",
         epilog="Example: barnabas streams --server localhost:9092 --master 'local[4]'",
-    )  # fmt: skip
-    streams.add_argument("-b", "--server", metavar="HOST:PORT", default=DEFAULT_SERVER,
-                         help=f"the broker (default: {DEFAULT_SERVER})")  # fmt: skip
+    )
+    streams.add_argument(
+        "-b", "--server", metavar="HOST:PORT", default=DEFAULT_SERVER, help=f"the broker (default: {DEFAULT_SERVER})"
+    )
     streams.add_argument("--data-dir", metavar="DIR", help="the broker's data directory (default: where it says)")
     streams.add_argument("--master", help="the Spark master (default: local[*])")
     streams.add_argument("--driver-memory", default="1g", help="memory of the driver's JVM (default: 1g)")
-    streams.add_argument("--trigger-ms", type=int, default=250,
-                         help="shortest time between two looks at the sources (default: 250)")  # fmt: skip
+    streams.add_argument(
+        "--trigger-ms", type=int, default=250, help="shortest time between two looks at the sources (default: 250)"
+    )
     streams.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
     streams.set_defaults(run=_lazy("barnabas.streams.query.__main__", "run"), child=False)
 
@@ -229,10 +267,11 @@ def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
     log = commands.add_parser("log", help="look into log files")
     verbs = log.add_subparsers(dest="verb", metavar="VERB", required=True)
     dump = verbs.add_parser(
-        "dump", help="print batches and records of segments, checking CRC and offsets",
+        "dump",
+        help="print batches and records of segments, checking CRC and offsets",
         description="Print the batches and records of segment files. The status is 1 if one is damaged. The broker "
         "may be running: then the last batch of an active segment may be reported as cut off.",
-    )  # fmt: skip
+    )
     dump.add_argument("path", nargs="+", help="a segment (20 digits and .log), or a folder with segments")
     dump.add_argument("--batches-only", action="store_true", help="leave the records out")
     dump.set_defaults(run=_lazy("barnabas.scripts.log_dump", "run"))
@@ -240,18 +279,24 @@ def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:
     export = commands.add_parser(
-        "export", help="write topics to Parquet files, with Spark",
+        "export",
+        help="write topics to Parquet files, with Spark",
         description="Write what topics hold to Parquet files, with one Spark task for each partition. Run again, it "
         "goes on where it was: after a kill, or to append what has come since. Needs Java 17 or newer.",
         epilog="Example: barnabas export orders --data-dir /var/lib/barnabas --to /data/orders",
-    )  # fmt: skip
+    )
     export.add_argument("topic", nargs="*")
     export.add_argument("--data-dir", metavar="DIR", required=True, help="the broker's log.dir, on this machine")
     export.add_argument("--to", metavar="DIR", required=True, help="the folder to write to")
     export.add_argument("--pattern", metavar="REGEX", default="", help="also all topics whose whole name matches")
-    export.add_argument("--from", metavar="WHEN", dest="start", default="earliest",
-                        help="where partitions begin that are not yet exported: earliest, or a time as "
-                        "2024-05-01T12:00:00Z or in ms since 1970 (default: earliest)")  # fmt: skip
+    export.add_argument(
+        "--from",
+        metavar="WHEN",
+        dest="start",
+        default="earliest",
+        help="where partitions begin that are not yet exported: earliest, or a time as "
+        "2024-05-01T12:00:00Z or in ms since 1970 (default: earliest)",
+    )
     export.add_argument(
         "--format",
         choices=("raw", "json"),
@@ -265,8 +310,13 @@ def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:
         help="the columns of --format json, as 'device STRING, temp DOUBLE, _timestamp TIMESTAMP'",
     )
     export.add_argument("--master", metavar="URL", default="local[2]", help="Spark's master (default: local[2])")
-    export.add_argument("--rows-per-file", metavar="N", type=_positive, default=1_000_000,
-                        help="rows of a file at most (default: 1000000)")  # fmt: skip
+    export.add_argument(
+        "--rows-per-file",
+        metavar="N",
+        type=_positive,
+        default=1_000_000,
+        help="rows of a file at most (default: 1000000)",
+    )
     export.set_defaults(run=_lazy("barnabas.scripts.export", "run"))
 
 

@@ -19,9 +19,16 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise ClientError(str(error)) from None
     request = Request(
-        topics=tuple(args.topic), data_dir=args.data_dir, to=args.to, pattern=args.pattern, since_ms=_since(args.start),
-        format=args.format, schema=args.schema, master=args.master, rows_per_file=args.rows_per_file,
-    )  # fmt: skip
+        topics=tuple(args.topic),
+        data_dir=args.data_dir,
+        to=args.to,
+        pattern=args.pattern,
+        since_ms=_since(args.start),
+        format=args.format,
+        schema=args.schema,
+        master=args.master,
+        rows_per_file=args.rows_per_file,
+    )
     try:
         totals = export(request)
     except WalError as error:

@@ -11,9 +11,15 @@ from barnabas.wire.text import visible_bytes
 
 #: The place-holders, which are kcat's.
 PLACES = {
-    "t": "topic", "p": "partition", "o": "offset", "T": "timestamp", "k": "key", "s": "value", "h": "headers",
+    "t": "topic",
+    "p": "partition",
+    "o": "offset",
+    "T": "timestamp",
+    "k": "key",
+    "s": "value",
+    "h": "headers",
     "%": "a percent sign",
-}  # fmt: skip
+}
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 _PLAIN = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "e": b"\x1b", "\\": b"\\"}
 _KEPT = "\n\t"

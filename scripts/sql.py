@@ -35,9 +35,16 @@ _STALE_MS = 15_000
 _SOON_SECONDS = 0.5
 _STATUS_MESSAGES = 50  # the newest 50 messages hold one on how the queries are
 _COLUMNS = (
-    ("TOPIC", "topic"), ("SOURCE", "source"), ("STATE", "state"), ("LAG", "lag"), ("ROWS", "rows"),
-    ("ROWS/S", "rows_per_second"), ("BATCH MS", "batch_ms"), ("DEAD", "dead_letters"), ("LAST ERROR", "last_error"),
-)  # fmt: skip
+    ("TOPIC", "topic"),
+    ("SOURCE", "source"),
+    ("STATE", "state"),
+    ("LAG", "lag"),
+    ("ROWS", "rows"),
+    ("ROWS/S", "rows_per_second"),
+    ("BATCH MS", "batch_ms"),
+    ("DEAD", "dead_letters"),
+    ("LAST ERROR", "last_error"),
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -138,8 +145,12 @@ def _saying_that_spark_starts(cluster: Cluster, configs: dict[str, str]) -> Iter
     if QUERY not in configs or not sys.stderr.isatty() or _fresh(last_status(cluster)):
         yield
         return
-    timer = threading.Timer(_SOON_SECONDS, print, ("starting Spark ... (the broker does so for the first query)",),
-                            {"file": sys.stderr, "flush": True})  # fmt: skip
+    timer = threading.Timer(
+        _SOON_SECONDS,
+        print,
+        ("starting Spark ... (the broker does so for the first query)",),
+        {"file": sys.stderr, "flush": True},
+    )
     timer.start()
     try:
         yield

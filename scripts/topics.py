@@ -90,10 +90,16 @@ def describe(args: argparse.Namespace) -> int:
             print(f"Topic: {visible(name)}  Id: {uuid.UUID(bytes=topic.topic_id)}  Partitions: {len(topic.partitions)}")
             print(f"Configs: {visible(', '.join(own)) or 'the defaults'}")
             rows = [
-                (p.partition_index, p.leader_id, p.leader_epoch, first[p.partition_index], end[p.partition_index],
-                 end[p.partition_index] - first[p.partition_index])
+                (
+                    p.partition_index,
+                    p.leader_id,
+                    p.leader_epoch,
+                    first[p.partition_index],
+                    end[p.partition_index],
+                    end[p.partition_index] - first[p.partition_index],
+                )
                 for p in sorted(topic.partitions, key=lambda p: p.partition_index)
-            ]  # fmt: skip
+            ]
             print(table(("PARTITION", "LEADER", "EPOCH", "START", "END", "RECORDS"), rows))
     return 0
 

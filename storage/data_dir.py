@@ -268,9 +268,14 @@ class DataDir:
                 vnode = vnodes.pop()
                 try:
                     vnode.recovery_point = await trio.to_thread.run_sync(
-                        recover_partition, self.io, vnode.directory, vnode.recovery_point, vnode.config, self.tell,
+                        recover_partition,
+                        self.io,
+                        vnode.directory,
+                        vnode.recovery_point,
+                        vnode.config,
+                        self.tell,
                         limiter=self._limiter,
-                    )  # fmt: skip
+                    )
                 except OSError as error:
                     vnode.refused("recovery", error)
                     vnode.needs_recovery = True

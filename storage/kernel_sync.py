@@ -69,10 +69,8 @@ class KernelSync(Generic[T]):
             os.close(file)
 
     def _put(self, place: int, fd: int) -> None:
-        _REQUEST.pack_into(
-            self._requests, _REQUEST.size * place, self._number + place, 0, 0, _FDSYNC, 0, fd,
-            0, 0, 0, 0, _TELL_EVENTFD, self._eventfd,
-        )  # fmt: skip
+        request = (_FDSYNC, 0, fd, 0, 0, 0, 0, _TELL_EVENTFD, self._eventfd)
+        _REQUEST.pack_into(self._requests, _REQUEST.size * place, self._number + place, 0, 0, *request)
 
     def _reap(self, least: int) -> int:
         """Take over what is done; waits for `least`. How many."""

@@ -4,6 +4,14 @@ def check(
     records: Bytes, start: int, count: int, base_timestamp: int, oldest: int, newest: int, keyed: bool, most: int, /
 ) -> tuple[int, tuple[tuple[int, int], ...], int]: ...
 def find_time(
-    records: Bytes, count: int, base_timestamp: int, base_offset: int, append_time: int, stamped: bool, wanted: int,
-    lo: int, hi: int, /,
-) -> tuple[int, int] | None: ...  # fmt: skip
+    records: Bytes,
+    count: int,
+    base_timestamp: int,
+    base_offset: int,
+    append_time: int,
+    stamped: bool,
+    wanted: int,
+    lo: int,
+    hi: int,
+    /,
+) -> tuple[int, int] | None: ...

@@ -417,9 +417,22 @@ def assemble_batch(
     payload = compress(codec, records, level) if codec else records
     out = bytearray(HEADER_SIZE)
     HEADER.pack_into(
-        out, 0, base_offset, _MIN_LENGTH + len(payload), leader_epoch, MAGIC, 0, attributes, last_offset_delta,
-        base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, records_count,
-    )  # fmt: skip
+        out,
+        0,
+        base_offset,
+        _MIN_LENGTH + len(payload),
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        records_count,
+    )
     out += payload
     seal(out)
     return bytes(out)
@@ -441,11 +454,21 @@ def with_append_time(header: BatchHeader, buf: Bytes, base_offset: int, leader_e
     """A new 61-byte header for the batch in `buf`: placed at `base_offset`, all its records stamped `now_ms`."""
     out = bytearray(
         HEADER.pack(
-            base_offset, header.batch_length, leader_epoch, MAGIC, 0, header.attributes | _TIMESTAMP_TYPE_BIT,
-            header.last_offset_delta, header.base_timestamp, now_ms, header.producer_id, header.producer_epoch,
-            header.base_sequence, header.records_count,
+            base_offset,
+            header.batch_length,
+            leader_epoch,
+            MAGIC,
+            0,
+            header.attributes | _TIMESTAMP_TYPE_BIT,
+            header.last_offset_delta,
+            header.base_timestamp,
+            now_ms,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.records_count,
         )
-    )  # fmt: skip
+    )
     with memoryview(buf) as view:
         _CRC.pack_into(out, _CRC_AT, crc32c(view[HEADER_SIZE : header.size_in_bytes], crc32c(out[_ATTRIBUTES_AT:])))
     return bytes(out)
@@ -487,9 +510,16 @@ def find_time(
     header, data = _records_of(buf, max_decompressed)
     try:
         return walk.find_time(
-            data, header.records_count, header.base_timestamp, header.base_offset, header.max_timestamp,
-            bool(header.attributes & _TIMESTAMP_TYPE_BIT), wanted, lo, hi,
-        )  # fmt: skip
+            data,
+            header.records_count,
+            header.base_timestamp,
+            header.base_offset,
+            header.max_timestamp,
+            bool(header.attributes & _TIMESTAMP_TYPE_BIT),
+            wanted,
+            lo,
+            hi,
+        )
     except ValueError as error:
         raise _invalid(str(error)) from None
 

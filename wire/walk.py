@@ -52,9 +52,17 @@ def check_in_python(
 
 
 def find_time_in_python(
-    records: Bytes, count: int, base_timestamp: int, base_offset: int, append_time: int, stamped: bool, wanted: int,
-    lo: int, hi: int, /,
-) -> tuple[int, int] | None:  # fmt: skip
+    records: Bytes,
+    count: int,
+    base_timestamp: int,
+    base_offset: int,
+    append_time: int,
+    stamped: bool,
+    wanted: int,
+    lo: int,
+    hi: int,
+    /,
+) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record with an offset from `lo` up to `hi` that is not older than `wanted`.
 
     `stamped` says that all records have the timestamp `append_time`. Raises ValueError for bytes that are no records.

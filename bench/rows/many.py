@@ -25,8 +25,11 @@ def connections(running: Running, count: int) -> dict[str, float]:
     found, clock = client.load(
         running.address, running.meter, [frames.opening()], [], connections=count, seconds=IDLE_SECONDS
     )
-    return {"connect s": found["connect s"], "KiB/connection": (clock.rss - before) * 1024 / count,
-            "idle CPU %": clock.cpu / clock.wall * 100}  # fmt: skip
+    return {
+        "connect s": found["connect s"],
+        "KiB/connection": (clock.rss - before) * 1024 / count,
+        "idle CPU %": clock.cpu / clock.wall * 100,
+    }
 
 
 def session(running: Running, count: int) -> dict[str, float]:

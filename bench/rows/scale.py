@@ -24,9 +24,12 @@ def partitions(running: Running, count: int) -> dict[str, float]:
     idle = running.idle()
     fetched = measure(running.address, running.meter, topics)
     return {
-        **rate(found, clock), **latency(found, "p50"), **idle,
-        "session CPU us/req": fetched["CPU us/req"], "session p50 ms": fetched["p50 ms"],
-    }  # fmt: skip
+        **rate(found, clock),
+        **latency(found, "p50"),
+        **idle,
+        "session CPU us/req": fetched["CPU us/req"],
+        "session p50 ms": fetched["p50 ms"],
+    }
 
 
 def connections(running: Running, count: int) -> dict[str, float]:
@@ -45,19 +48,33 @@ def connections(running: Running, count: int) -> dict[str, float]:
     shown: dict[str, float] = {}
     for busy, window in (("in turn", 1), ("all busy", 0)):
         found, clock = client.load(
-            running.address, running.meter, requests, errors, connections=count, requests=max(REQUESTS, 2 * count),
+            running.address,
+            running.meter,
+            requests,
+            errors,
+            connections=count,
+            requests=max(REQUESTS, 2 * count),
             window=window,
-        )  # fmt: skip
+        )
         shown |= {
             f"{name}, {busy}": value for name, value in (rate(found, clock) | latency(found, "p50", "p99")).items()
         }
     create(running.address, "idle")
     polls = [frames.opening(), *(frames.fetch("idle", i % 6, 0, WAIT_MS) for i in range(count))]
     found, clock = client.load(
-        running.address, running.meter, polls, frames.fetch_errors("idle"), connections=count, settle=0.1,
+        running.address,
+        running.meter,
+        polls,
+        frames.fetch_errors("idle"),
+        connections=count,
+        settle=0.1,
         seconds=IDLE_SECONDS,
-    )  # fmt: skip
+    )
     if found["requests"] > 2 * count:
         raise client.ClientFailed("fetches at the end of a partition did not wait")
-    return {**shown, "idle CPU %": clock.cpu / clock.wall * 100, "MiB": clock.rss,
-            "KiB/connection": (clock.rss - before) * 1024 / count}  # fmt: skip
+    return {
+        **shown,
+        "idle CPU %": clock.cpu / clock.wall * 100,
+        "MiB": clock.rss,
+        "KiB/connection": (clock.rss - before) * 1024 / count,
+    }

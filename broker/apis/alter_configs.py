@@ -16,9 +16,12 @@ async def handle(context: Context, request: AlterConfigsRequest, configs: Resour
         code, message = ErrorCode.NONE, None
         try:
             await configs.alter(
-                resource.resource_type, resource.resource_name,
-                [(c.name, SET, c.value) for c in resource.configs], whole=True, validate_only=request.validate_only,
-            )  # fmt: skip
+                resource.resource_type,
+                resource.resource_name,
+                [(c.name, SET, c.value) for c in resource.configs],
+                whole=True,
+                validate_only=request.validate_only,
+            )
         except KafkaError as error:
             code, message = error.code, str(error)
         answers.append(AlterConfigsResourceResponse(code, message, resource.resource_type, resource.resource_name))

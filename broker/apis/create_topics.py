@@ -66,9 +66,13 @@ async def _create(
         CreatableTopicConfigs(name=e.name, value=e.value, config_source=e.source) for e in topic_entries(config, values)
     ]
     return CreatableTopicResult(
-        name=asked.name, topic_id=topic_id, error_message=None, num_partitions=count, replication_factor=1,
+        name=asked.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=count,
+        replication_factor=1,
         configs=entries,
-    )  # fmt: skip
+    )
 
 
 def _partition_count(config: BrokerConfig, asked: CreatableTopic) -> int:

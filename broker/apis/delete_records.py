@@ -45,13 +45,15 @@ async def handle(
 
 
 def _failed(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(topics=[
-        DeleteRecordsTopicResult(
-            name=topic.name,
-            partitions=[DeleteRecordsPartitionResult(p.partition_index, -1, error.code) for p in topic.partitions],
-        )
-        for topic in request.topics
-    ])  # fmt: skip
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[DeleteRecordsPartitionResult(p.partition_index, -1, error.code) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def _delete(partitions: Partitions, topic: str, partition: int, offset: int) -> int:

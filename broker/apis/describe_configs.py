@@ -52,22 +52,31 @@ def _describe(
         entries = configs.describe(asked.resource_type, asked.resource_name)
     except KafkaError as error:
         return DescribeConfigsResult(
-            error_code=error.code, error_message=str(error), resource_type=asked.resource_type,
+            error_code=error.code,
+            error_message=str(error),
+            resource_type=asked.resource_type,
             resource_name=asked.resource_name,
-        )  # fmt: skip
+        )
     if asked.configuration_keys:
         wanted = set(asked.configuration_keys)
         entries = [entry for entry in entries if entry.name in wanted]
     return DescribeConfigsResult(
-        error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name,
+        error_message=None,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
         configs=[_show(entry, request) for entry in entries],
-    )  # fmt: skip
+    )
 
 
 def _show(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = [DescribeConfigsSynonym(*synonym) for synonym in entry.synonyms] if request.include_synonyms else []
     return DescribeConfigsResourceResult(
-        name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source or SOURCE_DEFAULT,
-        synonyms=synonyms, is_sensitive=entry.sensitive, config_type=TYPES[entry.key.type],
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source or SOURCE_DEFAULT,
+        synonyms=synonyms,
+        is_sensitive=entry.sensitive,
+        config_type=TYPES[entry.key.type],
         documentation=entry.key.doc if request.include_documentation else None,
-    )  # fmt: skip
+    )

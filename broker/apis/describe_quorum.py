@@ -51,6 +51,10 @@ def _describe(partitions: Partitions, identity: Identity, now: int, topic: str, 
         identity.node_id, log_end_offset=log.log_end_offset, last_fetch_timestamp=now, last_caught_up_timestamp=now
     )
     return PartitionDataResponse(
-        index, error_message=None, leader_id=identity.node_id, leader_epoch=0, high_watermark=log.high_watermark,
+        index,
+        error_message=None,
+        leader_id=identity.node_id,
+        leader_epoch=0,
+        high_watermark=log.high_watermark,
         current_voters=[voter],
-    )  # fmt: skip
+    )

@@ -50,17 +50,26 @@ def handle(
             continue
         page = [item for item in sorted(topic.partitions.items()) if item[0] >= first][: room + 1]
         node = topics.metadata.node_id
-        answers.append(DescribeTopicPartitionsResponseTopic(
-            name=name, topic_id=topic.topic_id, is_internal=topic.internal,
-            topic_authorized_operations=context.allowed(Resource(ResourceType.TOPIC, name)),
-            partitions=[
-                DescribeTopicPartitionsResponsePartition(
-                    partition_index=index, leader_id=node, leader_epoch=epoch, replica_nodes=[node],
-                    isr_nodes=[node], eligible_leader_replicas=[], last_known_elr=[],
-                )
-                for index, epoch in page[:room]
-            ],
-        ))  # fmt: skip
+        answers.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=topic.internal,
+                topic_authorized_operations=context.allowed(Resource(ResourceType.TOPIC, name)),
+                partitions=[
+                    DescribeTopicPartitionsResponsePartition(
+                        partition_index=index,
+                        leader_id=node,
+                        leader_epoch=epoch,
+                        replica_nodes=[node],
+                        isr_nodes=[node],
+                        eligible_leader_replicas=[],
+                        last_known_elr=[],
+                    )
+                    for index, epoch in page[:room]
+                ],
+            )
+        )
         if len(page) > room:
             return DescribeTopicPartitionsResponse(topics=answers, next_cursor=Cursor(name, page[room][0]))
         room -= len(page)

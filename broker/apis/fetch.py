@@ -161,9 +161,12 @@ class Reading:
     def _refused(self, asked: Asked, error: KafkaError) -> PartitionData:
         self.failed = True
         return PartitionData(
-            partition_index=asked.partition, error_code=error.code, high_watermark=-1,
-            aborted_transactions=None, records=b"",
-        )  # fmt: skip
+            partition_index=asked.partition,
+            error_code=error.code,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
 
     async def check(self, workers: Workers) -> None:
         """Look at what nobody has looked at; what is damaged is not sent."""
@@ -213,11 +216,14 @@ class Reading:
             if found.left:
                 self.left[asked] = found.left
         return PartitionData(
-            partition_index=asked.partition, high_watermark=vnode.high_watermark,
-            last_stable_offset=vnode.last_stable_offset, log_start_offset=vnode.log_start_offset,
-            diverging_epoch=diverging, aborted_transactions=[] if committed else None,
+            partition_index=asked.partition,
+            high_watermark=vnode.high_watermark,
+            last_stable_offset=vnode.last_stable_offset,
+            log_start_offset=vnode.log_start_offset,
+            diverging_epoch=diverging,
+            aborted_transactions=[] if committed else None,
             records=b"" if records is None else records,
-        )  # fmt: skip
+        )
 
     def known_vnodes(self) -> Iterable[Vnode]:
         """The partitions that exist, each once."""

@@ -22,10 +22,12 @@ async def handle(
         code, message = ErrorCode.NONE, None
         try:
             await configs.alter(
-                resource.resource_type, resource.resource_name,
+                resource.resource_type,
+                resource.resource_name,
                 [(c.name, c.config_operation, c.value) for c in resource.configs],
-                whole=False, validate_only=request.validate_only,
-            )  # fmt: skip
+                whole=False,
+                validate_only=request.validate_only,
+            )
         except KafkaError as error:
             code, message = error.code, str(error)
         answers.append(AlterConfigsResourceResponse(code, message, resource.resource_type, resource.resource_name))

@@ -113,6 +113,8 @@ def _find(
     offset, timestamp = found or (-1, -1)
     epoch = vnode.epoch_of(offset) if offset >= 0 else -1
     return ListOffsetsPartitionResponse(
-        partition_index=part.partition_index, timestamp=timestamp, offset=offset,
+        partition_index=part.partition_index,
+        timestamp=timestamp,
+        offset=offset,
         leader_epoch=epoch if context.version >= 4 else -1,
-    )  # fmt: skip
+    )

@@ -260,9 +260,11 @@ class Producing:
         else:
             self._parts.flusher.request(vnode)
         return PartitionProduceResponse(
-            index=index, base_offset=result.base_offset, log_append_time_ms=result.append_time_ms,
+            index=index,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.append_time_ms,
             log_start_offset=result.log_start_offset,
-        )  # fmt: skip
+        )
 
     def _failure(self, index: int, error: KafkaError, name: str | None) -> PartitionProduceResponse:
         self.failed = error
@@ -272,13 +274,16 @@ class Producing:
             vnode = self._parts.partitions.get(name, index)
             start = vnode.log_start_offset if vnode is not None and vnode.error is None else -1
         return PartitionProduceResponse(
-            index=index, error_code=error.code, base_offset=-1, log_start_offset=start,
+            index=index,
+            error_code=error.code,
+            base_offset=-1,
+            log_start_offset=start,
             record_errors=[
                 BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=message)
                 for number, message in (error.records if told and isinstance(error, RejectedRecords) else ())
             ],
             error_message=error.message if told and error.message != error.code.name else None,
-        )  # fmt: skip
+        )
 
 
 def _refused(queries: Queries, topic: str) -> KafkaError:

@@ -133,14 +133,23 @@ def produce_request(topic: str, data: bytes | None, partition: int = 0, acks: in
 
 
 def fetch_request(
-    topic: str, offset: int = 0, partition: int = 0, *, max_wait_ms: int = 0, min_bytes: int = 1,
-    max_bytes: int = 1 << 20, partition_max_bytes: int = 1 << 20,
-) -> FetchRequest:  # fmt: skip
+    topic: str,
+    offset: int = 0,
+    partition: int = 0,
+    *,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+) -> FetchRequest:
     part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
     return FetchRequest(
-        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, session_epoch=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        session_epoch=-1,
         topics=[FetchTopic(topic=topic, partitions=[part])],
-    )  # fmt: skip
+    )
 
 
 async def connect(port: int, host: str = "127.0.0.1") -> Client:

@@ -121,9 +121,9 @@ async def test_a_limit_of_one_partition_leaves_others_to_wait_for(start: Start) 
             await writer.produce("t", batch_of(b"x" * 400))
         parts = [FetchPartition(partition=index, partition_max_bytes=500) for index in range(2)]
         topics = [FetchTopic(topic="t", partitions=parts)]
-        await client.send(FetchRequest(
-            max_wait_ms=AN_HOUR, min_bytes=1500, max_bytes=1 << 20, session_epoch=-1, topics=topics
-        ), 12)  # fmt: skip
+        await client.send(
+            FetchRequest(max_wait_ms=AN_HOUR, min_bytes=1500, max_bytes=1 << 20, session_epoch=-1, topics=topics), 12
+        )
         await writer.ask(fetch_request("t"), 12)
         waited_for = broker.node.partitions.get("t", 1)
         assert waited_for is not None
@@ -147,16 +147,26 @@ async def test_a_waiting_fetch_looks_at_limits_too(start: Start) -> None:
 
 
 async def in_session(
-    client: Client, session: int, epoch: int, wanted: dict[int, int], forget: list[int] | None = None,
+    client: Client,
+    session: int,
+    epoch: int,
+    wanted: dict[int, int],
+    forget: list[int] | None = None,
     max_bytes: int = 1 << 20,
-) -> tuple[int, int, dict[int, list[int]]]:  # fmt: skip
+) -> tuple[int, int, dict[int, list[int]]]:
     """(error, session id, offsets by partition) of a fetch from topic t."""
     parts = [FetchPartition(partition=p, fetch_offset=o, partition_max_bytes=1 << 20) for p, o in wanted.items()]
-    answer = await client.ask(FetchRequest(
-        session_id=session, session_epoch=epoch, max_bytes=max_bytes, min_bytes=0,
-        topics=[FetchTopic(topic="t", partitions=parts)] if parts else [],
-        forgotten_topics_data=[ForgottenTopic(topic="t", partitions=forget)] if forget else [],
-    ), 12)  # fmt: skip
+    answer = await client.ask(
+        FetchRequest(
+            session_id=session,
+            session_epoch=epoch,
+            max_bytes=max_bytes,
+            min_bytes=0,
+            topics=[FetchTopic(topic="t", partitions=parts)] if parts else [],
+            forgotten_topics_data=[ForgottenTopic(topic="t", partitions=forget)] if forget else [],
+        ),
+        12,
+    )
     found = {p.partition_index: [o for o, _ in values_of(p.records)] for t in answer.responses for p in t.partitions}
     return answer.error_code, answer.session_id, found
 
@@ -399,9 +409,11 @@ async def test_a_topics_configuration_is_changed_and_described(start: Start) -> 
         assert await alter(client, "cleanup.policy", delete, None) == 0
         assert await shown(client, "cleanup.policy") == ("delete", 5)
         for name, operation, value in (
-            ("retention.ms", set_, "x"), ("retention.ms", append, "1"), ("nonsense", set_, "1"),
+            ("retention.ms", set_, "x"),
+            ("retention.ms", append, "1"),
+            ("nonsense", set_, "1"),
             ("min.cleanable.dirty.ratio", set_, "nan"),
-        ):  # fmt: skip
+        ):
             assert await alter(client, name, operation, value) == ErrorCode.INVALID_CONFIG, name
         assert await alter(client, "retention.ms", set_, None) == ErrorCode.INVALID_REQUEST
 

@@ -146,10 +146,11 @@ GOOD = batch_of(b"a", b"b")
         pytest.param(batch_of(b"x" * 2_000_000), ErrorCode.MESSAGE_TOO_LARGE, id="too large"),
         pytest.param(
             batch_of(b"x", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, id="transactional without an id",
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            id="transactional without an id",
         ),
     ],
-)  # fmt: skip
+)
 async def test_a_bad_batch_is_refused_and_nothing_is_stored(start: Start, data: bytes | None, code: ErrorCode) -> None:
     async with start() as broker, await broker.client() as client:
         await client.create_topic("t")
@@ -195,8 +196,9 @@ async def test_the_brokers_own_logs_are_closed_to_clients(start: Start, topic: s
     async with start() as broker, await broker.client() as client:
         await client.ask(FindCoordinatorRequest(key="g"), 3)  # makes __consumer_offsets
         assert (await client.produce(topic, GOOD)).error_code in (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION,
-        )  # fmt: skip
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        )
         end = broker.node.vnodes[topic, 0].log_end_offset
         parts = [DeleteRecordsPartition(partition_index=0, offset=-1)]
         answer = await client.ask(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=parts)]))

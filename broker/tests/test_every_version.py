@@ -118,8 +118,9 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
         return DeleteTopicsRequest(topics=[DeleteTopicState("absent")])
     fixed: dict[int, Message] = {
         2: ListOffsetsRequest(-1, topics=[ListOffsetsTopic(name, [ListOffsetsPartition(0, timestamp=-1)])]),
-        11: JoinGroupRequest(f"g{number}", 10000, 10000, protocol_type="consumer",
-                             protocols=[JoinGroupRequestProtocol("range")]),
+        11: JoinGroupRequest(
+            f"g{number}", 10000, 10000, protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range")]
+        ),
         12: HeartbeatRequest("absent", 1, "m"),
         14: SyncGroupRequest("absent", 1, "m"),
         15: DescribeGroupsRequest(["absent"]),
@@ -153,17 +154,28 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
         64: UnregisterBrokerRequest(7),
         74: ListConfigResourcesRequest(),
         75: DescribeTopicPartitionsRequest([TopicRequest(name)]),
-    }  # fmt: skip
+    }
     return fixed[key]
 
 
 # What these requests are answered with; all others succeed.
 EXPECTED = {
     11: {0, 79},  # the first join is told its member id (KIP-394)
-    12: {25}, 13: {0, 25}, 14: {25}, 15: {0, 69}, 20: {3}, 42: {69},
-    29: {54}, 30: {54}, 31: {54},  # there is no authorizer
-    34: {57}, 43: {0, 84}, 50: {0, 91}, 51: {91}, 64: {102},
-}  # fmt: skip
+    12: {25},
+    13: {0, 25},
+    14: {25},
+    15: {0, 69},
+    20: {3},
+    42: {69},
+    29: {54},
+    30: {54},
+    31: {54},  # there is no authorizer
+    34: {57},
+    43: {0, 84},
+    50: {0, 91},
+    51: {91},
+    64: {102},
+}
 
 
 def codes(value: object) -> set[int]:

@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 from barnabas.broker.log import BRIDGE_LINES_PER_SECOND, MAX_VALUE_CHARS, Bridge, Log
 
 HOSTILE = (
-    "g\n2026-01-01T00:00:00.000Z error forged", "g\r\x1b[2J\x1b]0;owned\x07", "g\u2028forged\u2029\x85",
-    'g" level=error forged="1', "g\u202egnp.exe", "\ud800", "g\\n", "",
-)  # fmt: skip
+    "g\n2026-01-01T00:00:00.000Z error forged",
+    "g\r\x1b[2J\x1b]0;owned\x07",
+    "g\u2028forged\u2029\x85",
+    'g" level=error forged="1',
+    "g\u202egnp.exe",
+    "\ud800",
+    "g\\n",
+    "",
+)
 
 
 def lines(said: io.StringIO) -> list[str]:

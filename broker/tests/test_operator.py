@@ -49,9 +49,13 @@ def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
         "cluster.id=\\u0061b\\=c\nempty=\nlast=1\\"
     )
     assert read_properties(file) == {
-        "num.partitions": "3", "log.dir": "/tmp/a b", "log.cleanup.policy": "delete,compact", "cluster.id": "ab=c",
-        "empty": "", "last": "1",
-    }  # fmt: skip
+        "num.partitions": "3",
+        "log.dir": "/tmp/a b",
+        "log.cleanup.policy": "delete,compact",
+        "cluster.id": "ab=c",
+        "empty": "",
+        "last": "1",
+    }
 
 
 @pytest.mark.parametrize(
@@ -206,9 +210,12 @@ def test_mistakes_are_one_line_and_exit_status_1(tmp_path: Path) -> None:
 def test_a_process_keeps_its_directory_to_itself_and_stops_cleanly(tmp_path: Path) -> None:
     arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
     running = subprocess.Popen(
-        [sys.executable, "-m", "barnabas", "serve", *arguments], cwd=ROOT,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "barnabas", "serve", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert running.stdout
         assert running.stdout.readline().startswith("barnabas is ready on 127.0.0.1:")

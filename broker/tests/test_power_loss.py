@@ -53,9 +53,11 @@ KINDS = ["produce"] * 3 + ["commit"] * 2 + ["config", "grow", "delete", "group",
 NAMES = ["a", "b", "c"]
 GROUPS = ["g", "h"]
 SETTINGS = {
-    "offsets.topic.num.partitions": "3", "log.segment.bytes": "3000", "offsets.topic.segment.bytes": "2000",
+    "offsets.topic.num.partitions": "3",
+    "log.segment.bytes": "3000",
+    "offsets.topic.segment.bytes": "2000",
     "log.index.interval.bytes": "300",
-}  # fmt: skip
+}
 
 
 @asynccontextmanager

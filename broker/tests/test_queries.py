@@ -83,28 +83,39 @@ class FakeDriver:
         if self.meanwhile is not None:
             await self.meanwhile()
         answer = {
-            "type": "checked", "id": message["id"], **reads, "format": "json", "schema": "a INT",
-            "output_format": "json", "output_schema": "a INT",
-        }  # fmt: skip
+            "type": "checked",
+            "id": message["id"],
+            **reads,
+            "format": "json",
+            "schema": "a INT",
+            "output_format": "json",
+            "output_schema": "a INT",
+        }
         await self.say({**answer, **({"error": self.error} if self.error else {})})
 
     async def say(self, message: dict[str, Any]) -> None:
-        batch = build_batch([Record(None, msgspec.json.encode(message), NOW)], producer_id=self.producer_id,
-                            producer_epoch=0, base_sequence=0)  # fmt: skip
+        batch = build_batch(
+            [Record(None, msgspec.json.encode(message), NOW)],
+            producer_id=self.producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+        )
         assert (await self.write(QUERIES_TOPIC, batch)).error_code == 0
 
     async def write(self, topic: str, data: bytes, partition: int = 0) -> Any:
         request = ProduceRequest(
-            transactional_id=self.writer_id, acks=-1,
+            transactional_id=self.writer_id,
+            acks=-1,
             topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(partition, data)])],
-        )  # fmt: skip
+        )
         async with self.asking:
             return (await self.client.ask(request, 12)).responses[0].partition_responses[0]
 
     def covering(self, base: int, upto: int, *offsets: int) -> bytes:
         records = [Record(None, b"%d" % offset, NOW, offset=offset) for offset in offsets]
-        return build_batch(records, base_offset=base, producer_id=self.producer_id, producer_epoch=0,
-                           last_offset_delta=upto - 1 - base)  # fmt: skip
+        return build_batch(
+            records, base_offset=base, producer_id=self.producer_id, producer_epoch=0, last_offset_delta=upto - 1 - base
+        )
 
 
 @asynccontextmanager
@@ -243,8 +254,12 @@ async def test_without_a_driver_the_client_is_told_how_to_start_one(
     monkeypatch.setattr(queries, "_MIN_WAIT_SECONDS", 0.05)
     async with start(**BY_HAND) as running, await running.client() as client:
         await client.create_topic("src")
-        topic = CreatableTopic(name="out", num_partitions=-1, replication_factor=-1,
-                               configs=[CreatableTopicConfig("barnabas.query", "SELECT * FROM src")])  # fmt: skip
+        topic = CreatableTopic(
+            name="out",
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=[CreatableTopicConfig("barnabas.query", "SELECT * FROM src")],
+        )
         answer = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1))).topics[0]
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert "barnabas streams" in (answer.error_message or "")

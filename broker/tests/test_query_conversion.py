@@ -88,9 +88,13 @@ async def test_the_older_alter_makes_one_too_and_grows_with_the_source_like_any(
     async with start(**BY_HAND) as running, driver_of(running), await running.client() as client:
         await client.create_topic("src")
         await client.create_topic("out", retention_ms="5000")
-        request = alter_configs.AlterConfigsRequest(resources=[
-            alter_configs.AlterConfigsResource(TOPIC, "out", [alter_configs.AlterableConfig("barnabas.query", QUERY)])
-        ])  # fmt: skip
+        request = alter_configs.AlterConfigsRequest(
+            resources=[
+                alter_configs.AlterConfigsResource(
+                    TOPIC, "out", [alter_configs.AlterableConfig("barnabas.query", QUERY)]
+                )
+            ]
+        )
         assert (await client.ask(request)).responses[0].error_code == 0
         assert (await configs_of(client, "out"))["barnabas.query"] == QUERY
         assert "retention.ms" not in running.node.metadata.topics["out"].configs
@@ -240,11 +244,13 @@ async def test_of_two_changes_at_one_time_the_second_is_refused(start: Start) ->
         for name in ("a", "b", "c"):
             await client.create_topic(name)
         assert await alter_both(running, ("a", "SELECT * FROM b"), ("b", "SELECT * FROM a")) == [
-            0, ErrorCode.INVALID_CONFIG,
-        ]  # fmt: skip
+            0,
+            ErrorCode.INVALID_CONFIG,
+        ]
         assert await alter_both(running, ("c", "SELECT 1 FROM src"), ("c", "SELECT 2 FROM src")) == [
-            0, ErrorCode.INVALID_REQUEST,
-        ]  # fmt: skip
+            0,
+            ErrorCode.INVALID_REQUEST,
+        ]
 
 
 async def test_from_the_change_on_no_client_writes_the_topic(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

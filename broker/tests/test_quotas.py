@@ -95,5 +95,8 @@ async def test_what_changes_nothing_is_not_written(start: Start) -> None:
 def test_the_record_is_kafkas() -> None:
     record = quotas.record([("user", None)], RATE, 1.5)
     assert (ClientQuotaRecord.__wire__.key, record.entity[0].entity_name, record.value, record.remove) == (
-        14, None, 1.5, False,
-    )  # fmt: skip
+        14,
+        None,
+        1.5,
+        False,
+    )

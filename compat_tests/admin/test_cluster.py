@@ -74,11 +74,13 @@ def test_authorized_operations_are_all_where_they_are_asked_for(pipe: Pipe) -> N
     def metadata(version: int, asked: bool) -> tuple[int, list[int]]:
         answer = pipe.ask(
             MetadataRequest(
-                topics=[MetadataRequestTopic(name=name) for name in ("t", "nosuch")], allow_auto_topic_creation=False,
+                topics=[MetadataRequestTopic(name=name) for name in ("t", "nosuch")],
+                allow_auto_topic_creation=False,
                 include_topic_authorized_operations=asked,
                 include_cluster_authorized_operations=asked and version <= 10,
-            ), version,
-        )  # fmt: skip
+            ),
+            version,
+        )
         return answer.cluster_authorized_operations, [topic.topic_authorized_operations for topic in answer.topics]
 
     assert metadata(8, True) == (8096, [3576, 3576])
@@ -215,14 +217,16 @@ def test_nobody_has_credentials(pipe: Pipe, server: Server) -> None:
     assert (answer.error_code, answer.results) == (OK, [])
     answer = pipe.ask(DescribeUserScramCredentialsRequest([UserName("a"), UserName("a"), UserName("b")]))
     assert {each.user: ErrorCode(each.error_code) for each in answer.results} == {
-        "a": ErrorCode.DUPLICATE_RESOURCE, "b": ErrorCode.RESOURCE_NOT_FOUND,
-    }  # fmt: skip
+        "a": ErrorCode.DUPLICATE_RESOURCE,
+        "b": ErrorCode.RESOURCE_NOT_FOUND,
+    }
     deletions = [ScramCredentialDeletion(*each) for each in (("a", 1), ("b", 9), ("", 1))]
     answer = pipe.ask(AlterUserScramCredentialsRequest(deletions=deletions))
     assert {each.user: ErrorCode(each.error_code) for each in answer.results} == {
-        "a": ErrorCode.RESOURCE_NOT_FOUND, "b": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        "a": ErrorCode.RESOURCE_NOT_FOUND,
+        "b": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
         "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
-    }  # fmt: skip
+    }
     if isinstance(server, Barnabas):  # Kafka keeps them without SASL too
         wanted = [ScramCredentialUpsertion("a", 1, 4096, b"salt", b"password")]
         answer = pipe.ask(AlterUserScramCredentialsRequest(upsertions=wanted))
@@ -271,9 +275,11 @@ def test_client_quotas_are_kept_and_found(pipe: Pipe, server: Server) -> None:
     with Pipe(server.port) as again:
         until(lambda: len(described(again)) == 4, "all is there again")
         assert described(again) == {
-            alone: {"producer_byte_rate": 1000.0, "request_percentage": 12.5}, both: {"consumer_byte_rate": 2000.0},
-            all_users: {"controller_mutation_rate": 5.5}, address: {"connection_creation_rate": 10.0},
-        }  # fmt: skip
+            alone: {"producer_byte_rate": 1000.0, "request_percentage": 12.5},
+            both: {"consumer_byte_rate": 2000.0},
+            all_users: {"controller_mutation_rate": 5.5},
+            address: {"connection_creation_rate": 10.0},
+        }
         assert described(again, ("user", EXACT, "kept")).keys() == {alone, both}
         assert described(again, ("user", EXACT, "kept"), strict=True).keys() == {alone}
         assert described(again, ("user", ANY, None)).keys() == {alone, both, all_users}

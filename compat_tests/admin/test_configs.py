@@ -160,9 +160,11 @@ def test_what_is_described_of_a_broker_can_be_set(server: Server) -> None:
             key: entry.value
             for key, entry in entries(pipe, BROKER, "1").items()
             # Of these Kafka says that they can be changed, but not here, or not for a broker.
-            if not entry.read_only and entry.value is not None and not entry.is_sensitive
+            if not entry.read_only
+            and entry.value is not None
+            and not entry.is_sensitive
             and not key.startswith(("ssl.", "sasl.", "listener", "min.insync", "principal", "metric."))
-        }  # fmt: skip
+        }
         assert {"log.cleaner.threads", "background.threads", "num.io.threads", "message.max.bytes"} <= before.keys()
         answer = replace(pipe, BROKER, "1", before)
         assert (answer.error_code, answer.error_message) == (OK, None)

@@ -121,14 +121,16 @@ class AiokafkaDriver(Driver):
     ) -> None:
         self.run(self._produce(topic, records, codec, acks, idempotent))
 
-    async def _produce(
-        self, topic: str, records: Sequence[Record], codec: str, acks: str, idempotent: bool
-    ) -> None:  # fmt: skip
+    async def _produce(self, topic: str, records: Sequence[Record], codec: str, acks: str, idempotent: bool) -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.address, acks="all" if acks == "all" else int(acks), linger_ms=5,
-            compression_type=None if codec == "none" else codec, enable_idempotence=idempotent,
-            max_request_size=3_000_000, request_timeout_ms=4_000,
-        )  # fmt: skip
+            bootstrap_servers=self.address,
+            acks="all" if acks == "all" else int(acks),
+            linger_ms=5,
+            compression_type=None if codec == "none" else codec,
+            enable_idempotence=idempotent,
+            max_request_size=3_000_000,
+            request_timeout_ms=4_000,
+        )
         async with producer:
             sent = [
                 await producer.send(
@@ -160,10 +162,13 @@ class AiokafkaDriver(Driver):
 
     def _group_settings(self, group: str, latest: bool = False) -> dict[str, Any]:
         return {
-            "bootstrap_servers": self.address, "group_id": group, "session_timeout_ms": SESSION_TIMEOUT_MS,
-            "heartbeat_interval_ms": HEARTBEAT_MS, "auto_offset_reset": "latest" if latest else "earliest",
+            "bootstrap_servers": self.address,
+            "group_id": group,
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "heartbeat_interval_ms": HEARTBEAT_MS,
+            "auto_offset_reset": "latest" if latest else "earliest",
             "partition_assignment_strategy": (RangePartitionAssignor,),
-        }  # fmt: skip
+        }
 
     def join(
         self, group: str, topic: str, *, latest: bool = False, instance: str | None = None, strategy: str = "range"

@@ -21,9 +21,13 @@ COMMAND = [sys.executable, "-m", "barnabas"]
 def run(*words: str, stdin: bytes = b"", status: int = 0) -> str:
     """Run a sub-command; gives its output, of both streams if it is to fail."""
     done = subprocess.run(
-        [*COMMAND, *words], input=stdin, capture_output=True, timeout=60, cwd=ROOT,
+        [*COMMAND, *words],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+        cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     shown = done.stdout.decode() + (done.stderr.decode() if status else "")
     assert done.returncode == status, done.stdout.decode() + done.stderr.decode()
     return shown
@@ -36,8 +40,8 @@ def test_a_topic_from_creation_to_deletion(server: Server) -> None:
     assert "life" in run("topics", "list", *at).split()
     described = run("topics", "describe", "life", *at)
     assert "Configs: retention.ms=100000" in described
-    run("topics", "alter", "life", "--partitions", "4", "--config", "segment.bytes=4096", "--delete-config",
-        "retention.ms", *at)  # fmt: skip
+    change = ("--partitions", "4", "--config", "segment.bytes=4096", "--delete-config", "retention.ms")
+    run("topics", "alter", "life", *change, *at)
     described = run("topics", "describe", "life", *at)
     assert "Partitions: 4" in described
     assert "Configs: segment.bytes=4096" in described
@@ -242,9 +246,13 @@ def test_serve_reads_a_properties_file_and_stops_cleanly(tmp_path: Path) -> None
         "# Kafka's own keys\nnum.partitions = 5\nno.such.key=1\nlog.dirs=" + str(tmp_path / "logs") + "\n"
     )
     with subprocess.Popen(
-        [*COMMAND, "serve", "--config", str(config), "--listen", "localhost:0"], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
+        [*COMMAND, "serve", "--config", str(config), "--listen", "localhost:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:
         assert process.stdout
         assert process.stderr
         ready = process.stdout.readline()

@@ -51,9 +51,13 @@ def test_no_client_forges_a_line_of_the_log(tmp_path: Path) -> None:
         cluster = Cluster(broker.address)
         wire = cluster.coordinator(EVIL)
         join = JoinGroupRequest(
-            group_id=EVIL, session_timeout_ms=10000, rebalance_timeout_ms=10000, protocol_type="consumer",
-            group_instance_id=None, protocols=[JoinGroupRequestProtocol("range", b"")],
-        )  # fmt: skip
+            group_id=EVIL,
+            session_timeout_ms=10000,
+            rebalance_timeout_ms=10000,
+            protocol_type="consumer",
+            group_instance_id=None,
+            protocols=[JoinGroupRequestProtocol("range", b"")],
+        )
         while (joined := wire.ask(join, JoinGroupResponse, version=3)).error_code in LOADING:
             pass
         assert joined.error_code == 0
@@ -75,8 +79,9 @@ def test_no_client_forges_a_line_of_the_log(tmp_path: Path) -> None:
 
 def test_a_start_tells_of_the_partitions_that_hold_groups_only(tmp_path: Path) -> None:
     with Barnabas(tmp_path) as broker, Cluster(broker.address) as cluster:
-        commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic("t", partitions=[
-            OffsetCommitRequestPartition(0, 7)])])  # fmt: skip
+        commit = OffsetCommitRequest(
+            group_id="g", topics=[OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 7)])]
+        )
         wire = cluster.coordinator("g")
         create = CreateTopicsRequest([CreatableTopic("t", 1, 1, [], [])], 1000)
         assert wire.ask(create, CreateTopicsResponse).topics[0].error_code == 0
@@ -148,8 +153,10 @@ def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path) -> Non
             pass
         told = subprocess.run(
             [sys.executable, "-m", "barnabas", "topics", "create", "orders", "-b", broker.address],
-            capture_output=True, cwd=ROOT, timeout=60,
-        )  # fmt: skip
+            capture_output=True,
+            cwd=ROOT,
+            timeout=60,
+        )
         assert told.stdout == b"Created topic orders with 1 partition(s).\n"
         assert broker.stop() == 0
     lines = broker.log_file.read_text().splitlines()
@@ -164,9 +171,13 @@ def test_a_closed_terminal_stops_the_broker_cleanly(tmp_path: Path) -> None:
     data_dir, (terminal, inner) = tmp_path / "data", pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "barnabas", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)],
-        stdin=inner, stdout=inner, stderr=inner, cwd=ROOT, start_new_session=True,
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        cwd=ROOT,
+        start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
+    )
     os.close(inner)
     try:
         shown = b""

@@ -29,9 +29,13 @@ def on_terminal(*words: str) -> bytes:
     """What a command writes to a terminal."""
     master, slave = pty.openpty()
     with subprocess.Popen(
-        [*COMMAND, *words], stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, cwd=ROOT,
+        [*COMMAND, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=slave,
+        cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
+    ) as process:
         os.close(slave)
         shown = b""
         try:
@@ -188,6 +192,8 @@ def test_log_dump_escapes_once(tmp_path: Path) -> None:
     lines = run("log", "dump", str(segment)).splitlines()[2:]
     shown = [line.partition("  value ")[2].partition("  headers ") for line in lines]
     assert [value for value, _, _ in shown] == [
-        "'\\xff\\x1b[2J'", "'ü\\u2028'", "'back\\\\slash \\'quoted\\'\\n'",
-    ]  # fmt: skip
+        "'\\xff\\x1b[2J'",
+        "'ü\\u2028'",
+        "'back\\\\slash \\'quoted\\'\\n'",
+    ]
     assert {headers for _, _, headers in shown} == {"h\\x1b='\\x9b'"}

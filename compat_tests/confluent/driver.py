@@ -23,9 +23,13 @@ DEADLINE = 30.0
 
 def _record(message: Received) -> Record:
     return Record(
-        message.value(), message.key(), tuple(message.headers() or ()), message.partition(), message.timestamp()[1],
+        message.value(),
+        message.key(),
+        tuple(message.headers() or ()),
+        message.partition(),
+        message.timestamp()[1],
         message.offset(),
-    )  # fmt: skip
+    )
 
 
 def _refused(error: Any) -> Refused:
@@ -77,10 +81,14 @@ class ConfluentDriver(Driver):
     ) -> None:
         producer = Producer(
             self._settings(
-                acks=acks, compression_codec=codec, enable_idempotence=idempotent, linger_ms=5,
-                message_max_bytes=3_000_000, message_timeout_ms=20_000,
+                acks=acks,
+                compression_codec=codec,
+                enable_idempotence=idempotent,
+                linger_ms=5,
+                message_max_bytes=3_000_000,
+                message_timeout_ms=20_000,
             )
-        )  # fmt: skip
+        )
         errors: list[Any] = []
 
         def told(error: Any, _: Any) -> None:
@@ -101,10 +109,12 @@ class ConfluentDriver(Driver):
     def consume(self, topic: str, count: int, at: At = BEGINNING, partition: int | None = 0) -> list[Record]:
         consumer = Consumer(
             self._settings(
-                group_id="unused", enable_auto_commit=False, auto_offset_reset="error",
+                group_id="unused",
+                enable_auto_commit=False,
+                auto_offset_reset="error",
                 fetch_wait_max_ms=50,  # close() waits for the fetch that is under way
             )
-        )  # fmt: skip
+        )
         try:
             partitions = [partition]
             if partition is None:
@@ -132,9 +142,11 @@ class ConfluentDriver(Driver):
 
     def _group_settings(self, group: str, latest: bool = False) -> dict[str, Any]:
         return self._settings(
-            group_id=group, auto_offset_reset="latest" if latest else "earliest",
-            session_timeout_ms=SESSION_TIMEOUT_MS, heartbeat_interval_ms=HEARTBEAT_MS,
-        )  # fmt: skip
+            group_id=group,
+            auto_offset_reset="latest" if latest else "earliest",
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+        )
 
     def consume_in_group(self, group: str, topic: str, count: int) -> list[Record]:
         consumer = Consumer({**self._group_settings(group), "enable.auto.commit": False})

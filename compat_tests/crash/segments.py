@@ -43,11 +43,22 @@ def records_of(data_dir: Path, topic: str, partition: int, *, dense: bool = True
 def dump_with_kafka(files: list[Path], *, dense: bool = True) -> str:
     """What Kafka's own tool says of segments. Asserts that it finds nothing wrong, but for gaps unless `dense`."""
     done = subprocess.run(
-        ["java", "-Xmx256m", "-Xlog:disable", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-         "-cp", f"{KAFKA_JARS}/*", "org.apache.kafka.tools.DumpLogSegments",
-         "--deep-iteration", "--files", ",".join(map(str, files))],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        [
+            "java",
+            "-Xmx256m",
+            "-Xlog:disable",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+            "-cp",
+            f"{KAFKA_JARS}/*",
+            "org.apache.kafka.tools.DumpLogSegments",
+            "--deep-iteration",
+            "--files",
+            ",".join(map(str, files)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     # It begins each file at offset -1, and calls the first batch of all but the first segment non-consecutive.

@@ -51,10 +51,8 @@ class Dying(Barnabas):
         if self.point is None:
             return super().command()
         pairs = [f"{key}={value}" for key, value in self.overrides.items()]
-        return [
-            sys.executable, "-m", "compat_tests.crash.dying_broker", *map(str, self.point), "--",
-            str(self.data_dir), str(self.port), *pairs,
-        ]  # fmt: skip
+        point = ["-m", "compat_tests.crash.dying_broker", *map(str, self.point), "--"]
+        return [sys.executable, *point, str(self.data_dir), str(self.port), *pairs]
 
 
 class Promises:

@@ -76,19 +76,31 @@ class ConfluentWriter(Writer):
     """librdkafka."""
 
     def run(self) -> None:
-        producer = Producer({
-            "bootstrap.servers": self.address, "enable.idempotence": True, "acks": "all", "linger.ms": 2,
-            "batch.size": BATCH_BYTES, "message.timeout.ms": 120_000, "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20, "socket.timeout.ms": 10_000,
-            "error_cb": self._on_error, "log_level": 0,
-        })  # fmt: skip
+        producer = Producer(
+            {
+                "bootstrap.servers": self.address,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "batch.size": BATCH_BYTES,
+                "message.timeout.ms": 120_000,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "retry.backoff.ms": 20,
+                "socket.timeout.ms": 10_000,
+                "error_cb": self._on_error,
+                "log_level": 0,
+            }
+        )
         while not self._stop.is_set():
             while self.outstanding < self.IN_FLIGHT:
                 place = self.next_place()
                 producer.produce(
-                    self.topic, value=self.value(place), partition=place[0],
+                    self.topic,
+                    value=self.value(place),
+                    partition=place[0],
                     on_delivery=lambda error, message, place=place: self._delivered(place, error, message),
-                )  # fmt: skip
+                )
             producer.poll(0.05)
         if producer.flush(100):
             self.failures.append(f"{self.name}: {len(producer)} records never answered")
@@ -115,9 +127,14 @@ class AiokafkaWriter(Writer):
         from aiokafka import AIOKafkaProducer
 
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.address, enable_idempotence=True, acks="all", linger_ms=2,
-            max_batch_size=BATCH_BYTES, request_timeout_ms=120_000, retry_backoff_ms=20,
-        )  # fmt: skip
+            bootstrap_servers=self.address,
+            enable_idempotence=True,
+            acks="all",
+            linger_ms=2,
+            max_batch_size=BATCH_BYTES,
+            request_timeout_ms=120_000,
+            retry_backoff_ms=20,
+        )
         await producer.start()
         waiting: set[asyncio.Future[Any]] = set()
         try:
@@ -162,12 +179,23 @@ class Reader(Work):
             self._one_life()
 
     def _one_life(self) -> None:
-        consumer = Consumer({
-            "bootstrap.servers": self.address, "group.id": self.group, "auto.offset.reset": "earliest",
-            "enable.auto.commit": False, "session.timeout.ms": 6000, "heartbeat.interval.ms": 500,
-            "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0, "check.crcs": True,
-            "topic.metadata.refresh.interval.ms": 1000, "fetch.wait.max.ms": 100, "fetch.error.backoff.ms": 20,
-        })  # fmt: skip
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": self.group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 500,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+                "check.crcs": True,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "fetch.wait.max.ms": 100,
+                "fetch.error.backoff.ms": 20,
+            }
+        )
         following: dict[int, int] = {}
         consumer.subscribe([self.topic], on_assign=lambda *_: following.clear(), on_revoke=lambda *_: following.clear())
         ends = time.monotonic() + 4

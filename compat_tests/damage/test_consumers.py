@@ -22,8 +22,13 @@ from compat_tests.pipe import Pipe
 from compat_tests.tools import missing
 
 CLIENTS: list[type[Driver]] = [
-    KafkaPythonDriver, AiokafkaDriver, ConfluentDriver, KcatDriver, KafkajsDriver, JavaDriver,
-]  # fmt: skip
+    KafkaPythonDriver,
+    AiokafkaDriver,
+    ConfluentDriver,
+    KcatDriver,
+    KafkajsDriver,
+    JavaDriver,
+]
 BATCHES, EACH, DAMAGED = 40, 10, 7
 LENGTH_AT = 8
 #: What is damaged: the byte in its batch, and the bits that flip.

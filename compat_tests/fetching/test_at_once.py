@@ -24,10 +24,16 @@ def filled(pipe: Pipe, name: str) -> None:
 def fetched(pipe: Pipe, topic: str, *, min_bytes: int, max_bytes: int) -> list[int]:
     """Base offsets of what a fetch from the start gives."""
     part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=50 * MIB)
-    answer = pipe.ask(FetchRequest(
-        max_wait_ms=TEN_MINUTES, min_bytes=min_bytes, max_bytes=max_bytes, session_epoch=-1,
-        topics=[FetchTopic(topic=topic, partitions=[part])],
-    ), 12)  # fmt: skip
+    answer = pipe.ask(
+        FetchRequest(
+            max_wait_ms=TEN_MINUTES,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=topic, partitions=[part])],
+        ),
+        12,
+    )
     found = answer.responses[0].partitions[0]
     assert found.error_code == 0
     return [header.base_offset for header, _ in iter_batches(found.records)]

@@ -148,10 +148,14 @@ class Generator:
         ]
         producer = pick.choice([-1, -1, 0, 1, 2**62])
         data = build_batch(
-            records, compression=pick.randrange(5), producer_id=producer, producer_epoch=0 if producer >= 0 else -1,
+            records,
+            compression=pick.randrange(5),
+            producer_id=producer,
+            producer_epoch=0 if producer >= 0 else -1,
             base_sequence=pick.choice([0, 1, 2**31 - 1]) if producer >= 0 else -1,
-            is_transactional=pick.random() < 0.05, is_control=pick.random() < 0.05,
-        )  # fmt: skip
+            is_transactional=pick.random() < 0.05,
+            is_control=pick.random() < 0.05,
+        )
         roll = pick.random()
         if roll < 0.2:
             return self.damaged(data)

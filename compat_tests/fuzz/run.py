@@ -29,10 +29,15 @@ KEPT = "kept-by-a-good-client"
 MAX_GROWTH = 120 << 20
 HANG_SECONDS = 20.0
 SETTINGS = {
-    "log.segment.bytes": "65536", "offsets.topic.num.partitions": "4", "log.retention.check.interval.ms": "500",
-    "log.segment.delete.delay.ms": "0", "log.retention.bytes": "200000", "group.min.session.timeout.ms": "100",
-    "queued.max.request.bytes": "33554432", "max.incremental.fetch.session.cache.slots": "50",
-}  # fmt: skip
+    "log.segment.bytes": "65536",
+    "offsets.topic.num.partitions": "4",
+    "log.retention.check.interval.ms": "500",
+    "log.segment.delete.delay.ms": "0",
+    "log.retention.bytes": "200000",
+    "group.min.session.timeout.ms": "100",
+    "queued.max.request.bytes": "33554432",
+    "max.incremental.fetch.session.cache.slots": "50",
+}
 
 
 def fuzz_parser(seconds: float, seed: int) -> int:

@@ -47,9 +47,13 @@ def _record(line: str) -> Record:
     stamp, partition, offset, headers, key, value = line.split("\t")
     pairs = [] if headers == "NO_HEADERS" else [pair.partition(":") for pair in headers.split(",")]
     return Record(
-        _value(value), _value(key), tuple((name, _value(content)) for name, _, content in pairs),
-        int(partition.partition(":")[2]), int(stamp.partition(":")[2]), int(offset.partition(":")[2]),
-    )  # fmt: skip
+        _value(value),
+        _value(key),
+        tuple((name, _value(content)) for name, _, content in pairs),
+        int(partition.partition(":")[2]),
+        int(stamp.partition(":")[2]),
+        int(offset.partition(":")[2]),
+    )
 
 
 def _verified(told: dict[str, Any]) -> Record:
@@ -111,15 +115,17 @@ class JavaDriver(Driver):
                 words.insert(0, b",".join(pairs) or NULL.encode())
             lines.append(b"\t".join(words) + b"\n")
         more = ["--command-property", "enable.idempotence=true"] if idempotent else []
+        limits = {"--max-block-ms": "3000", "--request-timeout-ms": "10000", "--timeout": "5"}
+        form = {"parse.key": str(keys).lower(), "parse.headers": str(headers).lower(), "null.marker": NULL}
         done = self._run(
-            tools.CONSOLE_PRODUCER, "--topic", topic, "--compression-codec", codec,
-            "--request-required-acks", {"all": "-1"}.get(acks, acks), "--max-block-ms", "3000",
-            "--request-timeout-ms", "10000", "--timeout", "5",
-            "--reader-property", f"parse.key={str(keys).lower()}",
-            "--reader-property", f"parse.headers={str(headers).lower()}",
-            "--reader-property", f"null.marker={NULL}",
-            *more, lines=b"".join(lines),
-        )  # fmt: skip
+            tools.CONSOLE_PRODUCER,
+            *("--topic", topic, "--compression-codec", codec),
+            *("--request-required-acks", {"all": "-1"}.get(acks, acks)),
+            *(word for option in limits.items() for word in option),
+            *(word for name, value in form.items() for word in ("--reader-property", f"{name}={value}")),
+            *more,
+            lines=b"".join(lines),
+        )
         self._check(done)
 
     @staticmethod
@@ -142,9 +148,11 @@ class JavaDriver(Driver):
         shown = ["timestamp", "partition", "offset", "headers", "key", "value"]
         properties = [f"print.{name}=true" for name in shown] + [f"null.literal={NULL}"]
         done = self._run(
-            tools.CONSOLE_CONSUMER, "--topic", topic, *place, "--max-messages", str(count), "--timeout-ms", "30000",
+            tools.CONSOLE_CONSUMER,
+            *("--topic", topic, *place),
+            *("--max-messages", str(count), "--timeout-ms", "30000"),
             *(word for each in properties for word in ("--formatter-property", each)),
-        )  # fmt: skip
+        )
         return [_record(line) for line in self._check(done).splitlines()]
 
     def _offset(self, topic: str, partition: int, stamp: int) -> int:
@@ -153,10 +161,11 @@ class JavaDriver(Driver):
 
     def _group_options(self, group: str, topic: str, *more: str) -> list[str]:
         return [
-            "--bootstrap-server", self.address, "--group-id", group, "--topic", topic,
-            "--session-timeout", str(SESSION_TIMEOUT_MS), "--command-config", str(self.consumer_config),
-            "--verbose", *more,
-        ]  # fmt: skip
+            *("--bootstrap-server", self.address, "--command-config", str(self.consumer_config)),
+            *("--group-id", group, "--topic", topic, "--session-timeout", str(SESSION_TIMEOUT_MS)),
+            "--verbose",
+            *more,
+        ]
 
     def join(
         self, group: str, topic: str, *, latest: bool = False, instance: str | None = None, strategy: str = "range"

@@ -34,9 +34,7 @@ def test_dump_log_reads_the_segments(client: Driver, other: Driver, server: Serv
     other.create_topic("dumped")
     stamp = 1_700_000_000_000
     for codec in CODECS:
-        records = [
-            Record(b"value " * 10 + b"%d" % i, b"key %d" % i, (("h", b"1"),), 0, stamp + i) for i in range(5)
-        ]  # fmt: skip
+        records = [Record(b"value " * 10 + b"%d" % i, b"key %d" % i, (("h", b"1"),), 0, stamp + i) for i in range(5)]
         other.produce("dumped", records, codec=codec, idempotent=True)
     segment = at_rest(server.segment("dumped"))
     done = tools.run(tools.DUMP_LOG, "--files", str(segment), "--print-data-log", "--deep-iteration")
@@ -83,8 +81,9 @@ def test_log_dirs_tells_the_sizes(client: Driver, other: Driver, server: Server)
     assert (log_dir["error"], log_dir["logDir"]) == (None, str(server.data_dir))
     size = at_rest(server.segment("sized", 1)).stat().st_size
     assert sorted((p["partition"], p["size"], p["offsetLag"]) for p in log_dir["partitions"]) == [
-        ("sized-0", 0, 0), ("sized-1", size, 0),
-    ]  # fmt: skip
+        ("sized-0", 0, 0),
+        ("sized-1", size, 0),
+    ]
 
 
 def test_verifiable_producer(client: Driver, other: Driver, server: Server) -> None:

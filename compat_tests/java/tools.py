@@ -45,10 +45,9 @@ def command(main: str, *arguments: str, archive: str | None = None) -> list[str]
     """The command line of a tool."""
     if archive is None:
         archive = f"-XX:SharedArchiveFile={_archive(main)}"
-    return [
-        "java", archive, "-Xshare:auto", "-Xlog:disable", "-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{KAFKA_JARS}/*", main, *arguments,
-    ]  # fmt: skip
+    small = ["-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    quiet = ["-Xlog:disable", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    return ["java", archive, "-Xshare:auto", *small, *quiet, "-cp", f"{KAFKA_JARS}/*", main, *arguments]
 
 
 def run(main: str, *arguments: str, lines: bytes | None = None) -> subprocess.CompletedProcess[str]:
@@ -58,9 +57,11 @@ def run(main: str, *arguments: str, lines: bytes | None = None) -> subprocess.Co
         CDS.mkdir(exist_ok=True)
         option = f"-XX:ArchiveClassesAtExit={fresh}"
     done = subprocess.run(
-        command(main, *arguments, archive=option), input=b"" if lines is None else lines, capture_output=True,
+        command(main, *arguments, archive=option),
+        input=b"" if lines is None else lines,
+        capture_output=True,
         timeout=DEADLINE,
-    )  # fmt: skip
+    )
     if fresh.exists():
         os.replace(fresh, _archive(main))
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -74,10 +74,14 @@ class KafkaPythonDriver(Driver):
         self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False
     ) -> None:
         producer = KafkaProducer(
-            bootstrap_servers=self.address, acks=int(acks) if acks != "all" else acks,
-            compression_type=None if codec == "none" else codec, enable_idempotence=idempotent, linger_ms=5,
-            max_request_size=3_000_000, max_block_ms=3_000,
-        )  # fmt: skip
+            bootstrap_servers=self.address,
+            acks=int(acks) if acks != "all" else acks,
+            compression_type=None if codec == "none" else codec,
+            enable_idempotence=idempotent,
+            linger_ms=5,
+            max_request_size=3_000_000,
+            max_block_ms=3_000,
+        )
         with closing(producer), refusals():
             sent = [
                 producer.send(topic, record.value, record.key, list(record.headers), record.partition, record.timestamp)
@@ -103,9 +107,12 @@ class KafkaPythonDriver(Driver):
 
     def _group_settings(self, group: str, latest: bool = False) -> dict[str, Any]:
         return {
-            "bootstrap_servers": self.address, "group_id": group, "session_timeout_ms": SESSION_TIMEOUT_MS,
-            "heartbeat_interval_ms": HEARTBEAT_MS, "auto_offset_reset": "latest" if latest else "earliest",
-        }  # fmt: skip
+            "bootstrap_servers": self.address,
+            "group_id": group,
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "heartbeat_interval_ms": HEARTBEAT_MS,
+            "auto_offset_reset": "latest" if latest else "earliest",
+        }
 
     def join(
         self, group: str, topic: str, *, latest: bool = False, instance: str | None = None, strategy: str = "range"

@@ -59,17 +59,22 @@ def test_own_suite(new_server: NewServer, tmp_path: Path) -> None:
 
 def _run(source: Path, address: str, tests: Iterable[str], found: Path) -> tuple[set[str], str]:
     """Run `tests` of the unpacked `source` against `address`: the ids of those that passed, and what pytest printed."""
+    settings = ["-p", "no:cacheprovider", "-o", "addopts=", "-W", "ignore", "--timeout=60"]
+    shown = ["-q", "--tb=short", f"--junit-xml={found}"]
     done = subprocess.run(
-        [
-            sys.executable, "-m", "pytest", *tests, "-q", "-p", "no:cacheprovider", "--tb=short",
-            "-o", "addopts=", "--timeout=60", f"--junit-xml={found}", "-W", "ignore",
-        ],
-        cwd=source, capture_output=True, text=True, timeout=DEADLINE,
+        [sys.executable, "-m", "pytest", *tests, *settings, *shown],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
         env={
-            **os.environ, "KAFKA_URI": f"kafka://{address}", "KAFKA_VERSION": KAFKA_VERSION,
-            "PYTHONPATH": str(source), "PYTEST_ADDOPTS": "",
+            **os.environ,
+            "KAFKA_URI": f"kafka://{address}",
+            "KAFKA_VERSION": KAFKA_VERSION,
+            "PYTHONPATH": str(source),
+            "PYTEST_ADDOPTS": "",
         },
-    )  # fmt: skip
+    )
     assert found.exists(), done.stdout + done.stderr
     return _passed(found), done.stdout
 

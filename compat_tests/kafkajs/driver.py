@@ -82,10 +82,16 @@ class KafkajsDriver(Driver):
         self.members: dict[int, GroupMember] = {}
         self.process = subprocess.Popen(
             ["node", str(SCRIPT), address, str(SESSION_TIMEOUT_MS), str(HEARTBEAT_MS)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "NODE_PATH": str(KAFKAJS / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1",
-                 "NODE_NO_WARNINGS": "1"},
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "NODE_PATH": str(KAFKAJS / "node_modules"),
+                "KAFKAJS_NO_PARTITIONER_WARNING": "1",
+                "NODE_NO_WARNINGS": "1",
+            },
+        )
         threading.Thread(target=self._listen, daemon=True).start()
 
     @staticmethod
@@ -125,11 +131,14 @@ class KafkajsDriver(Driver):
     ) -> None:
         told = [
             {
-                "value": _text(r.value), "key": _text(r.key), "headers": [(n, _text(v)) for n, v in r.headers],
-                "partition": r.partition, "timestamp": r.timestamp,
+                "value": _text(r.value),
+                "key": _text(r.key),
+                "headers": [(n, _text(v)) for n, v in r.headers],
+                "partition": r.partition,
+                "timestamp": r.timestamp,
             }
             for r in records
-        ]  # fmt: skip
+        ]
         number = -1 if acks == "all" else int(acks)
         self.call("produce", topic=topic, records=told, codec=codec, acks=number, idempotent=idempotent)
 

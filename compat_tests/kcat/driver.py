@@ -34,9 +34,7 @@ def _record(line: str) -> Record:
     told = json.loads(line)
     pairs = told.get("headers") or []
     headers = tuple((name, _bytes(value)) for name, value in zip(pairs[::2], pairs[1::2], strict=True))
-    return Record(
-        _bytes(told["payload"]), _bytes(told["key"]), headers, told["partition"], told["ts"], told["offset"]
-    )  # fmt: skip
+    return Record(_bytes(told["payload"]), _bytes(told["key"]), headers, told["partition"], told["ts"], told["offset"])
 
 
 def _bytes(text: str | None) -> bytes | None:
@@ -100,10 +98,16 @@ class KcatDriver(Driver):
     ) -> None:
         lines = [(b"" if r.key is None else r.key + b"\t") + (r.value or b"") for r in records]
         command = self._command(
-            "-P", "-t", topic, "-z", codec, *arguments, acks=acks, enable_idempotence=str(idempotent).lower(),
-            linger_ms=5, message_max_bytes=3_000_000, message_timeout_ms=5_000,
-            topic_metadata_propagation_max_ms=1_000, topic_metadata_refresh_fast_interval_ms=50,
-        )  # fmt: skip
+            *("-P", "-t", topic, "-z", codec),
+            *arguments,
+            acks=acks,
+            enable_idempotence=str(idempotent).lower(),
+            linger_ms=5,
+            message_max_bytes=3_000_000,
+            message_timeout_ms=5_000,
+            topic_metadata_propagation_max_ms=1_000,
+            topic_metadata_refresh_fast_interval_ms=50,
+        )
         done = subprocess.run(command, input=b"\n".join(lines) + b"\n", capture_output=True, timeout=DEADLINE)
         failed = _FAILED.search(done.stderr.decode(errors="replace"))
         if failed or done.returncode:
@@ -120,10 +124,11 @@ class KcatDriver(Driver):
 
     def _group_command(self, group: str, topic: str, *arguments: str, **settings: object) -> list[str]:
         return self._command(
-            "-J", "-u", *arguments, "-G", group, topic,
-            session_timeout_ms=SESSION_TIMEOUT_MS, heartbeat_interval_ms=HEARTBEAT_MS,
+            *("-J", "-u", *arguments, "-G", group, topic),
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
             **{"auto_offset_reset": "earliest", **settings},
-        )  # fmt: skip
+        )
 
     def join(
         self, group: str, topic: str, *, latest: bool = False, instance: str | None = None, strategy: str = "range"

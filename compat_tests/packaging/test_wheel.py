@@ -58,8 +58,9 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python")]
     subprocess.run(
         [*pip, "install", "-q", "--no-deps", "--no-index", "--disable-pip-version-check", str(wheel)],
-        check=True, timeout=120,
-    )  # fmt: skip
+        check=True,
+        timeout=120,
+    )
     for name in HOSTILE:
         (packages / name).mkdir()
         (packages / name / "__init__.py").write_text(f"raise SystemExit('somebody else\\'s {name}')\n")
@@ -85,8 +86,10 @@ def served(installed: Path, tmp_path: Path) -> Iterator[str]:
     with said.open("w") as out:
         process = subprocess.Popen(
             [installed / "barnabas", "serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data"],
-            cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            cwd=tmp_path,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
     try:
         until(lambda: "is ready on" in said.read_text() or process.poll() is not None, "the broker is ready", 30)
         text = said.read_text()

@@ -101,33 +101,44 @@ def commit(group: str, topic: str, offset: int) -> Versioned:
 def join(group: str) -> Versioned:
     """A new member, in the last version that lets it in at once."""
     return JoinGroupRequest(
-        group_id=group, session_timeout_ms=30_000, rebalance_timeout_ms=30_000, protocol_type="consumer",
+        group_id=group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=NO_TOPICS)],
-    ), 3  # fmt: skip
+    ), 3
 
 
 def sync(names: Names) -> Asked:
     """The assignment of the one member of `k`."""
     return SyncGroupRequest(
-        group_id=names.k, generation_id=names.generation, member_id=names.member,
+        group_id=names.k,
+        generation_id=names.generation,
+        member_id=names.member,
         assignments=[SyncGroupRequestAssignment(member_id=names.member, assignment=NO_TOPICS)],
-    ), 3  # fmt: skip
+    ), 3
 
 
 def set_config(names: Names) -> Asked:
     """IncrementalAlterConfigs: batches above 100 bytes are refused."""
-    return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[
-        incremental_alter_configs.AlterConfigsResource(TOPIC, names.t, [
-            incremental_alter_configs.AlterableConfig("max.message.bytes", 0, "100")
-        ])
-    ])  # fmt: skip
+    return incremental_alter_configs.IncrementalAlterConfigsRequest(
+        resources=[
+            incremental_alter_configs.AlterConfigsResource(
+                TOPIC, names.t, [incremental_alter_configs.AlterableConfig("max.message.bytes", 0, "100")]
+            )
+        ]
+    )
 
 
 def replace_configs(names: Names) -> Asked:
     """AlterConfigs."""
-    return alter_configs.AlterConfigsRequest(resources=[
-        alter_configs.AlterConfigsResource(TOPIC, names.t, [alter_configs.AlterableConfig("retention.ms", "77000000")])
-    ])  # fmt: skip
+    return alter_configs.AlterConfigsRequest(
+        resources=[
+            alter_configs.AlterConfigsResource(
+                TOPIC, names.t, [alter_configs.AlterableConfig("retention.ms", "77000000")]
+            )
+        ]
+    )
 
 
 def delete_records(names: Names, offset: int) -> Asked:
@@ -144,27 +155,35 @@ def metadata(names: Names, *, create: bool) -> Asked:
 
 def list_offsets(names: Names, timestamp: int) -> Asked:
     """Of `t`, with a partition that is not there yet, and of `new`."""
-    return ListOffsetsRequest(replica_id=-1, topics=[
-        ListOffsetsTopic(names.t, [ListOffsetsPartition(index, timestamp=timestamp) for index in (0, 3)]),
-        ListOffsetsTopic(names.new, [ListOffsetsPartition(0, timestamp=timestamp)]),
-    ]), 7  # fmt: skip
+    return ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsTopic(names.t, [ListOffsetsPartition(index, timestamp=timestamp) for index in (0, 3)]),
+            ListOffsetsTopic(names.new, [ListOffsetsPartition(0, timestamp=timestamp)]),
+        ],
+    ), 7
 
 
 def fetch(names: Names) -> Asked:
     """What is there at once."""
     parts = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in (0, 3)]
     return FetchRequest(
-        max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, session_epoch=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        session_epoch=-1,
         topics=[FetchTopic(topic=names.t, partitions=parts), FetchTopic(topic=names.new, partitions=parts[:1])],
-    ), 12  # fmt: skip
+    ), 12
 
 
 def offset_fetch(names: Names) -> Asked:
     """Of groups `g` and `h`: of topic `t`, and of all topics."""
-    return OffsetFetchRequest(groups=[
-        OffsetFetchRequestGroup(names.g, topics=[OffsetFetchRequestTopics(name=names.t, partition_indexes=[0])]),
-        OffsetFetchRequestGroup(names.h, topics=None),
-    ]), 9  # fmt: skip
+    return OffsetFetchRequest(
+        groups=[
+            OffsetFetchRequestGroup(names.g, topics=[OffsetFetchRequestTopics(name=names.t, partition_indexes=[0])]),
+            OffsetFetchRequestGroup(names.h, topics=None),
+        ]
+    ), 9
 
 
 def offset_delete(names: Names) -> Asked:

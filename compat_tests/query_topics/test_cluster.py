@@ -53,8 +53,9 @@ class SparkNode(Server):
 
     def command(self) -> list[str]:
         main = f"org.apache.spark.deploy.{self.main}"
-        return ["sh", "-c", 'exec "$@" 2>&1', "sh", str(SPARK / "bin" / "spark-class"), main,
-                "--host", "127.0.0.1", "--webui-port", "0", *self.arguments]  # fmt: skip
+        shell = ["sh", "-c", 'exec "$@" 2>&1', "sh"]
+        address = ["--host", "127.0.0.1", "--webui-port", "0"]
+        return [*shell, str(SPARK / "bin" / "spark-class"), main, *address, *self.arguments]
 
     def see(self, line: str) -> None:
         self.ready = self.ready or self.says in line
@@ -108,15 +109,19 @@ def test_queries_run_on_both_workers(cluster: tuple[str, list[Worker]], tmp_path
     url, workers = cluster
     broker = Barnabas(tmp_path / "broker", {"barnabas.streams.driver": "none"})
     broker.start()
-    command = [
-        str(SPARK / "bin" / "spark-submit"), "--master", url, "--executor-memory", "512m",
-        "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1",
+    settings = [
+        "spark.driver.host=127.0.0.1",
+        "spark.driver.bindAddress=127.0.0.1",
         # No task begins before both workers are there.
-        "--conf", "spark.scheduler.minRegisteredResourcesRatio=1",
-        "--conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
+        "spark.scheduler.minRegisteredResourcesRatio=1",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
+    ]
+    command = [
+        *(str(SPARK / "bin" / "spark-submit"), "--master", url, "--executor-memory", "512m"),
+        *(word for setting in settings for word in ("--conf", setting)),
         str(ROOT / "streams" / "query" / "__main__.py"),
-        "--server", broker.address, "--data-dir", str(broker.data_dir),
-    ]  # fmt: skip
+        *("--server", broker.address, "--data-dir", str(broker.data_dir)),
+    ]
     said = tmp_path / "driver.log"
     with said.open("w") as log:
         environment = {**SPARK_ENVIRONMENT, "PYSPARK_PYTHON": sys.executable}

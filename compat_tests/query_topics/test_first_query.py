@@ -31,9 +31,13 @@ def typed(broker: Barnabas, lines: str) -> subprocess.CompletedProcess[str]:
     """Type lines into a shell whose `barnabas` talks to this broker."""
     function = f'barnabas() {{ word=$1; shift; "{sys.executable}" -m barnabas $word -b {broker.address} "$@"; }}\n'
     return subprocess.run(
-        ["/bin/sh", "-ec", function + lines], capture_output=True, text=True, timeout=120, cwd=broker.folder,
+        ["/bin/sh", "-ec", function + lines],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=broker.folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
 
 
 def test_the_readmes_block_begins_with_the_installation_and_does_what_it_says(tmp_path: Path) -> None:

@@ -49,10 +49,14 @@ def spins(temp):
 def broker(new_server: NewServer, tmp_path_factory: pytest.TempPathFactory) -> Barnabas:
     init = tmp_path_factory.mktemp("init") / "init.py"
     init.write_text(INIT)
-    server = new_server({
-        "barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m",
-        "barnabas.streams.tick.timeout.ms": "5000", "barnabas.streams.init.file": str(init),
-    })  # fmt: skip
+    server = new_server(
+        {
+            "barnabas.streams.master": "local[2]",
+            "barnabas.streams.driver.memory": "512m",
+            "barnabas.streams.tick.timeout.ms": "5000",
+            "barnabas.streams.init.file": str(init),
+        }
+    )
     assert isinstance(server, Barnabas)
     server.expected_errors += ["topic=spinning", "topic=grows", "another streams driver has taken over"]
     return server
@@ -81,15 +85,17 @@ def test_a_statement_that_commands_does_nothing_however_it_comes(
 ) -> None:
     goes_on(broker, admin)
     was, out = driver_of(broker), tmp_path / "out"
-    for number, query in enumerate([
-        f"INSERT OVERWRITE LOCAL DIRECTORY '{out}' USING parquet SELECT 1 x FROM source",
-        f"CREATE TABLE t USING parquet LOCATION '{out}' AS SELECT device FROM source",
-        f"SELECT TRANSFORM(device) USING 'touch {out}' AS x FROM source",
-        "SELECT java_method('java.lang.System', 'exit', 1) x FROM source",
-        "SELECT repeat('x', 2000000000) x FROM source",
-        "SELECT sequence(1, 1000000000) x FROM source",
-        "SELECT " + "CASE WHEN " * 100 + "true" + " THEN true END" * 100 + " x FROM source",
-    ]):  # fmt: skip
+    for number, query in enumerate(
+        [
+            f"INSERT OVERWRITE LOCAL DIRECTORY '{out}' USING parquet SELECT 1 x FROM source",
+            f"CREATE TABLE t USING parquet LOCATION '{out}' AS SELECT device FROM source",
+            f"SELECT TRANSFORM(device) USING 'touch {out}' AS x FROM source",
+            "SELECT java_method('java.lang.System', 'exit', 1) x FROM source",
+            "SELECT repeat('x', 2000000000) x FROM source",
+            "SELECT sequence(1, 1000000000) x FROM source",
+            "SELECT " + "CASE WHEN " * 100 + "true" + " THEN true END" * 100 + " x FROM source",
+        ]
+    ):
         name = f"hostile{number}"
         with pytest.raises(Refused, match="INVALID_CONFIG"):
             admin.create_topic(name, -1, {"barnabas.query": query})

@@ -42,8 +42,13 @@ COLUMNS = "device STRING, temp DOUBLE"
 SENSORS = {"barnabas.value.format": "json", "barnabas.value.schema": COLUMNS}
 PARTITIONS = 2
 CLIENTS: list[type[Driver]] = [
-    KafkaPythonDriver, AiokafkaDriver, ConfluentDriver, KcatDriver, KafkajsDriver, JavaDriver,
-]  # fmt: skip
+    KafkaPythonDriver,
+    AiokafkaDriver,
+    ConfluentDriver,
+    KcatDriver,
+    KafkajsDriver,
+    JavaDriver,
+]
 
 
 INIT = """
@@ -79,9 +84,13 @@ def fill(admin: Driver, topic: str, first: int, count: int) -> None:
     """Readings, each to the partition that its number says."""
     for partition in range(PARTITIONS):
         mine = range(first + (partition - first) % PARTITIONS, first + count, PARTITIONS)
-        admin.produce(topic, [
-            Record(json.dumps(reading(n)).encode(), b"k%d" % n, (("n", b"%d" % n),), partition=partition) for n in mine
-        ])  # fmt: skip
+        admin.produce(
+            topic,
+            [
+                Record(json.dumps(reading(n)).encode(), b"k%d" % n, (("n", b"%d" % n),), partition=partition)
+                for n in mine
+            ],
+        )
 
 
 def ends(broker: Barnabas, topic: str, special: int = LATEST) -> dict[int, int]:
@@ -121,10 +130,14 @@ def records(broker: Barnabas, topic: str) -> list[tuple[int, int | None, bytes |
 def read_until_end(client: Driver, topic: str, partition: int, start: int) -> list[Record]:
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-    consumer = Consumer({
-        "bootstrap.servers": client.address, "group.id": "none", "enable.partition.eof": True,
-        "enable.auto.commit": False,
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": client.address,
+            "group.id": "none",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
     found: list[Record] = []
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
@@ -135,8 +148,11 @@ def read_until_end(client: Driver, topic: str, partition: int, start: int) -> li
             if error is not None:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 return found
-            found.append(Record(message.value(), message.key(), tuple(message.headers() or ()), partition,
-                                offset=message.offset()))  # fmt: skip
+            found.append(
+                Record(
+                    message.value(), message.key(), tuple(message.headers() or ()), partition, offset=message.offset()
+                )
+            )
     finally:
         consumer.close()
 
@@ -156,9 +172,7 @@ def test_the_results_have_the_offsets_keys_and_times_of_their_source(broker: Bar
     admin.create_topic("hot", -1, {"barnabas.query": "SELECT device, temp FROM sensors WHERE temp > 20"})
     assert admin.topics()["hot"] == PARTITIONS
     wait_for(broker, "hot", "sensors")
-    expected = [
-        (n % 2, n // 2, reading(n)) for p in range(PARTITIONS) for n in range(p, 40, 2) if n + 0.5 > 20
-    ]  # fmt: skip
+    expected = [(n % 2, n // 2, reading(n)) for p in range(PARTITIONS) for n in range(p, 40, 2) if n + 0.5 > 20]
     assert [(p, o, json.loads(v or b"")) for p, o, v in records(broker, "hot")] == expected
     (first,) = admin.consume("hot", 1, At("offset", 10), partition=0)
     (source,) = admin.consume("sensors", 1, At("offset", 10), partition=0)
@@ -263,8 +277,9 @@ def test_values_in_csv(broker: Barnabas, admin: Driver) -> None:
         admin.create_topic(f"tabs-{name}", -1, {"barnabas.query": query})
         wait_for(broker, f"tabs-{name}", "tabs")
     assert records(broker, "tabs-simple") == [
-        (0, 0, b'{"device":"a,b","temp":1.5,"room":null}'), (0, 1, b'{"device":"c","temp":2.0,"room":""}'),
-    ]  # fmt: skip
+        (0, 0, b'{"device":"a,b","temp":1.5,"room":null}'),
+        (0, 1, b'{"device":"c","temp":2.0,"room":""}'),
+    ]
     assert records(broker, "tabs-computed") == [(0, 0, b'{"d":"A,B","room":null}'), (0, 1, b'{"d":"C","room":""}')]
     assert [o for _, o, _ in records(broker, "tabs-simple.dead-letter")] == [2]
     with pytest.raises(Refused, match="INVALID_CONFIG"):
@@ -395,17 +410,12 @@ def kafka(broker: Barnabas, tool: str, *arguments: str) -> str:
 def test_kafkas_own_tools_make_query_topics(broker: Barnabas, admin: Driver, tmp_path: Path) -> None:
     query = "SELECT device, temp FROM meters WHERE temp > 20"
     kafka(broker, tools.TOPICS, "--create", "--topic", "meters", "--partitions", str(PARTITIONS))
-    refused = tools.run(
-        tools.TOPICS, "--bootstrap-server", broker.address, "--create", "--topic", "warm", "--config",
-        f"barnabas.query={query}",
-    )  # fmt: skip
+    at = ("--bootstrap-server", broker.address)
+    refused = tools.run(tools.TOPICS, *at, "--create", "--topic", "warm", "--config", f"barnabas.query={query}")
     assert "Unknown topic config name: barnabas.query" in refused.stderr + refused.stdout  # and the broker is not asked
 
     def alter(topic: str, *settings: str) -> subprocess.CompletedProcess[str]:
-        return tools.run(
-            tools.CONFIGS, "--bootstrap-server", broker.address, "--entity-type", "topics", "--entity-name", topic,
-            "--alter", *settings,
-        )  # fmt: skip
+        return tools.run(tools.CONFIGS, *at, "--entity-type", "topics", "--entity-name", topic, "--alter", *settings)
 
     assert alter("meters", "--add-config", f"barnabas.value.schema=[{COLUMNS}]").returncode == 0
     fill(admin, "meters", 0, 40)
@@ -420,8 +430,10 @@ def test_kafkas_own_tools_make_query_topics(broker: Barnabas, admin: Driver, tmp
     done = alter("warm", "--add-config", f"barnabas.query=[{query}],barnabas.query.on.error=skip")
     assert "Completed updating config for topic warm." in done.stdout, done.stderr + done.stdout
     settings = tmp_path / "query.properties"
-    settings.write_text("barnabas.query=SELECT CAST(temp AS STRING) _value FROM meters WHERE device IN ('d0', 'd1')\n"
-                        "barnabas.query.start=latest\n")  # fmt: skip
+    settings.write_text(
+        "barnabas.query=SELECT CAST(temp AS STRING) _value FROM meters WHERE device IN ('d0', 'd1')\n"
+        "barnabas.query.start=latest\n"
+    )
     done = alter("cold", "--add-config-file", str(settings))
     assert "Completed updating config for topic cold." in done.stdout, done.stderr + done.stdout
     refused = alter("meters", "--add-config", "barnabas.query=[SELECT device FROM warm]")
@@ -553,8 +565,8 @@ def test_without_java_the_broker_says_so_and_goes_on(tmp_path: Path) -> None:
 def test_a_driver_run_by_hand_waits_for_its_broker_and_gives_way_to_a_new_one(tmp_path: Path) -> None:
     broker = Barnabas(tmp_path / "broker", {"barnabas.streams.driver": "none"})
     broker.start()
-    command = [sys.executable, "-m", "barnabas", "streams", "--server", broker.address, "--master", "local[2]",
-               "--driver-memory", "512m", "--data-dir"]  # fmt: skip
+    small = ["--master", "local[2]", "--driver-memory", "512m"]
+    command = [sys.executable, "-m", "barnabas", "streams", "--server", broker.address, *small, "--data-dir"]
     other = Barnabas(tmp_path / "other")
     other.start()
     assert other.stop() == 0

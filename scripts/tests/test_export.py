@@ -10,9 +10,14 @@ from barnabas.scripts.export import _since
 
 @pytest.mark.parametrize(
     ("text", "ms"),
-    [("earliest", None), ("0", 0), ("1700000000000", 1_700_000_000_000), ("1970-01-01T00:00:01Z", 1000),
-     ("1970-01-01T01:00:00+01:00", 0)],
-)  # fmt: skip
+    [
+        ("earliest", None),
+        ("0", 0),
+        ("1700000000000", 1_700_000_000_000),
+        ("1970-01-01T00:00:01Z", 1000),
+        ("1970-01-01T01:00:00+01:00", 0),
+    ],
+)
 def test_a_time_is_understood(text: str, ms: int | None) -> None:
     assert _since(text) == ms
 

@@ -36,9 +36,15 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 
 def new_vnode(path: Path, first_offset: int) -> LocalVnode:
     vnode = LocalVnode(
-        str(path), "t", 0, PAGE_CACHE, io=Io(), cache=FileCache(Io(), 10), log_start_offset=first_offset,
+        str(path),
+        "t",
+        0,
+        PAGE_CACHE,
+        io=Io(),
+        cache=FileCache(Io(), 10),
+        log_start_offset=first_offset,
         recovery_point=first_offset,
-    )  # fmt: skip
+    )
     vnode.create(TOPIC_ID)
     return vnode
 
@@ -47,9 +53,13 @@ def given(base: int, *offsets: int, upto: int, control: bool = False) -> bytes:
     """A batch that covers base to upto - 1, with records at `offsets`."""
     records = [Record(b"k", b"v%d" % offset, NOW, offset=offset) for offset in offsets]
     return build_batch(
-        records, base_offset=base, producer_id=9, producer_epoch=0, last_offset_delta=upto - 1 - base,
+        records,
+        base_offset=base,
+        producer_id=9,
+        producer_epoch=0,
+        last_offset_delta=upto - 1 - base,
         is_control=control,
-    )  # fmt: skip
+    )
 
 
 def append(vnode: LocalVnode, data: bytes) -> tuple[int, int]:

@@ -39,9 +39,14 @@ def lying(data: bytes, change: Callable[[bytearray], None]) -> bytes:
 def with_body(body: bytes, count: int, codec: int = Codec.NONE, last_offset_delta: int | None = None) -> bytes:
     """A batch of any bytes as records."""
     return batch.assemble_batch(
-        body, records_count=count, base_offset=0, last_offset_delta=count - 1 if last_offset_delta is None else
-        last_offset_delta, base_timestamp=NOW, max_timestamp=NOW, attributes=codec,
-    )  # fmt: skip
+        body,
+        records_count=count,
+        base_offset=0,
+        last_offset_delta=count - 1 if last_offset_delta is None else last_offset_delta,
+        base_timestamp=NOW,
+        max_timestamp=NOW,
+        attributes=codec,
+    )
 
 
 def set_int32(at: int, value: int) -> Callable[[bytearray], None]:
@@ -147,8 +152,13 @@ def test_a_wrong_maximum_timestamp_is_set_right(stated: int, tmp_path: Path) -> 
 
 
 def test_the_coordinators_own_batches_may_hold_control_records(tmp_path: Path) -> None:
-    control = batch.build_batch([Record(batch.control_key(1), b"", NOW)], is_control=True, producer_id=1,
-                                producer_epoch=0, is_transactional=True)  # fmt: skip
+    control = batch.build_batch(
+        [Record(batch.control_key(1), b"", NOW)],
+        is_control=True,
+        producer_id=1,
+        producer_epoch=0,
+        is_transactional=True,
+    )
     vnode = created(tmp_path / "t-0", LogConfig())
     assert vnode.append(control, now_ms=NOW, origin=Origin.COORDINATOR).base_offset == 0
 

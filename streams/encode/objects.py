@@ -63,8 +63,10 @@ def in_c(columns: Sequence[Column]) -> pa.Array:
 
 def in_python(columns: Sequence[Column]) -> pa.Array:
     """See `objects`."""
-    texts = [[_prefix(number, name) + _text(value) for value in _values(array)]
-             for number, (name, array) in enumerate(columns)]  # fmt: skip
+    texts = [
+        [_prefix(number, name) + _text(value) for value in _values(array)]
+        for number, (name, array) in enumerate(columns)
+    ]
     return pa.array([b"".join(row) + b"}" for row in zip(*texts, strict=True)], pa.large_binary())
 
 

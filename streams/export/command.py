@@ -60,8 +60,14 @@ def export(request: Request, out: TextIO = sys.stderr) -> Totals:
     to = Path(request.to).absolute()
     if to.is_relative_to(log_dir.path):
         raise WalError(f"{to} lies in the data directory: take a folder outside of it")
-    plan = Plan(log_dir.path, str(to), request.format, _schema(log_dir, topics, request), request.rows_per_file,
-                request.since_ms)  # fmt: skip
+    plan = Plan(
+        log_dir.path,
+        str(to),
+        request.format,
+        _schema(log_dir, topics, request),
+        request.rows_per_file,
+        request.since_ms,
+    )
     plan.rows()
     spark.check()
     marks = {"cluster.id": log_dir.cluster_id, "format": plan.format, "schema": plan.schema}
@@ -116,6 +122,8 @@ def _schema(log_dir: LogDir, topics: Sequence[str], request: Request) -> str:
             raise WalError("--schema is for --format json: leave it out")
         return ""
     if not request.schema:
-        raise WalError(f"--format json needs a schema; for a sample of {topics[0]} this fits: "
-                       f"--schema '{infer_json(log_dir, topics[0])}'")  # fmt: skip
+        raise WalError(
+            f"--format json needs a schema; for a sample of {topics[0]} this fits: "
+            f"--schema '{infer_json(log_dir, topics[0])}'"
+        )
     return ddl_text(parse_ddl(request.schema))

@@ -14,8 +14,10 @@ from barnabas.streams.source.options import Options
 from barnabas.streams.source.rows import Rows, rows_of
 from barnabas.streams.wal import DataLossError, Key, LogDir, NewTopicError, WalError, offset_at, plan
 
-_RAW = "key BINARY, value BINARY, offset BIGINT, timestamp TIMESTAMP, timestampType INT, " \
-       "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"  # fmt: skip
+_RAW = (
+    "key BINARY, value BINARY, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
 
 REMEDY = "export to another folder"
 

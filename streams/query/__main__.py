@@ -31,14 +31,26 @@ def parser() -> argparse.ArgumentParser:
 def add_arguments(to: argparse.ArgumentParser) -> None:
     """The options, for the `barnabas` command too."""
     to.add_argument("--server", metavar="HOST:PORT", default="localhost:9092", help="the broker (default: %(default)s)")
-    to.add_argument("--data-dir", metavar="DIR", help="the broker's data directory, at the same path on every machine "
-                    "that runs tasks (default: where the broker says)")  # fmt: skip
+    to.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="the broker's data directory, at the same path on every machine "
+        "that runs tasks (default: where the broker says)",
+    )
     to.add_argument("--master", help="Spark master (default: spark-submit's, else local[*])")
     to.add_argument("--driver-memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
-    to.add_argument("--trigger-ms", type=int, default=250, help="shortest time between two looks at the sources "
-                    "(default: %(default)s)")  # fmt: skip
-    to.add_argument("--tick-timeout-ms", type=int, default=30_000, help="a query that takes longer for one tick is "
-                    "stopped (default: %(default)s)")  # fmt: skip
+    to.add_argument(
+        "--trigger-ms",
+        type=int,
+        default=250,
+        help="shortest time between two looks at the sources (default: %(default)s)",
+    )
+    to.add_argument(
+        "--tick-timeout-ms",
+        type=int,
+        default=30_000,
+        help="a query that takes longer for one tick is stopped (default: %(default)s)",
+    )
     to.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
     to.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
 

@@ -117,9 +117,14 @@ def _analysed(spark: SparkSession, asked: Question, values: StructType) -> Any:
 
 
 def _selected(
-    outputs: dict[str, tuple[Column, Any]], condition: Column, needed: set[str], frame: DataFrame, least: Least,
-    names: Mapping[str, str], bound: Bound,
-) -> Selected:  # fmt: skip
+    outputs: dict[str, tuple[Column, Any]],
+    condition: Column,
+    needed: set[str],
+    frame: DataFrame,
+    least: Least,
+    names: Mapping[str, str],
+    bound: Bound,
+) -> Selected:
     """Keys, values and timestamps out of the chosen columns; what is not chosen is the source's."""
     plain = {name: found for name, found in outputs.items() if name not in PARTS or name in _NEVER_SET}
     for name in ("_key", "_value", "_timestamp"):
@@ -141,9 +146,17 @@ def _selected(
     needed |= {"_headers"} | ({"_key"} - outputs.keys()) | ({"_timestamp"} - outputs.keys())
     simple = _simple(outputs, tuple(plain), least, names)
     return Selected(
-        condition, key.cast("binary"), value.cast("binary"), timestamp, frozenset(needed), kind, schema,
-        least.conditions, simple, bound,
-    )  # fmt: skip
+        condition,
+        key.cast("binary"),
+        value.cast("binary"),
+        timestamp,
+        frozenset(needed),
+        kind,
+        schema,
+        least.conditions,
+        simple,
+        bound,
+    )
 
 
 def _simple(

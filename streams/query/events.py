@@ -42,18 +42,19 @@ class Event(Values, frozen=True):
 
     def record(self, now_ms: int) -> Record:
         """As a record of the results."""
-        return Record(
-            self.topic.encode(), msgspec.json.encode(self), now_ms, ((EVENT_HEADER, self.event.encode()),)
-        )  # fmt: skip
+        return Record(self.topic.encode(), msgspec.json.encode(self), now_ms, ((EVENT_HEADER, self.event.encode()),))
 
 
 def event_of(source: Source, told: Told | None) -> Event | None:
     """What is to be told of a topic after `told`; None if nothing has changed."""
     is_new = told is None or told.topic_id != source.topic_id
     event = Event(
-        CREATED if is_new else ALTERED, source.name, source.topic_id, source.partitions,
+        CREATED if is_new else ALTERED,
+        source.name,
+        source.topic_id,
+        source.partitions,
         **msgspec.structs.asdict(source.values),
-    )  # fmt: skip
+    )
     return None if event.told == told else event
 
 

@@ -168,9 +168,14 @@ _AT = ("_partition", "offset")
 
 
 def _row(
-    query: int, kind: int, key: Any = None, value: Any = None, timestamp: Any = None, headers: Any = None,
+    query: int,
+    kind: int,
+    key: Any = None,
+    value: Any = None,
+    timestamp: Any = None,
+    headers: Any = None,
     reason: Any = None,
-) -> Column:  # fmt: skip
+) -> Column:
     """A row for the sink; all kinds of rows have the same columns."""
     return F.struct(
         F.lit(query).alias("query"),

@@ -47,9 +47,12 @@ class Progress(NamedTuple):
 
 
 def commit(
-    cluster: Cluster, definition: Definition, places: Mapping[Key, int], told: Mapping[str, Told],
+    cluster: Cluster,
+    definition: Definition,
+    places: Mapping[Key, int],
+    told: Mapping[str, Told],
     sources: Mapping[str, Source],
-) -> None:  # fmt: skip
+) -> None:
     """Keep the places, and what was told of the topics. No task may be writing. Raises ClientError."""
     results, letters = _ends(cluster, definition)
     kept = {}

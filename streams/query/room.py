@@ -50,9 +50,8 @@ def heap_of(spark: SparkSession) -> int:
     jvm = context._jvm
     if context.master.startswith("local"):
         return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
-    return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(
-        context.getConf().get("spark.executor.memory", "1g")
-    ))  # fmt: skip
+    memory = context.getConf().get("spark.executor.memory", "1g")
+    return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(memory))
 
 
 class Room:

@@ -240,9 +240,12 @@ class _Log:
         held: Encoded | None = None
         for part in self._taken():
             for batch in encode(
-                part, base_offset=held.next_offset if held else self.next, producer_id=producer_id,
-                producer_epoch=0, max_bytes=self._max_batch_bytes,
-            ):  # fmt: skip
+                part,
+                base_offset=held.next_offset if held else self.next,
+                producer_id=producer_id,
+                producer_epoch=0,
+                max_bytes=self._max_batch_bytes,
+            ):
                 if held is not None:
                     yield held
                 held = batch
@@ -271,9 +274,10 @@ class _MergedLog(_Log):
         for part in self._taken():
             sources = part.column("offset")
             own = pa.array(range(len(part)), pa.int64())
-            named = with_headers(part.set_column(part.schema.get_field_index("offset"), "offset", own), [
-                self._names(offset) for offset in sources.to_pylist()
-            ])  # fmt: skip
+            named = with_headers(
+                part.set_column(part.schema.get_field_index("offset"), "offset", own),
+                [self._names(offset) for offset in sources.to_pylist()],
+            )
             for batch in encode(
                 named, base_offset=0, producer_id=producer_id, producer_epoch=0, max_bytes=self._max_batch_bytes
             ):
@@ -301,9 +305,8 @@ def _stretched(batch: Encoded, next_offset: int) -> Encoded:
 
 def _with_reasons(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Malformed records as they were, with one more header: why."""
-    return with_headers(rows, [
-        [{"key": REASON_HEADER, "value": reason.encode()}] for reason in rows.column("reason").to_pylist()
-    ])  # fmt: skip
+    reasons = rows.column("reason").to_pylist()
+    return with_headers(rows, [[{"key": REASON_HEADER, "value": reason.encode()}] for reason in reasons])
 
 
 def with_headers(rows: pa.RecordBatch, more: list[list[dict[str, Any]]]) -> pa.RecordBatch:

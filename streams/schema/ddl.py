@@ -23,9 +23,15 @@ _TYPES: dict[str, pa.DataType] = {
     "TIMESTAMP_NTZ": pa.timestamp("us"),
 }
 _ALIASES = {
-    "BYTE": "TINYINT", "SHORT": "SMALLINT", "INTEGER": "INT", "LONG": "BIGINT", "REAL": "FLOAT",
-    "TIMESTAMP_LTZ": "TIMESTAMP", "DEC": "DECIMAL", "NUMERIC": "DECIMAL",
-}  # fmt: skip
+    "BYTE": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+}
 _NAMES = {kind: name for name, kind in _TYPES.items()}
 _SUPPORTED = ", ".join((*_TYPES, "DECIMAL(p,s)", "ARRAY<...>", "STRUCT<name: ...>"))
 _MAX_PRECISION = 38

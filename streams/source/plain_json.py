@@ -12,9 +12,15 @@ from barnabas.streams.native import warn_not_built
 
 #: The C side's numbers of the types: the width of whole numbers, and for the others more than that.
 _KINDS = {
-    pa.bool_(): 0, pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8, pa.string(): 16,
-    pa.float32(): 20, pa.float64(): 24,
-}  # fmt: skip
+    pa.bool_(): 0,
+    pa.int8(): 1,
+    pa.int16(): 2,
+    pa.int32(): 4,
+    pa.int64(): 8,
+    pa.string(): 16,
+    pa.float32(): 20,
+    pa.float64(): 24,
+}
 
 
 def parse_plain(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, list[int]] | None:

@@ -43,9 +43,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             options = self._options
             log_dir = LogDir(options.path, bootstrap=options.bootstrap)
-            planner = Planner(
-                log_dir, split_bytes=options.split_bytes, fail_on_data_loss=options.fail_on_data_loss
-            )  # fmt: skip
+            planner = Planner(log_dir, split_bytes=options.split_bytes, fail_on_data_loss=options.fail_on_data_loss)
             self._opened = log_dir, planner
         return self._opened
 
@@ -147,9 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began = {key: offset for key, offset in began.items() if key[0] not in renewed}
         _, planner = self._open()
         new = self._first_offsets(ends.keys() - began.keys())
-        ranges: Mapping[Key, tuple[int, int]] = {
-            key: (began.get(key, new.get(key, 0)), hi) for key, hi in ends.items()
-        }  # fmt: skip
+        ranges: Mapping[Key, tuple[int, int]] = {key: (began.get(key, new.get(key, 0)), hi) for key, hi in ends.items()}
         # The tasks find out whether it is still the topic that the checkpoint has.
         splits = [split._replace(topic_id=ids.get(split.topic, split.topic_id)) for split in planner.plan(ranges)]
         return [SplitPartition(split) for split in splits]

@@ -88,9 +88,7 @@ def table(
     """Everything readable of a topic."""
     ranges = log_dir.ranges(log_dir.partitions(topic))
     names = list(columns or COLUMNS)
-    batches = [
-        batch for split in plan(log_dir, ranges, split_bytes=split_bytes) for batch in read(split, names)
-    ]  # fmt: skip
+    batches = [batch for split in plan(log_dir, ranges, split_bytes=split_bytes) for batch in read(split, names)]
     return pa.Table.from_batches(batches, schema=pa.schema([(name, COLUMNS[name]) for name in names]))
 
 

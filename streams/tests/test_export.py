@@ -329,8 +329,9 @@ def test_progress_is_that_of_this_run(logs: Logs, to: Path, run: Export) -> None
     export_partition(Plan(str(logs.path), str(to), "raw", "", 7), Work("t", 0, 0, 40))
     seen = progress.look()
     assert (seen.rows, seen.done, seen.part) == (30, 1, 0.5)
-    assert seen.bytes == sum(path.stat().st_size for span, path in finished(partition_folder(to, ("t", 0))).items()
-                             if span != Span(0, 9))  # fmt: skip
+    assert seen.bytes == sum(
+        path.stat().st_size for span, path in finished(partition_folder(to, ("t", 0))).items() if span != Span(0, 9)
+    )
 
 
 def test_progress_for_people() -> None:
@@ -341,8 +342,12 @@ def test_progress_for_people() -> None:
 def command(logs: Logs, to: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "barnabas", "export", "t", "--data-dir", str(logs.path), "--to", str(to), *options],
-        cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize(

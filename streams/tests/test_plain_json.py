@@ -34,11 +34,18 @@ OTHERS = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.di
 FITTING = st.fixed_dictionaries(
     {},
     optional={
-        "b": st.booleans(), "i8": st.integers(-128, 127), "i16": st.integers(-32768, 32767),
-        "i32": st.integers(-(2**31), 2**31 - 1), "i64": st.integers(-(2**63), 2**63 - 1), "f": NUMBERS, "d": NUMBERS,
-        "t": st.text(), "a é": st.none() | st.text(), "other": OTHERS,
+        "b": st.booleans(),
+        "i8": st.integers(-128, 127),
+        "i16": st.integers(-32768, 32767),
+        "i32": st.integers(-(2**31), 2**31 - 1),
+        "i64": st.integers(-(2**63), 2**63 - 1),
+        "f": NUMBERS,
+        "d": NUMBERS,
+        "t": st.text(),
+        "a é": st.none() | st.text(),
+        "other": OTHERS,
     },
-)  # fmt: skip
+)
 OBJECTS = FITTING | st.dictionaries(NAMES, SCALARS | OTHERS, max_size=5)
 
 

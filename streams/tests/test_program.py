@@ -39,9 +39,13 @@ def said_by_program(tmp_path: Path, topic: str, **environment: str) -> tuple[int
     program.write_text(PROGRAM)
     kept = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
     done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path / "data"), topic], capture_output=True, text=True, timeout=60,
-        cwd=tmp_path, env={**kept, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
-    )  # fmt: skip
+        [sys.executable, str(program), str(tmp_path / "data"), topic],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**kept, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+    )
     _, _, after = done.stderr.partition("For SparkR, use setLogLevel(newLevel).\n")
     return done.returncode, done.stdout, [line for line in after.splitlines() if " WARN " not in line]
 

@@ -50,8 +50,11 @@ def test_a_schema_is_inferred_and_any_sql_runs_over_topics(
     assert cli.main(["sql", *where, query]) == 0
     lines = capsys.readouterr().out.split("\n")
     assert [line.split() for line in lines[:4]] == [
-        ["device", "n", "top"], ["d0", "10", "27"], ["d1", "10", "28"], ["d2", "10", "29"],
-    ]  # fmt: skip
+        ["device", "n", "top"],
+        ["d0", "10", "27"],
+        ["d1", "10", "28"],
+        ["d2", "10", "29"],
+    ]
     assert cli.main(["sql", *where, "--limit", "2", "SELECT _offset FROM `my.sensors` ORDER BY _offset"]) == 0
     told = capsys.readouterr()
     assert told.out.split() == ["_offset", "0", "1"]
@@ -139,8 +142,9 @@ def test_what_java_met_is_told_in_one_line(what: str, told: str) -> None:
     ],
 )
 def test_why_java_ended_at_its_start_is_told(broker: Barnabas, given: dict[str, str], told: str) -> None:
-    command = [sys.executable, "-m", "barnabas", "sql", "--server", broker.address, "--data-dir",
-               str(broker.data_dir), "--master", "local[2]" if given else "nonsense", "SELECT 1"]  # fmt: skip
+    at = ["--server", broker.address, "--data-dir", str(broker.data_dir)]
+    master = "local[2]" if given else "nonsense"
+    command = [sys.executable, "-m", "barnabas", "sql", *at, "--master", master, "SELECT 1"]
     ran = subprocess.run(command, cwd=ROOT, env=os.environ | given, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert ran.stdout == ""
@@ -206,9 +210,11 @@ def test_an_empty_topic_has_no_rows(broker: Barnabas, small_bytes: int, monkeypa
 
 def test_csv_is_read_as_its_topic_says(broker: Barnabas) -> None:
     settings = {
-        "barnabas.value.format": "csv", "barnabas.value.schema": "device STRING, temp DOUBLE",
-        "barnabas.value.csv.separator": ";", "barnabas.value.csv.null": "-",
-    }  # fmt: skip
+        "barnabas.value.format": "csv",
+        "barnabas.value.schema": "device STRING, temp DOUBLE",
+        "barnabas.value.csv.separator": ";",
+        "barnabas.value.csv.null": "-",
+    }
     with Cluster(broker.address) as cluster:
         assert create_topic(cluster, "semicolons", settings, partitions=1).error_code == 0
     produce(broker, [b"a;1.5", b"-;2"], "semicolons")

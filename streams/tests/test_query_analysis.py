@@ -130,11 +130,12 @@ def logs(tmp_path: Path) -> Logs:
 def test_all_queries_get_every_record_in_order_and_then_the_mark(session: SparkSession, logs: Logs) -> None:
     logs.write([b'{"device": 7}', None, b'{"device": "z", "temp": 99}'], "s", 1)
     rows = results(
-        session, logs,
+        session,
+        logs,
         "SELECT device, temp FROM s WHERE temp >= 10",
         "SELECT device AS _key, _value FROM s WHERE size(tags) = 0 OR temp IS NULL",
         "SELECT _offset FROM s WHERE _partition = 1",
-    )  # fmt: skip
+    )
     for partition in range(2):
         mine = [row for row in rows if row["_partition"] == partition]
         assert (mine[-1]["kind"], mine[-1]["offset"]) == (MARK, 23 if partition else 20)
@@ -160,8 +161,14 @@ def test_a_single_query_gives_the_same(session: SparkSession, logs: Logs) -> Non
     logs.write([b"nothing"], "s", 0)
     rows = results(session, logs, "SELECT device FROM s WHERE temp IS NULL OR temp < 2")
     assert sorted((row["kind"], row["_partition"], row["offset"]) for row in rows) == [
-        (ROW, 0, 0), (ROW, 0, 1), (ROW, 1, 0), (ROW, 1, 1), (MALFORMED, 0, 20), (MARK, 0, 21), (MARK, 1, 20),
-    ]  # fmt: skip
+        (ROW, 0, 0),
+        (ROW, 0, 1),
+        (ROW, 1, 0),
+        (ROW, 1, 1),
+        (MALFORMED, 0, 20),
+        (MARK, 0, 21),
+        (MARK, 1, 20),
+    ]
 
 
 def test_columns_may_be_written_in_any_case(session: SparkSession, logs: Logs) -> None:

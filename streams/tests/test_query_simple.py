@@ -94,8 +94,13 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Logs:
     for partition in range(2):
         values: list[bytes | None] = []
         for number, (device, temp) in enumerate((d, t) for d in DEVICES for t in TEMPS):
-            row = {"device": device, "seq": number * 10**15 - 7, "temp": temp, "small": number % 5 - 2,
-                   "flag": [True, False, None][number % 3]}  # fmt: skip
+            row = {
+                "device": device,
+                "seq": number * 10**15 - 7,
+                "temp": temp,
+                "small": number % 5 - 2,
+                "flag": [True, False, None][number % 3],
+            }
             values.append(json.dumps(row, ensure_ascii=partition == 0).encode())
         made.write([*values, b'{"device": 7}', None, b"{"], "s", partition)
     return made

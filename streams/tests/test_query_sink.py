@@ -138,8 +138,17 @@ def connect(monkeypatch: pytest.MonkeyPatch, broker: FakeBroker) -> None:
 
 
 def row(query: int, kind: int, offset: int, value: bytes | None = None, reason: str | None = None) -> dict[str, Any]:
-    return {"query": query, "kind": kind, "_partition": 0, "offset": offset, "key": b"k", "value": value,
-            "timestamp": None, "headers": None, "reason": reason}  # fmt: skip
+    return {
+        "query": query,
+        "kind": kind,
+        "_partition": 0,
+        "offset": offset,
+        "key": b"k",
+        "value": value,
+        "timestamp": None,
+        "headers": None,
+        "reason": reason,
+    }
 
 
 def batches(rows: list[dict[str, Any]], size: int = 7) -> Iterator[pa.RecordBatch]:
@@ -293,9 +302,16 @@ def test_so_it_is_without_the_jvm(
 
 def target(*names: str) -> pa.Schema:
     kinds = {
-        "a": pa.int64(), "_key": pa.string(), "_value": pa.string(), "_timestamp": WERE.field("timestamp").type,
-        "_headers": HEADERS, "_offset": pa.int64(), "_partition": pa.int32(), UNREADABLE: WERE, END: pa.bool_(),
-    }  # fmt: skip
+        "a": pa.int64(),
+        "_key": pa.string(),
+        "_value": pa.string(),
+        "_timestamp": WERE.field("timestamp").type,
+        "_headers": HEADERS,
+        "_offset": pa.int64(),
+        "_partition": pa.int32(),
+        UNREADABLE: WERE,
+        END: pa.bool_(),
+    }
     return pa.schema([pa.field(name, kinds[name]) for name in (*names, "_offset", "_partition", UNREADABLE, END)])
 
 

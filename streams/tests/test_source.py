@@ -144,9 +144,11 @@ def test_filters_narrow_what_is_planned(logs: Logs) -> None:
     made = source(logs, columns="offset,partition,timestamp,key")
     reader = made.reader(made.schema())
     undecided = [
-        GreaterThanOrEqual(("timestamp",), utc), Not(EqualTo(("offset",), 3)), EqualTo(("key",), b"k"),
+        GreaterThanOrEqual(("timestamp",), utc),
+        Not(EqualTo(("offset",), 3)),
+        EqualTo(("key",), b"k"),
         GreaterThan(("partition",), 1),
-    ]  # fmt: skip
+    ]
     assert list(reader.pushFilters([EqualTo(("offset",), 3), *undecided])) == undecided
 
 

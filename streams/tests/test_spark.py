@@ -94,8 +94,9 @@ def test_parts_that_every_record_has_are_never_null(spark: SparkSession, logs: L
     never = {field.name for field in found.schema if not field.nullable}
     assert never == {"topic", "partition", "offset", "timestampType"}
     assert [(row.topic, row.offset, row.value) for row in found.collect()] == [
-        ("t", 0, None), ("t", 1, b"v"),
-    ]  # fmt: skip
+        ("t", 0, None),
+        ("t", 1, b"v"),
+    ]
     assert batch(spark, logs.path, "offset bigint").schema["offset"].nullable  # who states a schema has that one
 
 

@@ -79,9 +79,19 @@ def test_csv_types_and_options() -> None:
     ((row,), bad) = (lambda found: (found[0].to_pylist(), found[1]))(csv_rows([line], ddl, ";", "NULL"))
     assert bad == []
     assert tuple(row.values()) == (
-        True, -5, 2**63 - 1, 1.5, -1e10, Decimal("123.45"), datetime.date(2024, 2, 29), AT, AT,
-        datetime.datetime(2024, 2, 29, 12), b"x", None,
-    )  # fmt: skip
+        True,
+        -5,
+        2**63 - 1,
+        1.5,
+        -1e10,
+        Decimal("123.45"),
+        datetime.date(2024, 2, 29),
+        AT,
+        AT,
+        datetime.datetime(2024, 2, 29, 12),
+        b"x",
+        None,
+    )
     local, _ = csv_rows([b"2024-02-29 12:00:00.5", b"2024-02-29", b"2024-02-29T12:00:00.5-0000"], "h timestamp")
     assert local["h"].to_pylist() == [AT, AT.replace(hour=0, microsecond=0), AT]
     for ddl in ("a array<int>", "a struct<x: int>"):
@@ -139,10 +149,19 @@ COLUMNS = (
     "price decimal(6,2), id string, pos struct<x: float>, path array<struct<x: double>>"
 )
 DATUM = {
-    "device": "a", "temp": 1.5, "n": 7, "big": 2**62, "kind": "B", "raw": b"abcd", "at": AT,
-    "day": datetime.date(2024, 2, 29), "price": Decimal("123.45"), "id": str(uuid.UUID(int=5)), "pos": {"x": 0.5},
+    "device": "a",
+    "temp": 1.5,
+    "n": 7,
+    "big": 2**62,
+    "kind": "B",
+    "raw": b"abcd",
+    "at": AT,
+    "day": datetime.date(2024, 2, 29),
+    "price": Decimal("123.45"),
+    "id": str(uuid.UUID(int=5)),
+    "pos": {"x": 0.5},
     "path": [{"x": 1.5}, None],
-}  # fmt: skip
+}
 
 
 def encoded(datum: dict[str, Any], written: dict[str, Any] = WRITTEN) -> bytes:

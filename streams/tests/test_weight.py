@@ -85,11 +85,21 @@ def test_avro_whose_elements_take_no_bytes_is_refused() -> None:
 def test_avro_elements_that_would_be_too_much_are_malformed() -> None:
     fields = [{"name": f"c{n}", "type": "long"} for n in range(5000)]
     item = {"type": "record", "name": "i", "fields": fields}
-    written = json.dumps({
-        "type": "record", "name": "r",
-        "fields": [{"name": "a", "type": {"type": "array", "items": {"type": "record", "name": "o", "fields": [
-            {"name": "o", "type": ["null", item]}]}}}],
-    })  # fmt: skip
+    written = json.dumps(
+        {
+            "type": "record",
+            "name": "r",
+            "fields": [
+                {
+                    "name": "a",
+                    "type": {
+                        "type": "array",
+                        "items": {"type": "record", "name": "o", "fields": [{"name": "o", "type": ["null", item]}]},
+                    },
+                }
+            ],
+        }
+    )
     schema = pa.schema([pa.field("a", pa.list_(pa.struct([pa.field("o", WIDE_ARRAY.field("a").type.value_type)])))])
     avro_values.check_schema(written, schema)
     one, many = b"\x02\x00\x00", b"\x80\x89\x7a" + bytes(1_000_000) + b"\x00"

@@ -58,10 +58,14 @@ def test_comparisons_are_those_of_spark(kind: str, name: str, data: st.DataObjec
 
 
 LEAVES = [
-    Condition("IsNull", "t"), Condition("EqualTo", "t", "ab"), Condition("In", "n", (0, 1)),
-    Condition("LessThan", "x", 1.0), Condition("EqualTo", "b", True), Condition("StringContains", "t", "b"),
+    Condition("IsNull", "t"),
+    Condition("EqualTo", "t", "ab"),
+    Condition("In", "n", (0, 1)),
+    Condition("LessThan", "x", 1.0),
+    Condition("EqualTo", "b", True),
+    Condition("StringContains", "t", "b"),
     Condition("GreaterThan", "x", 0.0),
-]  # fmt: skip
+]
 
 
 def trees() -> st.SearchStrategy[Condition]:
