@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.scripts.output import table
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -140,7 +140,7 @@ def main() -> None:
     args = options.parse_args()
     calls: dict[tuple[str, str], tuple[Callable[[], Any], Callable[[], Any]]] = {}
     for name, version, message, _, _ in CASES:
-        ours = codec(type(message), version)
+        ours = message_codec(type(message), version)
         wire = ours.build(message)
         parsed = ours.parse(wire)
         calls[name, "barnabas"] = (functools.partial(ours.decode, wire), functools.partial(ours.encode, parsed))

@@ -17,7 +17,7 @@ from barnabas.streams.decode import Records, open_batch
 from barnabas.streams.decode.arrow import Backend
 from barnabas.streams.decode.python import decode_python
 from barnabas.wire.batch import Record, build_batch
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 
 COLUMNS = ("key", "value", "offset", "timestamp")
 CHUNK = 4 << 20
@@ -75,7 +75,12 @@ def main() -> None:
     else:
         backends["native"] = decode_native
     figures = []
-    for codec, size in ((Codec.NONE, 16 << 10), (Codec.NONE, 1 << 20), (Codec.LZ4, 1 << 20), (Codec.ZSTD, 1 << 20)):
+    for codec, size in (
+        (CompressionType.NONE, 16 << 10),
+        (CompressionType.NONE, 1 << 20),
+        (CompressionType.LZ4, 1 << 20),
+        (CompressionType.ZSTD, 1 << 20),
+    ):
         for name, backend in backends.items():
             data, count = log_of(args.records if name == "native" else args.records // 10, size, codec)
             rate = count / seconds(backend, data, args.rounds)

@@ -18,7 +18,7 @@ from barnabas.scripts.output import table
 from barnabas.streams.encode import batches, encode
 from barnabas.streams.encode.batches import Backend
 from barnabas.streams.encode.python import writer_in_python
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 
 ROWS = 16_384
 
@@ -35,7 +35,7 @@ def rows_of(value_bytes: int) -> pa.RecordBatch:
     )
 
 
-def rate(rows: pa.RecordBatch, records: int, rounds: int, max_bytes: int, codec: Codec) -> float:
+def rate(rows: pa.RecordBatch, records: int, rounds: int, max_bytes: int, codec: CompressionType) -> float:
     """Records a second in the quickest of `rounds` passes over about `records` records."""
     best = 0.0
     passes = max(1, records // ROWS)
@@ -66,11 +66,11 @@ def main() -> None:
         backends["native"] = writer_in_c
     figures = []
     for value, codec, size in (
-        (100, Codec.NONE, 16 << 10),
-        (100, Codec.NONE, 1 << 20),
-        (180, Codec.NONE, 1 << 20),
-        (180, Codec.LZ4, 1 << 20),
-        (180, Codec.ZSTD, 1 << 20),
+        (100, CompressionType.NONE, 16 << 10),
+        (100, CompressionType.NONE, 1 << 20),
+        (180, CompressionType.NONE, 1 << 20),
+        (180, CompressionType.LZ4, 1 << 20),
+        (180, CompressionType.ZSTD, 1 << 20),
     ):
         rows = rows_of(value)
         for name, backend in backends.items():

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from barnabas.wire.batch import Record, build_batch
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.header import write_request_header
 from barnabas.wire.messages.api_versions import ApiVersionsRequest
 from barnabas.wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -31,7 +31,7 @@ def frame(request: Message, version: int) -> bytes:
     """A request with its header and length."""
     spec = type(request).__wire__
     body = write_request_header(spec.key, version, CORRELATION_ID, "bench", version in spec.flexible)
-    body += codec(type(request), version).build(request)
+    body += message_codec(type(request), version).build(request)
     return len(body).to_bytes(4, "big") + body
 
 
@@ -90,6 +90,6 @@ def fetch_errors(topic: str) -> list[int]:
 def _place(answer: Callable[[int], Message], version: int) -> int:
     """Where answers with and without an error differ first, counted behind the size, with correlation id and tags."""
     type_ = type(answer(0))
-    without, with_ = (codec(type_, version).build(answer(code)) for code in (0, -1))
+    without, with_ = (message_codec(type_, version).build(answer(code)) for code in (0, -1))
     at = next(i for i, (a, b) in enumerate(zip(without, with_, strict=True)) if a != b)
     return 4 + (version in type_.__wire__.flexible) + at

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import trio
 
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.header import skip_header_tags
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -72,7 +72,7 @@ class Client:
         size = 4 + int.from_bytes(self._buffer[:4], "big")
         answer, self._buffer = self._buffer[4:size], self._buffer[size:]
         body = skip_header_tags(answer, 4) if version in type(request).__wire__.flexible else 4
-        return codec(response, version).decode(answer, body)[0]
+        return message_codec(response, version).decode(answer, body)[0]
 
 
 def check(code: int) -> None:

@@ -26,7 +26,7 @@ from barnabas.client.errors import check
 from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.scripts.output import table
 from barnabas.scripts.sql import last_status
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from bench.servers import Meter
 from bench.spark_kafka import fill
 from bench.spark_scan import PARTITIONS, batches_of
@@ -116,7 +116,7 @@ def main() -> None:
                 for topic in ("live", "crowd"):
                     create_topic(cluster, topic, SCHEMA, partitions=PARTITIONS)
                 figures.append(("first query, cold", "s", query(cluster, "echo", "SELECT * FROM live")))
-                batches, each, count = batches_of(args.records, Codec.NONE)
+                batches, each, count = batches_of(args.records, CompressionType.NONE)
                 fill(broker.address, "t", batches, count, PARTITIONS)
                 set_topic_config(cluster, "t", SCHEMA)
                 total = count * each * PARTITIONS

@@ -17,14 +17,14 @@ from typing import Any
 
 from compat_tests.tools import KAFKA_JARS
 
-Key = tuple[str, str, str, str]  # policy, row, unit, server
+FigureKey = tuple[str, str, str, str]  # policy, row, unit, server
 
 
 @dataclass
 class Results:
     """Values by figure; reasons of rows without values; machines and versions."""
 
-    values: dict[Key, list[float]] = field(default_factory=dict)
+    values: dict[FigureKey, list[float]] = field(default_factory=dict)
     left_out: dict[tuple[str, str, str], str] = field(default_factory=dict)
     about: list[dict[str, str]] = field(default_factory=list)
 

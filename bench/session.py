@@ -12,7 +12,7 @@ import time
 
 from barnabas.client.connection import Connection, parse_servers
 from barnabas.client.errors import check
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.header import skip_header_tags
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -89,7 +89,7 @@ class Session:
 
     def _read(self, answer: bytes) -> FetchResponse:
         """Decode and check an answer, and move the offsets of what it brings."""
-        found = codec(FetchResponse, frames.FETCH).decode(answer, skip_header_tags(answer, 4))[0]
+        found = message_codec(FetchResponse, frames.FETCH).decode(answer, skip_header_tags(answer, 4))[0]
         check(found.error_code, "fetch")
         for topic in found.responses:
             for part in topic.partitions:

@@ -34,7 +34,7 @@ from barnabas.storage.io import Io
 from barnabas.storage.local_vnode import LocalVnode
 from barnabas.streams import register
 from barnabas.wire.batch import Record, build_batch
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from bench.servers import BenchKafka
 from bench.spark_kafka import connector
 from bench.spark_kafka import fill as fill_kafka
@@ -179,10 +179,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=6_000_000)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--codec", choices=[codec.name.lower() for codec in Codec], default="none")
+    parser.add_argument("--codec", choices=[codec.name.lower() for codec in CompressionType], default="none")
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file, too")
     args = parser.parse_args()
-    codec = Codec[args.codec.upper()]
+    codec = CompressionType[args.codec.upper()]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data"
         path.mkdir()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.config import BROKER, TOPIC
-from barnabas.broker.keys import Key
+from barnabas.broker.keys import ConfigKey
 from barnabas.broker.registry import APIS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ def apis() -> str:
     )
 
 
-def _keys(keys: Iterable[Key], extra: str, show: Callable[[Key], str]) -> str:
+def _keys(keys: Iterable[ConfigKey], extra: str, show: Callable[[ConfigKey], str]) -> str:
     rows = [
         f"| `{key.name}` | {key.type} | {key.show(key.default) or ''} | {show(key)} | {key.doc} |"
         for key in sorted(keys, key=lambda key: key.name)
@@ -40,7 +40,7 @@ def broker_keys() -> str:
     return _keys([key for key in BROKER.values() if key.used], "changeable", _changeable)
 
 
-def _changeable(key: Key) -> str:
+def _changeable(key: ConfigKey) -> str:
     return "yes" if key.dynamic else "at start"
 
 
@@ -49,7 +49,7 @@ def topic_keys() -> str:
     return _keys([key for key in TOPIC.values() if key.used], "from the broker's", _synonym)
 
 
-def _synonym(key: Key) -> str:
+def _synonym(key: ConfigKey) -> str:
     return f"`{key.synonym}`" if key.synonym else ""
 
 

@@ -35,7 +35,7 @@ SOURCE_TOPIC, SOURCE_DYNAMIC_BROKER, SOURCE_DYNAMIC_DEFAULT, SOURCE_STATIC, SOUR
 
 
 @dataclass(frozen=True)
-class Key:
+class ConfigKey:
     """One configuration key. `synonym` is the broker key that gives a topic key its default.
 
     One that is not `used` is Kafka's: it is read, described and kept, and has no effect here.

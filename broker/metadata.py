@@ -17,7 +17,7 @@ from barnabas.broker.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
 from barnabas.storage.vnode import Origin, Vnode
 from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_records
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS
 from barnabas.wire.records.cluster_metadata import (
@@ -47,7 +47,7 @@ _CLASSES: dict[int, type[Message]] = {
 def frame(record: Message, version: int = 0) -> bytes:
     """A metadata record's value: frame version, record type, record version, body (KIP-631)."""
     head = uvarint(FRAME_VERSION) + uvarint(record.__wire__.key) + uvarint(version)
-    return head + codec(type(record), version).build(record)
+    return head + message_codec(type(record), version).build(record)
 
 
 def unframe(value: bytes | memoryview) -> Message | None:
@@ -65,7 +65,7 @@ def unframe(value: bytes | memoryview) -> Message | None:
     if head[0] != FRAME_VERSION:
         raise ProtocolError(f"metadata frame version {head[0]}")
     cls = _CLASSES.get(head[1])
-    return None if cls is None else codec(cls, head[2]).decode(data, pos)[0]
+    return None if cls is None else message_codec(cls, head[2]).decode(data, pos)[0]
 
 
 @dataclass(slots=True)

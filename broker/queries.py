@@ -32,8 +32,8 @@ from barnabas.broker.workers import Workers
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
 from barnabas.storage.vnode import AppendResult, Origin, Vnode
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import Record, build_batch, check, iter_records, parse_header
-from barnabas.wire.compression import Bytes
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS, QUERIES_TOPIC
 from barnabas.wire.patterns import PatternError
@@ -440,7 +440,7 @@ class Queries:
             self._say(pending.question)
         return self.writer
 
-    def append(self, vnode: Vnode, data: Bytes, now_ms: int) -> AppendResult:
+    def append(self, vnode: Vnode, data: BytesLike, now_ms: int) -> AppendResult:
         """A batch of the driver for a query topic, with the offsets that it has; or messages for the driver's log.
 
         Raises KafkaError: UNKNOWN_PRODUCER_ID until the driver has asked this process for an id,

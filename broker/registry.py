@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from barnabas.broker.later import Later
 from barnabas.broker.order import NOTHING
 from barnabas.broker.security import OPERATIONS_OF, Operation, Principal, Resource
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, SizedChunk, Versions, replace
 
@@ -98,8 +98,8 @@ class Endpoint:
         self.api, self.handle, self.version = api, handle, version
         self.flexible = version >= api.flexible_from
         self.decode: Callable[[bytes | memoryview, int, int], tuple[Any, int]]
-        self.decode = codec(api.request, version).decode if reads else _unread
-        self._encode = codec(api.response, version).encode
+        self.decode = message_codec(api.request, version).decode if reads else _unread
+        self._encode = message_codec(api.response, version).encode
         # Length and correlation id; in flexible versions an empty tag block, except for ApiVersions (KIP-511).
         self._head = struct.Struct(">iix" if self.flexible and api.key != API_VERSIONS else ">ii")
 

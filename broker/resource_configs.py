@@ -23,7 +23,7 @@ from barnabas.broker.keys import (
     SOURCE_STATIC,
     SOURCE_TOPIC,
     ConfigError,
-    Key,
+    ConfigKey,
 )
 from barnabas.broker.log import Log
 from barnabas.broker.metadata import (
@@ -55,7 +55,7 @@ MAX_UNKNOWN_KEYS = 100
 class Entry:
     """One key as DescribeConfigs shows it; `synonyms` are (name, value, source), the one in force first."""
 
-    key: Key
+    key: ConfigKey
     name: str
     value: str | None
     source: int
@@ -112,7 +112,7 @@ def broker_entries(config: BrokerConfig, per_broker: Mapping[str, str], cluster:
 
 def _unknown(name: str, source: int) -> Entry:
     """A key that is kept for somebody else: its value may be a secret."""
-    key = Key(name, "unknown", None, "Not a key of this broker: kept, and not used.", dynamic=True, used=False)
+    key = ConfigKey(name, "unknown", None, "Not a key of this broker: kept, and not used.", dynamic=True, used=False)
     return Entry(key, name, None, source, read_only=True, sensitive=True, synonyms=[(name, None, source)])
 
 
@@ -123,7 +123,7 @@ def _set_for_all(name: str, value: str) -> Entry:
     return Entry(BROKER[name], name, value, SOURCE_DYNAMIC_DEFAULT, synonyms=synonyms)
 
 
-_ROOT = Key(loggers.ROOT, "unknown", "INFO", "The level of the broker's log.", dynamic=True)
+_ROOT = ConfigKey(loggers.ROOT, "unknown", "INFO", "The level of the broker's log.", dynamic=True)
 
 
 def changed(current: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str]:
@@ -144,7 +144,7 @@ def _says_nothing(current: Mapping[str, str], name: str, operation: int, value: 
     return value == key.show(key.default)
 
 
-def tell_unused(log: Log, keys: Mapping[str, Key], given: Mapping[str, str]) -> None:
+def tell_unused(log: Log, keys: Mapping[str, ConfigKey], given: Mapping[str, str]) -> None:
     """Say once of each key that is set to another value than its default that it has no effect."""
     unused = [
         name
@@ -265,7 +265,7 @@ class ResourceConfigs:
         """A resource's keys as they are and as they shall be, after all checks. Raises KafkaError."""
         if kind == RESOURCE_TOPIC:
             current = dict(self._topics.find(name).configs)
-            keys: Mapping[str, Key] = TOPIC
+            keys: Mapping[str, ConfigKey] = TOPIC
         elif kind == RESOURCE_BROKER:
             self._check_broker(name)
             current = dict(self._metadata.broker_configs.get(name, {}))
@@ -295,7 +295,13 @@ class ResourceConfigs:
         return current, target
 
     def _change(
-        self, kind: int, keys: Mapping[str, Key], target: dict[str, str], name: str, operation: int, value: str | None
+        self,
+        kind: int,
+        keys: Mapping[str, ConfigKey],
+        target: dict[str, str],
+        name: str,
+        operation: int,
+        value: str | None,
     ) -> None:
         if operation == DELETE:
             target.pop(name, None)

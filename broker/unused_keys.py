@@ -11,18 +11,18 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from barnabas.broker.keys import ConfigError, Key
+from barnabas.broker.keys import ConfigError, ConfigKey
 
 _THROTTLED = re.compile(r"\d+:\d+")
 
 
-def _rows(why: str, table: str) -> Iterator[Key]:
+def _rows(why: str, table: str) -> Iterator[ConfigKey]:
     """Rows of: name, type, default (- for none), the smallest value (- for any), * if changeable, a topic's synonym."""
     for row in table.strip().splitlines():
         name, kind, default, minimum, changeable, *synonym = row.split()
-        bare = Key(name, kind, None, why)
+        bare = ConfigKey(name, kind, None, why)
         nothing: Any = () if kind == "list" else None
-        yield Key(
+        yield ConfigKey(
             name,
             kind,
             nothing if default == "-" else bare.parse(default),
@@ -34,7 +34,7 @@ def _rows(why: str, table: str) -> Iterator[Key]:
         )
 
 
-def _only(name: str, kind: str, default: Any, missing: str, *, dynamic: bool = False) -> Key:
+def _only(name: str, kind: str, default: Any, missing: str, *, dynamic: bool = False) -> ConfigKey:
     """A key of which no other value than the default can be served."""
 
     def check(value: Any) -> None:
@@ -42,15 +42,15 @@ def _only(name: str, kind: str, default: Any, missing: str, *, dynamic: bool = F
             raise ConfigError(f"{name} is not supported: {missing}")
 
     why = f"Only its default: {missing}"
-    return Key(name, kind, default, why, dynamic=dynamic, used=False, check=check)
+    return ConfigKey(name, kind, default, why, dynamic=dynamic, used=False, check=check)
 
 
-def _alone(name: str) -> Key:
+def _alone(name: str) -> ConfigKey:
     def check(value: tuple[str, ...]) -> None:
         if len(value) > 1:
             raise ConfigError(f"{name} names several controllers: this cluster has one node")
 
-    return Key(name, "list", (), "The one node is its own controller.", used=False, check=check)
+    return ConfigKey(name, "list", (), "The one node is its own controller.", used=False, check=check)
 
 
 def one_replica(value: int) -> None:
@@ -64,9 +64,9 @@ def _throttled(value: tuple[str, ...]) -> None:
         raise ConfigError("Throttled replicas must be * or a list of PARTITION:BROKER, ...")
 
 
-def _throttled_replicas(name: str) -> Key:
+def _throttled_replicas(name: str) -> ConfigKey:
     why = "Nothing is replicated, so nothing is throttled."
-    return Key(name, "list", (), why, used=False, check=_throttled)
+    return ConfigKey(name, "list", (), why, used=False, check=_throttled)
 
 
 def _refused(what: str) -> Callable[[bool], None]:
@@ -219,7 +219,7 @@ UNUSED_BROKER = [
         transaction.state.log.segment.bytes int 104857600 1 .
         transactional.id.expiration.ms int 604800000 1 .
     """),
-    Key("transaction.state.log.replication.factor", "short", 1, NO_TRANSACTIONS, used=False, check=one_replica),
+    ConfigKey("transaction.state.log.replication.factor", "short", 1, NO_TRANSACTIONS, used=False, check=one_replica),
     _only("transaction.two.phase.commit.enable", "boolean", False, "there are no transactions yet."),
     *_rows("Clients are not authenticated yet.", """
         connection.failed.authentication.delay.ms int 100 0 .
@@ -267,7 +267,7 @@ UNUSED_TOPIC = [
         remote.log.copy.disable boolean false - .
         remote.log.delete.on.disable boolean false - .
     """),
-    Key("remote.storage.enable", "boolean", False, NO_TIERS, used=False,
+    ConfigKey("remote.storage.enable", "boolean", False, NO_TIERS, used=False,
         check=_refused("Tiered storage is not supported: remote.storage.enable must be false")),
     *_rows("One replica is always in sync.", """
         unclean.leader.election.enable boolean false - . unclean.leader.election.enable

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from barnabas.client.connection import Address, Connection, connect, parse_servers
 from barnabas.client.errors import ClientError, LostError, NoLeaderError, RefusedError, check
 from barnabas.client.retry import PATIENCE_SECONDS, Timing, again
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.wire.messages.metadata import (
@@ -26,7 +27,6 @@ from barnabas.wire.types import Message
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
-Key = tuple[str, int]  # topic and partition
 
 _FIND_BY_KEY = 3  # the last version that asks for one coordinator
 _CREATE_SECONDS = 15.0
@@ -190,7 +190,7 @@ class Cluster:
         """They have moved: ask the next time."""
         self._leaders.pop(topic, None)
 
-    def by_leader(self, keys: Iterable[Key], what: str) -> dict[int, dict[str, list[int]]]:
+    def by_leader(self, keys: Iterable[TopicPartition], what: str) -> dict[int, dict[str, list[int]]]:
         """Partitions by their leader and topic. `what` is being asked for: it stands in the error.
 
         One attempt; raises ClientError for a partition that is not there or has no leader.

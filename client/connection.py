@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 
 from barnabas.client.errors import ClientError, LostError, UnknownFateError, check
 from barnabas.client.retry import is_repeatable
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.header import skip_header_tags, write_request_header
 from barnabas.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -153,7 +153,7 @@ class Connection:
         spec = type(request).__wire__
         posted = Posted(request, next(self._correlation), version, version in spec.flexible)
         frame = write_request_header(spec.key, version, posted.correlation, CLIENT_ID, posted.flexible)
-        frame += codec(type(request), version).build(request)
+        frame += message_codec(type(request), version).build(request)
         try:
             self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
         except OSError as error:
@@ -175,9 +175,9 @@ class Connection:
             self._unanswered -= 1
             is_versions = type(posted.request).__wire__.key == _API_VERSIONS
             if is_versions and answer[4:6] == _UNSUPPORTED:  # an unknown version is answered in version 0
-                return codec(response, 0).decode(answer, 4)[0]
+                return message_codec(response, 0).decode(answer, 4)[0]
             body = skip_header_tags(answer, 4) if posted.flexible and not is_versions else 4
-            return codec(response, posted.version).decode(answer, body)[0]
+            return message_codec(response, posted.version).decode(answer, body)[0]
         except (OSError, ProtocolError) as error:
             self._lose(str(error), posted)
         except BaseException:  # interrupted: half of an answer may have been read

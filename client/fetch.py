@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from barnabas.client.cluster import MOVED, Cluster, Key
+from barnabas.client.cluster import MOVED, Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, READ_UNCOMMITTED, list_offsets
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.batch import Record, iter_batches, iter_records
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -17,18 +18,18 @@ MAX_BYTES, PARTITION_MAX_BYTES = 50 << 20, 1 << 20
 
 
 def fetch(
-    cluster: Cluster, positions: Mapping[Key, int], *, wait_ms: int = MAX_WAIT_MS, max_bytes: int = MAX_BYTES
-) -> dict[Key, PartitionData]:
+    cluster: Cluster, positions: Mapping[TopicPartition, int], *, wait_ms: int = MAX_WAIT_MS, max_bytes: int = MAX_BYTES
+) -> dict[TopicPartition, PartitionData]:
     """One fetch from every leader: what each partition has from its position on, or why not.
 
     Partitions whose leader has moved are left out, as their new leader is asked the next time; if nothing else is told,
     the new leader is asked after a pause. Raises ClientError.
     """
-    found: dict[Key, PartitionData] = {}
+    found: dict[TopicPartition, PartitionData] = {}
 
     def attempt() -> None:
         found.clear()
-        moved: list[tuple[Key, int]] = []
+        moved: list[tuple[TopicPartition, int]] = []
         for leader, topics in cluster.by_leader(positions, "Fetch of").items():
             for key, part in _ask(cluster, leader, topics, positions, wait_ms, max_bytes):
                 if part.error_code in MOVED:
@@ -48,10 +49,10 @@ def _ask(
     cluster: Cluster,
     leader: int,
     topics: dict[str, list[int]],
-    positions: Mapping[Key, int],
+    positions: Mapping[TopicPartition, int],
     wait_ms: int,
     max_bytes: int,
-) -> Iterator[tuple[Key, PartitionData]]:
+) -> Iterator[tuple[TopicPartition, PartitionData]]:
     request = FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=1,

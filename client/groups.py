@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from barnabas.client.cluster import Cluster, Key
+from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check, only
-from barnabas.wire.codegen import codec
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -25,7 +26,9 @@ from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequest
 from barnabas.wire.records.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
-    TopicPartition,
+)
+from barnabas.wire.records.consumer_protocol import (
+    TopicPartition as AssignedPartitions,
 )
 from barnabas.wire.types import Message
 
@@ -76,7 +79,9 @@ def ask_coordinator(
     return cluster.again(attempt)
 
 
-def committed(cluster: Cluster, group: str, keys: Iterable[Key] | None = None) -> dict[Key, Committed]:
+def committed(
+    cluster: Cluster, group: str, keys: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, Committed]:
     """The positions that a group keeps, all or for these partitions; those without one are left out.
 
     Raises ClientError.
@@ -90,7 +95,7 @@ def committed(cluster: Cluster, group: str, keys: Iterable[Key] | None = None) -
         cluster, group, request, OffsetFetchResponse, lambda said: said.error_code, last_version=_OFFSET_FETCH
     )
     check(answer.error_code, f"Offsets of group {group}")
-    found: dict[Key, Committed] = {}
+    found: dict[TopicPartition, Committed] = {}
     for told in answer.topics:
         for part in told.partitions:
             check(part.error_code, f"Offsets of group {group}")
@@ -102,11 +107,11 @@ def committed(cluster: Cluster, group: str, keys: Iterable[Key] | None = None) -
 def commit(
     cluster: Cluster,
     group: str,
-    offsets: Mapping[Key, Committed],
+    offsets: Mapping[TopicPartition, Committed],
     *,
     member_id: str = "",
     generation: int = -1,
-) -> dict[Key, int]:
+) -> dict[TopicPartition, int]:
     """Keep positions: as a member, or of a group that has none. What was said of each partition: an error code.
 
     Raises ClientError.
@@ -161,7 +166,7 @@ def describe_group(cluster: Cluster, group: str) -> DescribedGroup:
 
 def _embedded(message: Message, version: int) -> bytes:
     """A message of the consumer protocol: its version, then its body."""
-    return version.to_bytes(2, "big") + codec(type(message), version).build(message)
+    return version.to_bytes(2, "big") + message_codec(type(message), version).build(message)
 
 
 class GroupMember:
@@ -184,7 +189,7 @@ class GroupMember:
                 continue
             if not assignment:
                 return []
-            assigned, _ = codec(ConsumerProtocolAssignment, 0).decode(assignment, 2)
+            assigned, _ = message_codec(ConsumerProtocolAssignment, 0).decode(assignment, 2)
             return [p for t in assigned.assigned_partitions if t.topic == self.topic for p in t.partitions]
 
     def _join(self) -> JoinGroupResponse | None:
@@ -230,8 +235,9 @@ class GroupMember:
         """The range assignment: contiguous runs, the first members getting one more where it does not divide."""
         topics_of = {}
         for member in joined.members:
-            topics_of[member.member_id] = codec(ConsumerProtocolSubscription, 0).decode(member.metadata, 2)[0].topics
-        taken: dict[str, list[TopicPartition]] = {member: [] for member in topics_of}
+            subscription, _ = message_codec(ConsumerProtocolSubscription, 0).decode(member.metadata, 2)
+            topics_of[member.member_id] = subscription.topics
+        taken: dict[str, list[AssignedPartitions]] = {member: [] for member in topics_of}
         for topic in sorted({t for topics in topics_of.values() for t in topics}):
             members = sorted(m for m, topics in topics_of.items() if topic in topics)
             count = self._partitions(topic)
@@ -239,7 +245,7 @@ class GroupMember:
             first = 0
             for i, name in enumerate(members):
                 size = share + (i < more)
-                taken[name].append(TopicPartition(topic, list(range(first, first + size))))
+                taken[name].append(AssignedPartitions(topic, list(range(first, first + size))))
                 first += size
         return [
             SyncGroupRequestAssignment(member, _embedded(ConsumerProtocolAssignment(assigned_partitions=parts), 1))

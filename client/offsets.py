@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from barnabas.client.cluster import MOVED, Cluster, Key
+from barnabas.client.cluster import MOVED, Cluster
 from barnabas.client.errors import ClientError, check
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -19,17 +20,17 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 def list_offsets(
-    cluster: Cluster, keys: Iterable[Key], special: int, *, isolation: int = READ_COMMITTED
-) -> dict[Key, int]:
+    cluster: Cluster, keys: Iterable[TopicPartition], special: int, *, isolation: int = READ_COMMITTED
+) -> dict[TopicPartition, int]:
     """The offset of a special value or timestamp (ms) in each partition; one request for each leader.
 
     A leader that has moved is looked for again. Raises ClientError.
     """
     left = dict.fromkeys(keys)
-    found: dict[Key, int] = {}
+    found: dict[TopicPartition, int] = {}
 
     def attempt() -> None:
-        refused: list[tuple[Key, int]] = []
+        refused: list[tuple[TopicPartition, int]] = []
         for leader, topics in cluster.by_leader(left, "offsets of").items():
             for key, part in _ask(cluster, leader, topics, special, isolation):
                 if part.error_code:
@@ -52,7 +53,7 @@ def list_offsets(
 
 def _ask(
     cluster: Cluster, leader: int, topics: dict[str, list[int]], special: int, isolation: int
-) -> Iterator[tuple[Key, ListOffsetsPartitionResponse]]:
+) -> Iterator[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
     request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation,

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas.client.cluster import MOVED, Cluster, Key
+from barnabas.client.cluster import MOVED, Cluster
 from barnabas.client.connection import Connection, Posted
 from barnabas.client.errors import ClientError, LostError, RefusedError, UnknownFateError, check
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -36,7 +37,7 @@ class Sent(NamedTuple):
 
     connection: Connection
     posted: Posted
-    keys: list[Key]
+    keys: list[TopicPartition]
 
 
 def produce(
@@ -46,9 +47,9 @@ def produce(
     acks: int = -1,
     timeout_ms: int = 30_000,
     transactional_id: str | None = None,
-) -> dict[Key, PartitionProduceResponse]:
+) -> dict[TopicPartition, PartitionProduceResponse]:
     """Send at most one batch for each partition; what was said of each, which may be a refusal. Raises ClientError."""
-    results: dict[Key, PartitionProduceResponse] = {}
+    results: dict[TopicPartition, PartitionProduceResponse] = {}
     left = list(batches)
 
     def attempt() -> None:
@@ -81,9 +82,9 @@ def post(
     return cluster.again(lambda: _post(cluster, batches, acks, timeout_ms, transactional_id))
 
 
-def answers(sent: Sequence[Sent]) -> dict[Key, PartitionProduceResponse]:
+def answers(sent: Sequence[Sent]) -> dict[TopicPartition, PartitionProduceResponse]:
     """What was said of each partition that was posted, refusals included. Raises ClientError."""
-    found: dict[Key, PartitionProduceResponse] = {}
+    found: dict[TopicPartition, PartitionProduceResponse] = {}
     for connection, posted, keys in sent:
         response = connection.answer(posted, ProduceResponse)
         told = {(topic.name, part.index): part for topic in response.responses for part in topic.partition_responses}

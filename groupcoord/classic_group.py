@@ -49,7 +49,7 @@ from barnabas.groupcoord.join_barrier import JoinBarrier
 from barnabas.groupcoord.joining import Joining, join
 from barnabas.groupcoord.member import JoinReply, Member, SyncReply, WaitingJoin
 from barnabas.groupcoord.members import Members
-from barnabas.groupcoord.records import Record, group_record
+from barnabas.groupcoord.records import CoordinatorRecord, group_record
 from barnabas.groupcoord.room import GROUP_BYTES
 from barnabas.groupcoord.sync_barrier import SyncBarrier
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -292,7 +292,7 @@ class ClassicGroup:
 
     # --- records ------------------------------------------------------------------------------------------------------
 
-    def records(self, assignments: Mapping[str, bytes] | None = None) -> list[Record]:
+    def records(self, assignments: Mapping[str, bytes] | None = None) -> list[CoordinatorRecord]:
         """The group as it is, with its own assignments or those about to be given out."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -316,7 +316,7 @@ class ClassicGroup:
         )
         return [group_record(self.group_id, value)]
 
-    def tombstones(self) -> list[Record]:
+    def tombstones(self) -> list[CoordinatorRecord]:
         may_be_in_log = self._was_restored or self.generation > 0
         return [group_record(self.group_id, None)] if may_be_in_log else []
 

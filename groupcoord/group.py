@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.groupcoord.outbox import Outbox
-from barnabas.groupcoord.records import Record
+from barnabas.groupcoord.records import CoordinatorRecord
 from barnabas.groupcoord.room import Room
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_groups import DescribedGroup
@@ -71,10 +71,10 @@ class Group(Protocol):
     def describe(self) -> DescribedGroup:
         """DescribeGroups. Raises KafkaError GROUP_ID_NOT_FOUND if that API is not for groups of this type."""
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[CoordinatorRecord]:
         """What the log is to say of the group as it is now."""
 
-    def tombstones(self) -> list[Record]:
+    def tombstones(self) -> list[CoordinatorRecord]:
         """What takes back all that the log may say of the group, apart from its offsets."""
 
     def shut_down(self, error: ErrorCode) -> None:
@@ -84,7 +84,9 @@ class Group(Protocol):
 class Persist(Protocol):
     """Writes a group's records together; `done` is called once, when they are durable or have failed."""
 
-    def __call__(self, group_id: str, records: Sequence[Record], done: Callable[[ErrorCode], None]) -> None: ...
+    def __call__(
+        self, group_id: str, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

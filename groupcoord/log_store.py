@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from barnabas.groupcoord.image import NO_PRODUCER, PartitionImage
-from barnabas.groupcoord.records import Record
+from barnabas.groupcoord.records import CoordinatorRecord
 from barnabas.storage.vnode import Origin, Slice, Vnode
 from barnabas.wire import batch
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -48,7 +48,7 @@ class LogStore:
         self._leader_epoch = leader_epoch
         self._waiting: dict[Vnode, deque[tuple[int, Callable[[ErrorCode], None]]]] = {}
 
-    def append(self, partition: int, records: Sequence[Record], done: Callable[[ErrorCode], None]) -> None:
+    def append(self, partition: int, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
         """See `Store`. The records are one batch, so they are in the log together or not at all."""
         vnode = self._vnode_of(partition)
         if vnode is None:
@@ -152,7 +152,7 @@ class Replay:
             self.image.end_transaction(producer_id, committed=kind == batch.ControlType.COMMIT)
 
 
-def _parts(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+def _parts(records: Sequence[CoordinatorRecord]) -> Iterator[Sequence[CoordinatorRecord]]:
     """All at once, but for many tombstones: half of a clean-up is as good a state as any, a batch too large is none."""
     if len(records) <= _TOMBSTONES_AT_ONCE or any(record.value is not None for record in records):
         yield records

@@ -13,7 +13,7 @@ from barnabas.groupcoord.deadlines import Deadline
 from barnabas.groupcoord.group import Surroundings
 from barnabas.groupcoord.member import Member, WaitingJoin
 from barnabas.groupcoord.room import PENDING_BYTES, weight
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.wire.schema import ProtocolError
@@ -134,7 +134,7 @@ class Members:
 
     def subscribed_topics(self, protocol: str | None) -> frozenset[str] | None:
         """The topics that consumers have subscribed to; None if their metadata cannot be read."""
-        subscription = codec(ConsumerProtocolSubscription, 0)  # every later version begins like the first
+        subscription = message_codec(ConsumerProtocolSubscription, 0)  # every later version begins like the first
         topics: set[str] = set()
         try:
             for member in self.by_id.values():

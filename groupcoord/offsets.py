@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 from barnabas.groupcoord.classic_group import ClassicGroup
 from barnabas.groupcoord.group import Group, Surroundings
 from barnabas.groupcoord.image import PartitionImage
-from barnabas.groupcoord.records import Record, offset_record
+from barnabas.groupcoord.records import CoordinatorRecord, offset_record
 from barnabas.groupcoord.topics import Topic, Topics
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 from barnabas.wire.types import ZERO_UUID
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 Change = tuple[TopicPartition, OffsetCommitValue | None]  # None: forget it
 Done = Callable[[ErrorCode], None]
 
@@ -89,7 +89,12 @@ class OffsetManager:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def change(
-        self, shard: Shard, changes: Mapping[str, Sequence[Change]], done: Done, *, also: Sequence[Record] = ()
+        self,
+        shard: Shard,
+        changes: Mapping[str, Sequence[Change]],
+        done: Done,
+        *,
+        also: Sequence[CoordinatorRecord] = (),
     ) -> None:
         """Append what changes, by group, and apply it when it is durable; `done` is called then, or if it fails."""
         records = [

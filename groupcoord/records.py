@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from barnabas.wire.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 
@@ -21,7 +21,7 @@ _OFFSET_VERSION = 4  # has the topic id
 _EXPIRING_OFFSET_VERSION = 1  # the only one that has an expire timestamp, for commits with a retention of their own
 
 
-class Record(NamedTuple):
+class CoordinatorRecord(NamedTuple):
     """One record to append; a null value deletes."""
 
     key: bytes
@@ -38,38 +38,42 @@ class GroupEntry(NamedTuple):
     value: GroupMetadataValue | None
 
 
-def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Record:
+def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> CoordinatorRecord:
     """The record of a commit, or with no value the one that forgets it."""
-    key = codec(OffsetCommitKey, 0).build(OffsetCommitKey(group=group, topic=topic, partition=partition))
-    return Record(_prefixed(_OFFSET_KIND, key), None if value is None else _offset_value(value))
+    key = message_codec(OffsetCommitKey, 0).build(OffsetCommitKey(group=group, topic=topic, partition=partition))
+    return CoordinatorRecord(_prefixed(_OFFSET_KIND, key), None if value is None else _offset_value(value))
 
 
-def group_record(group: str, value: GroupMetadataValue | None) -> Record:
+def group_record(group: str, value: GroupMetadataValue | None) -> CoordinatorRecord:
     """The record of a group's generation, or with no value the one that deletes the group."""
-    key = codec(GroupMetadataKey, 0).build(GroupMetadataKey(group=group))
-    body = None if value is None else _prefixed(_GROUP_VERSION, codec(GroupMetadataValue, _GROUP_VERSION).build(value))
-    return Record(_prefixed(_GROUP_KIND, key), body)
+    key = message_codec(GroupMetadataKey, 0).build(GroupMetadataKey(group=group))
+    body = (
+        None
+        if value is None
+        else _prefixed(_GROUP_VERSION, message_codec(GroupMetadataValue, _GROUP_VERSION).build(value))
+    )
+    return CoordinatorRecord(_prefixed(_GROUP_KIND, key), body)
 
 
 def parse_record(key: bytes, value: bytes | None) -> OffsetEntry | GroupEntry | None:
     """What a record says; None for kinds that are not known. Raises ProtocolError for damaged ones."""
     kind = _number(key)
     if kind in _OFFSET_KINDS:
-        offset_key = codec(OffsetCommitKey, 0).decode(key, 2)[0]
+        offset_key = message_codec(OffsetCommitKey, 0).decode(key, 2)[0]
         if value is None:
             return OffsetEntry(offset_key, None)
-        return OffsetEntry(offset_key, codec(OffsetCommitValue, _number(value)).decode(value, 2)[0])
+        return OffsetEntry(offset_key, message_codec(OffsetCommitValue, _number(value)).decode(value, 2)[0])
     if kind == _GROUP_KIND:
-        group_key = codec(GroupMetadataKey, 0).decode(key, 2)[0]
+        group_key = message_codec(GroupMetadataKey, 0).decode(key, 2)[0]
         if value is None:
             return GroupEntry(group_key, None)
-        return GroupEntry(group_key, codec(GroupMetadataValue, _number(value)).decode(value, 2)[0])
+        return GroupEntry(group_key, message_codec(GroupMetadataValue, _number(value)).decode(value, 2)[0])
     return None
 
 
 def _offset_value(value: OffsetCommitValue) -> bytes:
     version = _OFFSET_VERSION if value.expire_timestamp < 0 else _EXPIRING_OFFSET_VERSION
-    return _prefixed(version, codec(OffsetCommitValue, version).build(value))
+    return _prefixed(version, message_codec(OffsetCommitValue, version).build(value))
 
 
 def _prefixed(number: int, body: bytes) -> bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 
 from barnabas.groupcoord.group import Group, Surroundings
-from barnabas.groupcoord.offsets import NO_OFFSETS, OffsetManager, Offsets, TopicPartition, ignore
+from barnabas.groupcoord.offsets import NO_OFFSETS, OffsetManager, Offsets, ignore
 from barnabas.groupcoord.shard import Shards
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 log = logging.getLogger(__name__)

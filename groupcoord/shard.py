@@ -13,7 +13,7 @@ from barnabas.groupcoord.group import Group
 from barnabas.groupcoord.image import OffsetKey
 from barnabas.groupcoord.offsets import Offsets
 from barnabas.groupcoord.outbox import Outbox
-from barnabas.groupcoord.records import Record
+from barnabas.groupcoord.records import CoordinatorRecord
 from barnabas.groupcoord.store import Store
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.offset_commit import OffsetCommitValue
@@ -72,7 +72,7 @@ class Shards:
     def remove(self, shard: Shard, group: Group) -> None:
         del shard.groups[group.group_id], self.groups[group.group_id]
 
-    def append(self, shard: Shard, records: list[Record], done: Callable[[ErrorCode], None]) -> None:
+    def append(self, shard: Shard, records: list[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
         """Append; `done` runs in a turn, and hears of a failure if the shard has gone meanwhile."""
 
         def durable(error: ErrorCode) -> None:
@@ -81,6 +81,6 @@ class Shards:
 
         self._store.append(shard.partition, records, durable)
 
-    def persist(self, group_id: str, records: Sequence[Record], done: Callable[[ErrorCode], None]) -> None:
+    def persist(self, group_id: str, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
         """Append records of a group itself; see `group.Persist`."""
         self.append(self.of(group_id), list(records), done)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from barnabas.groupcoord.records import Record
+from barnabas.groupcoord.records import CoordinatorRecord
 from barnabas.wire.errors import ErrorCode
 
 
 class Store(Protocol):
     """Keeps records in order, per partition of `__consumer_offsets`."""
 
-    def append(self, partition: int, records: Sequence[Record], done: Callable[[ErrorCode], None]) -> None:
+    def append(self, partition: int, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
         """Append all of these together; call `done` once, when they are durable or have failed.
 
         `done` may be called before this returns. Among those that succeed in one partition the calls come in the order

@@ -9,7 +9,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.offsets import LATEST, READ_UNCOMMITTED, list_offsets
 from barnabas.scripts.output import table
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.describe_groups import DescribedGroup
 from barnabas.wire.records.consumer_protocol import ConsumerProtocolAssignment
 from barnabas.wire.text import visible
@@ -53,7 +53,7 @@ def _owners(group: DescribedGroup) -> dict[tuple[str, int], tuple[str, str]]:
     found = {}
     for member in group.members:
         if group.protocol_type == "consumer" and len(member.member_assignment) > 2:
-            assigned, _ = codec(ConsumerProtocolAssignment, 0).decode(member.member_assignment, 2)
+            assigned, _ = message_codec(ConsumerProtocolAssignment, 0).decode(member.member_assignment, 2)
             for topic in assigned.assigned_partitions:
                 for partition in topic.partitions:
                     found[topic.topic, partition] = (member.member_id, member.client_host)

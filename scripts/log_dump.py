@@ -11,7 +11,7 @@ from pathlib import Path
 
 from barnabas.client.errors import ClientError
 from barnabas.wire.batch import HEADER_SIZE, BatchHeader, Record, check, iter_records
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.text import visible
 
@@ -98,7 +98,9 @@ def _time(milliseconds: int) -> str:
 
 def _batch(position: int, header: BatchHeader) -> str:
     marks = [
-        Codec(header.compression).name.lower() if header.compression in set(Codec) else f"codec {header.compression}"
+        CompressionType(header.compression).name.lower()
+        if header.compression in set(CompressionType)
+        else f"codec {header.compression}"
     ]
     if header.is_transactional:
         marks.append("transactional")

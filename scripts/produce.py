@@ -12,7 +12,7 @@ from barnabas.client.errors import ClientError, check
 from barnabas.client.produce import Batch, produce
 from barnabas.scripts.form import unescape
 from barnabas.wire.batch import Record, build_batch
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.text import visible_bytes
 
 BATCH_RECORDS = 1000
@@ -73,7 +73,7 @@ class Sender:
 
     def __init__(self, args: argparse.Namespace, cluster: Cluster) -> None:
         self._topic, self._cluster = args.topic, cluster
-        self._codec = Codec[args.compression.upper()]
+        self._codec = CompressionType[args.compression.upper()]
         leaders = cluster.leaders(args.topic, create=True)
         if args.partition is not None and args.partition not in leaders:
             raise ClientError(f"Topic {args.topic} has no partition {args.partition}: it has {len(leaders)}")

@@ -15,8 +15,8 @@ from barnabas.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from barnabas.storage.validation import Rules, Valid, check_size, validate
 from barnabas.storage.vnode import AppendResult, Origin
 from barnabas.wire import batch
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import BatchHeader
-from barnabas.wire.compression import Bytes
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 # So many entries of the offset index gather in memory. On disk they tell recovery where whole batches begin again.
@@ -35,7 +35,7 @@ class Appender:
         self._log = log
         self.rules = rules
 
-    def append(self, data: Bytes, now_ms: int, origin: Origin, leader_epoch: int) -> AppendResult:
+    def append(self, data: BytesLike, now_ms: int, origin: Origin, leader_epoch: int) -> AppendResult:
         """One batch, or several of a leader. See `storage.vnode`."""
         if origin is Origin.CLIENT:
             return self.append_valid(validate(data, self.rules, now_ms), now_ms, leader_epoch)
@@ -74,7 +74,7 @@ class Appender:
         append_time = known.timestamp if self.rules.stamps else -1
         return AppendResult(known.base_offset, known.last_offset, append_time, self._log.start_offset, True)
 
-    def _append_given(self, data: Bytes, now_ms: int, leader_epoch: int) -> AppendResult:
+    def _append_given(self, data: BytesLike, now_ms: int, leader_epoch: int) -> AppendResult:
         """One batch with the offsets that it has: it must begin where the log ends, may have gaps and no records.
 
         Its record count is its writer's word; the offsets that it covers are checked, so that nothing comes twice.
@@ -97,7 +97,7 @@ class Appender:
             self._write(header, prefix, rest, len(data), base, header.max_timestamp, now_ms, leader_epoch)
         return AppendResult(base, header.last_offset, -1, self._log.start_offset)
 
-    def _append_replicated(self, data: Bytes, now_ms: int) -> AppendResult:
+    def _append_replicated(self, data: BytesLike, now_ms: int) -> AppendResult:
         """Batches of a leader: checked for length and CRC, kept with their offsets, epochs and timestamps."""
         log = self._log
         first = last = -1

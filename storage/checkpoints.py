@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from barnabas.storage.io import Io, read_file, write_file
 from barnabas.storage.layout import LOG_STARTS_FILE, METADATA_FILE, RECOVERY_POINTS_FILE, TOPIC_IDS_FILE
 from barnabas.storage.report import Tell, tell_logging
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.properties import parse_properties
 
-Key = tuple[str, int]
 NO_TOPIC_ID = "A" * 22
 
 
@@ -25,15 +25,15 @@ class Checkpoints:
     """What is stated of each partition: how far it is durable, where it starts if not at its first segment, and the id
     of its topic. `ids` is None where nothing states them: a directory of Kafka's, or of an earlier version."""
 
-    points: dict[Key, int] = field(default_factory=dict)
-    starts: dict[Key, int] = field(default_factory=dict)
-    ids: dict[Key, str] | None = field(default_factory=dict)
+    points: dict[TopicPartition, int] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    ids: dict[TopicPartition, str] | None = field(default_factory=dict)
 
-    def states(self, key: Key) -> bool:
+    def states(self, key: TopicPartition) -> bool:
         """Whether anything is stated of a partition; only then its topic's id matters."""
         return key in self.points or key in self.starts
 
-    def of(self, key: Key, topic_id: str) -> tuple[int, int]:
+    def of(self, key: TopicPartition, topic_id: str) -> tuple[int, int]:
         """(log start offset, recovery point) of the partition, as far as it is the one that was meant; else zeros."""
         if self.ids is not None and self.ids.get(key) != (topic_id or NO_TOPIC_ID):
             return 0, 0
@@ -42,7 +42,7 @@ class Checkpoints:
 
 def read_checkpoints(io: Io, path: str, tell: Tell = tell_logging) -> Checkpoints:
     """The checkpoints of the data directory `path`. One that is damaged is told, and counts as empty."""
-    ids: dict[Key, str] | None = {}
+    ids: dict[TopicPartition, str] | None = {}
     try:
         lines = _entries(io, os.path.join(path, TOPIC_IDS_FILE))
         ids = None if lines is None else {(topic, int(number)): topic_id for topic, number, topic_id in lines}
@@ -76,7 +76,7 @@ def encode_topic_id(topic_id: bytes) -> str:
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
-def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[Key, int]:
+def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[TopicPartition, int]:
     """`topic partition offset` lines. A damaged file is told and counts as empty, which costs a longer scan (recovery
     points) or shows deleted records again (log starts)."""
     try:
@@ -91,7 +91,7 @@ def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[Key, int]
         return {}
 
 
-def write_offsets(io: Io, path: str, offsets: dict[Key, int]) -> None:
+def write_offsets(io: Io, path: str, offsets: dict[TopicPartition, int]) -> None:
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     write_lines(io, path, lines, sync=True)
 

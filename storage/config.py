@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 
 LONG_MAX = 2**63 - 1
 COMPRESSION_TYPES = {
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
+    "uncompressed": CompressionType.NONE,
+    "gzip": CompressionType.GZIP,
+    "snappy": CompressionType.SNAPPY,
+    "lz4": CompressionType.LZ4,
+    "zstd": CompressionType.ZSTD,
 }
 
 
@@ -53,6 +53,6 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.flush_messages is None or self.flush_messages <= 1
 
     @property
-    def codec(self) -> Codec | None:
+    def codec(self) -> CompressionType | None:
         """The codec that every batch must have, or None to keep the producer's."""
         return COMPRESSION_TYPES.get(self.compression_type)

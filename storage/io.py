@@ -15,7 +15,7 @@ from typing import Any
 
 from barnabas.storage.faults import Fault, NotBegunError, fault_of
 from barnabas.storage.kernel_sync import KernelSync
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 
 #: Behind the name of a file until it is whole. What has it is swept away at the next start.
 TEMPORARY_SUFFIX = ".tmp"
@@ -48,7 +48,7 @@ class Io:
         except OSError:
             return True
 
-    def pwritev(self, fd: int, parts: Sequence[Bytes], position: int) -> int:
+    def pwritev(self, fd: int, parts: Sequence[BytesLike], position: int) -> int:
         return os.pwritev(fd, parts, position)
 
     def fdatasync(self, fd: int) -> None:
@@ -88,7 +88,7 @@ class Io:
         return os.stat(path)
 
 
-def write_all(io: Io, fd: int, parts: Sequence[Bytes], position: int) -> None:
+def write_all(io: Io, fd: int, parts: Sequence[BytesLike], position: int) -> None:
     """Write all of `parts` at `position`, going on after short writes."""
     size = sum(map(len, parts))
     done = io.pwritev(fd, parts, position)

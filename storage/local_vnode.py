@@ -42,7 +42,7 @@ from barnabas.storage.unflushed import LocalFlushJob
 from barnabas.storage.validation import Rules, Valid
 from barnabas.storage.vnode import ZERO_ID, AppendResult, Callbacks, Check, FlushJob, Origin, ReadResult, TimeScan
 from barnabas.storage.watermarks import Watermarks
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
@@ -359,7 +359,7 @@ class LocalVnode:
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append(
-        self, data: Bytes, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
+        self, data: BytesLike, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
     ) -> AppendResult:
         if not self._ready:
             self._load()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from barnabas.storage import index
-from barnabas.storage.checkpoints import Checkpoints, Key, read_checkpoints, read_properties, read_topic_id
+from barnabas.storage.checkpoints import Checkpoints, read_checkpoints, read_properties, read_topic_id
 from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.files import OpenFile
 from barnabas.storage.io import Io, read_file
@@ -21,6 +21,7 @@ from barnabas.storage.layout import ADDRESS_FILE, META_FILE, is_locked, parse_pa
 from barnabas.storage.recovery import kept_end
 from barnabas.storage.segment import LOG_SUFFIX, SWAP_SUFFIX, Segment, iter_headers
 from barnabas.wire import batch
+from barnabas.wire.aliases import TopicPartition
 
 
 class BeingReplacedError(OSError):
@@ -41,10 +42,10 @@ class LogDirReader:
     def __init__(self, path: str) -> None:
         self.path = path
         self._io = Io()
-        self._ends: dict[Key, tuple[tuple[str, int, int], int]] = {}
+        self._ends: dict[TopicPartition, tuple[tuple[str, int, int], int]] = {}
         self.cluster_id = read_properties(self._io, os.path.join(path, META_FILE)).get("cluster.id", "")
 
-    def partitions(self) -> Iterator[Key]:
+    def partitions(self) -> Iterator[TopicPartition]:
         """Every partition."""
         for name in self._io.listdir(self.path):
             key = parse_partition_name(name)
@@ -62,14 +63,14 @@ class LogDirReader:
         except FileNotFoundError:
             return None
 
-    def partition(self, key: Key) -> PartitionReader:
+    def partition(self, key: TopicPartition) -> PartitionReader:
         return PartitionReader(self._io, os.path.join(self.path, f"{key[0]}-{key[1]}"))
 
     def checkpoints(self) -> Checkpoints:
         """What the last broker has stated of the partitions."""
         return read_checkpoints(self._io, self.path)
 
-    def bounds(self, key: Key, segments: Sequence[SegmentReader], stated: Checkpoints) -> tuple[int, int]:
+    def bounds(self, key: TopicPartition, segments: Sequence[SegmentReader], stated: Checkpoints) -> tuple[int, int]:
         """The first offset of a partition, and the end that the next start's recovery would keep.
 
         For a directory that no broker has. Looked for again only when the newest segment has changed.

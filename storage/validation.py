@@ -17,8 +17,9 @@ import msgspec
 
 from barnabas.storage.config import LogConfig
 from barnabas.wire import batch, walk
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import BatchHeader
-from barnabas.wire.compression import Bytes, TooLarge, decompress, decompress_into
+from barnabas.wire.compression import TooLarge, decompress, decompress_into
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 # A batch of more records is refused. Kafka has no such bound; a batch of 1 MiB that is not compressed has at most
@@ -109,7 +110,7 @@ class Valid(msgspec.Struct, frozen=True, gc=False):
     """A batch that may be written, but for its base offset and leader epoch."""
 
     header: BatchHeader
-    data: Bytes
+    data: BytesLike
 
 
 def check_size(size: int, rules: Rules, when: str = "") -> None:
@@ -121,7 +122,7 @@ def check_size(size: int, rules: Rules, when: str = "") -> None:
         )
 
 
-def validate(data: Bytes, rules: Rules, now_ms: int, *, light: bool = False) -> Valid:
+def validate(data: BytesLike, rules: Rules, now_ms: int, *, light: bool = False) -> Valid:
     """The batch as it is to be written.
 
     Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (length, CRC, compressed data), INVALID_RECORD,
@@ -180,7 +181,7 @@ def _check_header(header: BatchHeader, size: int, rules: Rules) -> None:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime")
 
 
-def _decompressed(codec: int, body: memoryview, rules: Rules, light: bool) -> Bytes:
+def _decompressed(codec: int, body: memoryview, rules: Rules, light: bool) -> BytesLike:
     if light and len(body) > LIGHT_COMPRESSED:
         raise TooHeavy
     buffer = _scratch.buffer(light)

@@ -26,7 +26,7 @@ import msgspec
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
 from barnabas.storage.validation import Rules, Valid
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 
 ZERO_ID = bytes(16)
 LATER_SEGMENT = 1 << 62
@@ -209,7 +209,7 @@ class Vnode(Protocol):
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append(
-        self, data: Bytes, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
+        self, data: BytesLike, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
     ) -> AppendResult:
         """Write one batch (several under REPLICATION) at the log's end; not durable yet.
 

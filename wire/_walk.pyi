@@ -1,10 +1,10 @@
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 
 def check(
-    records: Bytes, start: int, count: int, base_timestamp: int, oldest: int, newest: int, keyed: bool, most: int, /
+    records: BytesLike, start: int, count: int, base_timestamp: int, oldest: int, newest: int, keyed: bool, most: int, /
 ) -> tuple[int, tuple[tuple[int, int], ...], int]: ...
 def find_time(
-    records: Bytes,
+    records: BytesLike,
     count: int,
     base_timestamp: int,
     base_offset: int,

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from barnabas.wire import walk
-from barnabas.wire.compression import Bytes, Codec, compress, decompress
+from barnabas.wire.aliases import BytesLike
+from barnabas.wire.compression import CompressionType, compress, decompress
 from barnabas.wire.crc import crc32c
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.varint import read_long_varint, write_varint
@@ -41,7 +42,7 @@ _TIMESTAMP = struct.Struct(">q")
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
-_MAX_CODEC = max(Codec)
+_MAX_CODEC = max(CompressionType)
 _CODEC_MASK = 0x07
 _TIMESTAMP_TYPE_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
@@ -130,7 +131,7 @@ def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
     return -1 if base_sequence < 0 else (base_sequence + last_offset_delta) & 0x7FFFFFFF
 
 
-def parse_header(buf: Bytes, pos: int = 0) -> BatchHeader:
+def parse_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
     """The header at `pos`, unchecked but for its presence (`KafkaError` CORRUPT_MESSAGE)."""
     try:
         return BatchHeader(*HEADER.unpack_from(buf, pos))
@@ -138,7 +139,7 @@ def parse_header(buf: Bytes, pos: int = 0) -> BatchHeader:
         raise _corrupt(f"{max(len(buf) - pos, 0)} bytes are less than a batch header") from None
 
 
-def check(buf: Bytes, pos: int = 0) -> BatchHeader:
+def check(buf: BytesLike, pos: int = 0) -> BatchHeader:
     """The header of the batch at `pos` after the checks that any stored batch passes: length, magic and CRC."""
     header = parse_header(buf, pos)
     if header.magic != MAGIC:
@@ -151,7 +152,7 @@ def check(buf: Bytes, pos: int = 0) -> BatchHeader:
     return header
 
 
-def size_at(buf: Bytes, pos: int) -> int:
+def size_at(buf: BytesLike, pos: int) -> int:
     """How long the batch at `pos` says that it is; of less than a header, that of a header."""
     if pos + LOG_OVERHEAD > len(buf):
         return HEADER_SIZE
@@ -159,7 +160,7 @@ def size_at(buf: Bytes, pos: int) -> int:
     return size
 
 
-def validate(buf: Bytes) -> BatchHeader:
+def validate(buf: BytesLike) -> BatchHeader:
     """The header of the batch at the start of `buf` after the checks of a produce request; no record is decoded.
 
     Raises `KafkaError`: CORRUPT_MESSAGE for a wrong length or CRC, INVALID_RECORD for an old format, an implausible
@@ -180,7 +181,7 @@ def validate(buf: Bytes) -> BatchHeader:
     return header
 
 
-def iter_batches(buf: Bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+def iter_batches(buf: BytesLike) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The whole batches in `buf` with their bytes. One cut off at the end, as fetch responses have, is left out."""
     view = memoryview(buf)
     pos = 0
@@ -195,7 +196,7 @@ def iter_batches(buf: Bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
         pos = end
 
 
-def iter_records(buf: Bytes, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Record]:
+def iter_records(buf: BytesLike, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Record]:
     """The records of the batch at the start of `buf`. Strict: a wrong length, count or order is INVALID_RECORD.
 
     The CRC is not checked here; who reads untrusted bytes calls `check` first.
@@ -326,7 +327,7 @@ def build_batch(
     records: Sequence[Record],
     *,
     base_offset: int = 0,
-    compression: int = Codec.NONE,
+    compression: int = CompressionType.NONE,
     level: int | None = None,
     timestamp_type: int = CREATE_TIME,
     append_time: int = NO_TIMESTAMP,
@@ -398,7 +399,7 @@ def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> by
 
 
 def assemble_batch(
-    records: Bytes,
+    records: BytesLike,
     *,
     records_count: int,
     base_offset: int,
@@ -450,7 +451,7 @@ def seal(buf: bytearray | memoryview) -> None:
         _CRC.pack_into(buf, _CRC_AT, crc32c(view[_ATTRIBUTES_AT:]))
 
 
-def with_append_time(header: BatchHeader, buf: Bytes, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
+def with_append_time(header: BatchHeader, buf: BytesLike, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
     """A new 61-byte header for the batch in `buf`: placed at `base_offset`, all its records stamped `now_ms`."""
     out = bytearray(
         HEADER.pack(
@@ -474,7 +475,7 @@ def with_append_time(header: BatchHeader, buf: Bytes, base_offset: int, leader_e
     return bytes(out)
 
 
-def with_max_timestamp(buf: Bytes, max_timestamp: int) -> bytes:
+def with_max_timestamp(buf: BytesLike, max_timestamp: int) -> bytes:
     """A copy of the batch with another maximum timestamp."""
     out = bytearray(buf)
     _TIMESTAMP.pack_into(out, _MAX_TIMESTAMP_AT, max_timestamp)
@@ -482,7 +483,7 @@ def with_max_timestamp(buf: Bytes, max_timestamp: int) -> bytes:
     return bytes(out)
 
 
-def repack(header: BatchHeader, records: Bytes, codec: int, level: int | None = None) -> bytes:
+def repack(header: BatchHeader, records: BytesLike, codec: int, level: int | None = None) -> bytes:
     """The batch of this header and these decompressed records under another codec."""
     return assemble_batch(
         records,
@@ -501,7 +502,7 @@ def repack(header: BatchHeader, records: Bytes, codec: int, level: int | None = 
 
 
 def find_time(
-    buf: Bytes, wanted: int, lo: int, hi: int, *, max_decompressed: int = MAX_DECOMPRESSED
+    buf: BytesLike, wanted: int, lo: int, hi: int, *, max_decompressed: int = MAX_DECOMPRESSED
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record at offset `lo` up to `hi` that is not older than `wanted`.
 
@@ -524,7 +525,7 @@ def find_time(
         raise _invalid(str(error)) from None
 
 
-def _records_of(buf: Bytes, max_decompressed: int) -> tuple[BatchHeader, bytes]:
+def _records_of(buf: BytesLike, max_decompressed: int) -> tuple[BatchHeader, bytes]:
     header = parse_header(buf)
     size = header.size_in_bytes
     if header.magic != MAGIC or not HEADER_SIZE <= size <= len(buf):

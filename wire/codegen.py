@@ -17,14 +17,14 @@ from typing import Any, Generic, TypeVar
 
 import construct as C
 
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.schema import Blob, Entity, NullableStruct, ProtocolError, Seq, Text, schema
 from barnabas.wire.types import Message, SizedChunk
 from barnabas.wire.varint import more, uvarint
 
-__all__ = ["Codec", "Compiled", "codec"]
+__all__ = ["Compiled", "MessageCodec", "message_codec"]
 
 M = TypeVar("M", bound=Message)
-Buffer = bytes | bytearray | memoryview
 UNBOUNDED = 2**62
 _UNFIT = (struct.error, IndexError, ValueError, OverflowError, TypeError, AttributeError)
 
@@ -32,7 +32,7 @@ _UNFIT = (struct.error, IndexError, ValueError, OverflowError, TypeError, Attrib
 # --- what the generated code calls ------------------------------------------------------------------------------------
 
 
-def skip_tags(buf: Buffer, pos: int, end: int, count: int) -> int:
+def skip_tags(buf: BytesLike, pos: int, end: int, count: int) -> int:
     """The position behind a block of `count` tagged fields, none of which is known."""
     if count >= 0x80:
         count, pos = more(buf, pos, count)
@@ -42,7 +42,7 @@ def skip_tags(buf: Buffer, pos: int, end: int, count: int) -> int:
     return pos
 
 
-def read_tag(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
+def read_tag(buf: BytesLike, pos: int, end: int) -> tuple[int, int, int]:
     """The head of a tagged field: (position of its value, number, end of its value)."""
     number = buf[pos]
     pos += 1
@@ -490,7 +490,7 @@ class _Encoder(_Source):
 # --- the door ---------------------------------------------------------------------------------------------------------
 
 
-def _decoder(entity: Entity) -> Callable[[Buffer, int, int, int], tuple[Any, int]]:
+def _decoder(entity: Entity) -> Callable[[BytesLike, int, int, int], tuple[Any, int]]:
     source = _Decoder()
     value = source.entity(entity)
     source.add("if pos > end: bad_length(pos - end)")
@@ -507,7 +507,7 @@ def _encoder(entity: Entity) -> Callable[[Any, Callable[[SizedChunk], None]], No
     return source.function("def encode(obj, put):")
 
 
-class Codec(Generic[M]):
+class MessageCodec(Generic[M]):
     """Generated functions for one message in one version."""
 
     __slots__ = ("_decode", "_encode", "cls", "version")
@@ -517,7 +517,7 @@ class Codec(Generic[M]):
         self._decode = _decoder(entity)
         self._encode = _encoder(entity)
 
-    def decode(self, buf: Buffer, pos: int = 0, max_elements: int = UNBOUNDED) -> tuple[M, int]:
+    def decode(self, buf: BytesLike, pos: int = 0, max_elements: int = UNBOUNDED) -> tuple[M, int]:
         """Parse the message that begins at `pos`: (message, position behind it).
 
         Record data comes as views into `buf`. Raises ProtocolError for whatever does not fit, and for more than
@@ -544,7 +544,7 @@ class Codec(Generic[M]):
             raise ProtocolError(f"{self.cls.__name__} v{self.version}: {error}") from None
         return chunks
 
-    def parse(self, data: Buffer) -> M:
+    def parse(self, data: BytesLike) -> M:
         """`decode` from the start, without the position."""
         return self.decode(data)[0]
 
@@ -553,17 +553,17 @@ class Codec(Generic[M]):
         return b"".join(self.encode(message))  # type: ignore[arg-type]
 
 
-_codecs: dict[tuple[type[Message], int], Codec[Any]] = {}
+_codecs: dict[tuple[type[Message], int], MessageCodec[Any]] = {}
 
 
-def codec(cls: type[M], version: int) -> Codec[M]:
+def message_codec(cls: type[M], version: int) -> MessageCodec[M]:
     """The generated codec of a message in a version, made on first use.
 
     Raises ProtocolError if Kafka has no such version of the message.
     """
     made = _codecs.get((cls, version))
     if made is None:
-        made = _codecs[cls, version] = Codec(cls, schema(cls, version), version)
+        made = _codecs[cls, version] = MessageCodec(cls, schema(cls, version), version)
     return made
 
 
@@ -572,7 +572,7 @@ class Compiled(C.Construct):
 
     def __init__(self, entity: Entity) -> None:
         super().__init__()
-        self.codec: Codec[Any] = Codec(entity.cls, entity, -1)
+        self.codec: MessageCodec[Any] = MessageCodec(entity.cls, entity, -1)
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
         start = stream.tell()

@@ -15,12 +15,11 @@ from typing import Any
 
 import cramjam
 
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.errors import ErrorCode, KafkaError
 
-Bytes = bytes | bytearray | memoryview
 
-
-class Codec(IntEnum):
+class CompressionType(IntEnum):
     """The codec numbers of the batch attributes (bits 0 to 2); the names are those of `compression.type`."""
 
     NONE = 0
@@ -31,8 +30,12 @@ class Codec(IntEnum):
 
 
 # What a level left open means. LZ4's own default would be the slow high-compression mode; 1 is its fast mode.
-_DEFAULT_LEVEL = {Codec.GZIP: 6, Codec.LZ4: 1, Codec.ZSTD: 3}
-_MODULES: dict[int, Any] = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}
+_DEFAULT_LEVEL = {CompressionType.GZIP: 6, CompressionType.LZ4: 1, CompressionType.ZSTD: 3}
+_MODULES: dict[int, Any] = {
+    CompressionType.GZIP: cramjam.gzip,
+    CompressionType.LZ4: cramjam.lz4,
+    CompressionType.ZSTD: cramjam.zstd,
+}
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -51,17 +54,17 @@ class TooLarge(KafkaError):
         super().__init__(ErrorCode.INVALID_RECORD, f"the data decompresses to more than {max_size} bytes")
 
 
-def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
+def compress(codec: int, data: BytesLike, level: int | None = None) -> bytes:
     """`data` as one compressed unit. `level` has the codec's own meaning; snappy has none."""
-    if codec == Codec.NONE:
+    if codec == CompressionType.NONE:
         return bytes(data)
-    if codec == Codec.SNAPPY:
+    if codec == CompressionType.SNAPPY:
         return _compress_xerial(memoryview(data))
     module = _MODULES.get(codec)
     if module is None:
         raise _unknown(codec)
-    level = _DEFAULT_LEVEL[Codec(codec)] if level is None else level
-    if codec == Codec.LZ4:
+    level = _DEFAULT_LEVEL[CompressionType(codec)] if level is None else level
+    if codec == CompressionType.LZ4:
         # Kafka's Java clients read frames of independent blocks only.
         lz4 = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         lz4.compress(bytes(data))
@@ -69,13 +72,13 @@ def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
     return bytes(module.compress(data, level=level))
 
 
-def decompress(codec: int, data: Bytes, max_size: int) -> bytes:
+def decompress(codec: int, data: BytesLike, max_size: int) -> bytes:
     """The uncompressed bytes; `KafkaError` when damaged, truncated, or larger than `max_size`."""
-    if codec == Codec.NONE:
+    if codec == CompressionType.NONE:
         if len(data) > max_size:
             raise TooLarge(max_size)
         return bytes(data)
-    if codec == Codec.SNAPPY:
+    if codec == CompressionType.SNAPPY:
         return _decompress_snappy(memoryview(data), max_size)
     module = _MODULES.get(codec)
     if module is None:
@@ -97,12 +100,12 @@ def decompress(codec: int, data: Bytes, max_size: int) -> bytes:
         guess = min(max_size, guess * 4)
 
 
-def decompress_into(codec: int, data: Bytes, buffer: bytearray) -> int:
+def decompress_into(codec: int, data: BytesLike, buffer: bytearray) -> int:
     """As `decompress`, into a buffer that is used again, which is quicker; gives the number of bytes.
 
     Raises KafkaError: `TooLarge` where the buffer is too small, CORRUPT_MESSAGE.
     """
-    if codec == Codec.SNAPPY:
+    if codec == CompressionType.SNAPPY:
         return _decompress_snappy_into(memoryview(data), buffer)
     module = _MODULES.get(codec)
     if module is None:
@@ -127,7 +130,7 @@ def _decompress_snappy(data: memoryview, max_size: int) -> bytes:
     try:
         return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block, _ in _snappy_blocks(data, max_size))
     except cramjam.DecompressionError as error:
-        raise _damaged(Codec.SNAPPY, error) from None
+        raise _damaged(CompressionType.SNAPPY, error) from None
 
 
 def _decompress_snappy_into(data: memoryview, buffer: bytearray) -> int:
@@ -138,7 +141,7 @@ def _decompress_snappy_into(data: memoryview, buffer: bytearray) -> int:
                 with view[pos : pos + size] as part:
                     cramjam.snappy.decompress_raw_into(block, part)
             except cramjam.DecompressionError as error:
-                raise _damaged(Codec.SNAPPY, error) from None
+                raise _damaged(CompressionType.SNAPPY, error) from None
             pos += size
     return pos
 
@@ -152,15 +155,15 @@ def _snappy_blocks(data: memoryview, max_size: int) -> Iterator[tuple[memoryview
     end = len(data)
     pos = len(_XERIAL_HEADER)
     if end < pos:
-        raise _damaged(Codec.SNAPPY, "truncated stream header")
+        raise _damaged(CompressionType.SNAPPY, "truncated stream header")
     left = max_size
     while pos < end:
         if end - pos < 4:
-            raise _damaged(Codec.SNAPPY, "truncated block length")
+            raise _damaged(CompressionType.SNAPPY, "truncated block length")
         (size,) = _INT32.unpack_from(data, pos)
         pos += 4
         if not 0 <= size <= end - pos:
-            raise _damaged(Codec.SNAPPY, f"block of {size} bytes with {end - pos} left")
+            raise _damaged(CompressionType.SNAPPY, f"block of {size} bytes with {end - pos} left")
         block = data[pos : pos + size]
         expands_to = _stated_size(block, left, max_size)
         yield block, expands_to
@@ -172,11 +175,11 @@ def _stated_size(block: memoryview, left: int, max_size: int) -> int:
     try:
         size = int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
-        raise _damaged(Codec.SNAPPY, error) from None
+        raise _damaged(CompressionType.SNAPPY, error) from None
     if size > left:
         raise TooLarge(max_size)
     if not len(block) or size > 64 * len(block):
-        raise _damaged(Codec.SNAPPY, f"{len(block)} bytes cannot hold {size}")
+        raise _damaged(CompressionType.SNAPPY, f"{len(block)} bytes cannot hold {size}")
     return size
 
 
@@ -185,4 +188,4 @@ def _unknown(codec: int) -> KafkaError:
 
 
 def _damaged(codec: int, why: object) -> KafkaError:
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"damaged {Codec(codec).name.lower()} data: {why}")
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"damaged {CompressionType(codec).name.lower()} data: {why}")

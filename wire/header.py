@@ -12,7 +12,8 @@ import struct
 
 import msgspec
 
-from barnabas.wire.codegen import Buffer, skip_tags
+from barnabas.wire.aliases import BytesLike
+from barnabas.wire.codegen import skip_tags
 from barnabas.wire.schema import ProtocolError
 
 _REQUEST = struct.Struct(">hhih")
@@ -29,7 +30,7 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     end: int
 
 
-def read_request_header(frame: Buffer) -> RequestHeader:
+def read_request_header(frame: BytesLike) -> RequestHeader:
     """The part of the header that all versions share.
 
     Raises ProtocolError if the frame is too short or the client id is not UTF-8.
@@ -51,7 +52,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     return RequestHeader(key, version, correlation_id, client_id, end)
 
 
-def skip_header_tags(frame: Buffer, pos: int) -> int:
+def skip_header_tags(frame: BytesLike, pos: int) -> int:
     """The position of the body of a flexible request, behind the header's tag block."""
     try:
         count = frame[pos]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.varint import read_long_varint
 
 #: Why a record breaks a rule of its topic: see `check`.
@@ -19,7 +19,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def check_in_python(
-    records: Bytes, start: int, count: int, base_timestamp: int, oldest: int, newest: int, keyed: bool, most: int, /
+    records: BytesLike, start: int, count: int, base_timestamp: int, oldest: int, newest: int, keyed: bool, most: int, /
 ) -> tuple[int, tuple[tuple[int, int], ...], int]:
     """Walk the `count` records from `start` on to the end; their offset deltas must be 0, 1, 2 and so on.
 
@@ -52,7 +52,7 @@ def check_in_python(
 
 
 def find_time_in_python(
-    records: Bytes,
+    records: BytesLike,
     count: int,
     base_timestamp: int,
     base_offset: int,
@@ -131,8 +131,8 @@ def _headers(record: bytes, pos: int) -> int:
     return pos
 
 
-Check = Callable[[Bytes, int, int, int, int, int, bool, int], tuple[int, tuple[tuple[int, int], ...], int]]
-FindTime = Callable[[Bytes, int, int, int, int, bool, int, int, int], tuple[int, int] | None]
+Check = Callable[[BytesLike, int, int, int, int, int, bool, int], tuple[int, tuple[tuple[int, int], ...], int]]
+FindTime = Callable[[BytesLike, int, int, int, int, bool, int, int, int], tuple[int, int] | None]
 
 check: Check = check_in_python
 find_time: FindTime = find_time_in_python

@@ -61,9 +61,9 @@ def fake_broker(answer: Answer) -> Iterator[FakeBroker]:
 
 def produce_answer(code: int = 0) -> bytes:
     """The body of an answer to a Produce request for topic `t`, with the tag block of its header."""
-    from barnabas.wire.codegen import codec
+    from barnabas.wire.codegen import message_codec
     from barnabas.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
     part = PartitionProduceResponse(0, code)
     answer = ProduceResponse(responses=[TopicProduceResponse("t", partition_responses=[part])])
-    return b"\0" + codec(ProduceResponse, frames.PRODUCE).build(answer)
+    return b"\0" + message_codec(ProduceResponse, frames.PRODUCE).build(answer)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from bench import frames, machine, page_cache
@@ -55,7 +55,7 @@ def test_what_others_take_is_a_part_of_what_has_passed_since(monkeypatch: pytest
 def test_error_codes_of_produce_are_found(topic: str) -> None:
     part = PartitionProduceResponse(3, 7, 123)
     answer = ProduceResponse(responses=[TopicProduceResponse(topic, partition_responses=[part])])
-    behind_size = bytes(4) + b"\0" + codec(ProduceResponse, frames.PRODUCE).build(answer)
+    behind_size = bytes(4) + b"\0" + message_codec(ProduceResponse, frames.PRODUCE).build(answer)
     (place,) = frames.produce_errors(topic)
     assert behind_size[place : place + 2] == b"\0\x07"
 
@@ -63,7 +63,7 @@ def test_error_codes_of_produce_are_found(topic: str) -> None:
 def test_error_codes_of_fetch_are_found() -> None:
     part = PartitionData(0, 3, aborted_transactions=None, records=b"")
     answer = FetchResponse(error_code=70, responses=[FetchableTopicResponse("t", partitions=[part])])
-    behind_size = bytes(4) + b"\0" + codec(FetchResponse, frames.FETCH).build(answer)
+    behind_size = bytes(4) + b"\0" + message_codec(FetchResponse, frames.FETCH).build(answer)
     assert [behind_size[at + 1] for at in frames.fetch_errors("t")] == [70, 3]
 
 

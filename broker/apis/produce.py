@@ -27,7 +27,8 @@ from barnabas.broker.workers import Workers
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.validation import RejectedRecords, TooHeavy, Valid, validate
 from barnabas.storage.vnode import AppendResult, Vnode
-from barnabas.wire.compression import Bytes, Codec
+from barnabas.wire.aliases import BytesLike
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS, QUERIES_TOPIC
 from barnabas.wire.messages.produce import (
@@ -78,7 +79,7 @@ class Asked(NamedTuple):
 
     name: str | None
     partition: int
-    data: Bytes | None
+    data: BytesLike | None
     answers: list[PartitionProduceResponse]
     at: int
 
@@ -87,7 +88,7 @@ class Place(NamedTuple):
     """The same, of a partition that is there."""
 
     vnode: Vnode
-    data: Bytes
+    data: BytesLike
     answers: list[PartitionProduceResponse]
     at: int
 
@@ -101,7 +102,7 @@ class Wait(NamedTuple):
     at: int
 
 
-def kept(data: Bytes) -> Bytes:
+def kept(data: BytesLike) -> BytesLike:
     """A batch that outlives this turn. A large frame is kept by its connection; a small one is gone after the turn."""
     return bytes(data) if len(data) <= RECEIVE_BYTES else data
 
@@ -148,7 +149,7 @@ class Producing:
             answers: list[PartitionProduceResponse] = []
             self.topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
             for at, part in enumerate(topic.partition_data):
-                data: Bytes | None = part.records  # type: ignore[assignment]
+                data: BytesLike | None = part.records  # type: ignore[assignment]
                 if not until:
                     until = time.perf_counter() + HOLD_SECONDS
                 elif time.perf_counter() > until and not self._by_driver:
@@ -159,7 +160,7 @@ class Producing:
         return Slow(self, self._parts.workers) if self.todo or self.rest else self.end()
 
     def take(
-        self, name: str | None, index: int, data: Bytes | None, answers: list[PartitionProduceResponse], at: int
+        self, name: str | None, index: int, data: BytesLike | None, answers: list[PartitionProduceResponse], at: int
     ) -> None:
         """Look at a batch and append it, or leave it in `todo`; either way put its answer at its place."""
         try:
@@ -221,7 +222,7 @@ class Producing:
             if vnode.error is not None:
                 answers[at] = self._failure(answers[at].index, self._gone(vnode) or vnode.error, vnode.topic)
 
-    def _writable(self, name: str | None, index: int, data: Bytes | None) -> Vnode:
+    def _writable(self, name: str | None, index: int, data: BytesLike | None) -> Vnode:
         """The partition, if this request may write this batch to it."""
         if self._refusal is not None:
             raise self._refusal
@@ -242,7 +243,7 @@ class Producing:
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
             )
-        if self._version < 7 and attributes & 0x07 == Codec.ZSTD:
+        if self._version < 7 and attributes & 0x07 == CompressionType.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
         return vnode
 

@@ -10,7 +10,7 @@ import trio
 import barnabas.broker.apis  # noqa: F401  registers what can be asked
 from barnabas.broker.registry import APIS
 from barnabas.wire.batch import Record, build_batch
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.header import write_request_header
 from barnabas.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -29,7 +29,7 @@ def frame_of(request: Message, version: int, correlation_id: int = 1, client_id:
     """A whole request as it goes over the wire."""
     spec = request.__wire__
     head = write_request_header(spec.key, version, correlation_id, client_id, version >= spec.flexible.first)
-    body = head + codec(type(request), version).build(request)
+    body = head + message_codec(type(request), version).build(request)
     return len(body).to_bytes(4, "big") + body
 
 
@@ -122,7 +122,7 @@ def answer_of(data: bytes, request: Message, version: int, correlation_id: int) 
     api = APIS[request.__wire__.key]
     assert int.from_bytes(data[:4], "big") == correlation_id, "an answer out of turn"
     start = 5 if version >= api.flexible_from and api.key != 18 else 4
-    answer, end = codec(api.response, version).decode(data, start)
+    answer, end = message_codec(api.response, version).decode(data, start)
     assert end == len(data)
     return answer
 

@@ -11,7 +11,7 @@ import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.answers import MAX_BACKLOG_BYTES, MAX_WAITING, Answers
 from barnabas.broker.later import Coroutine, Later
 from barnabas.broker.registry import APIS, Context, Endpoint
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.heartbeat import HeartbeatResponse
 from barnabas.wire.messages.metadata import MetadataResponse
 from barnabas.wire.messages.offset_commit import OffsetCommitRequest
@@ -150,7 +150,7 @@ async def test_a_coroutine_that_never_had_its_turn_leaves_nothing_behind() -> No
 
 def test_a_client_that_is_throttled_is_told_so_in_whichever_way_it_is_answered() -> None:
     def throttle_of(chunks: list[Any]) -> int:
-        answer, _ = codec(HeartbeatResponse, 1).decode(b"".join(chunks), 8)
+        answer, _ = message_codec(HeartbeatResponse, 1).decode(b"".join(chunks), 8)
         return answer.throttle_time_ms
 
     endpoint, context, later = endpoint_of(12, 1), context_of(1), Later()

@@ -19,8 +19,8 @@ from barnabas.broker.pace import Allowance
 from barnabas.broker.registry import APIS
 from barnabas.broker.tests.client import Client, batch_of, connect, fetch_request, frame_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start
-from barnabas.wire.codegen import codec
-from barnabas.wire.compression import Codec
+from barnabas.wire.codegen import message_codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.header import write_request_header
 from barnabas.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -95,7 +95,7 @@ async def test_an_unknown_api_versions_is_answered_in_version_0(start: Start, ve
         await client.send_bytes(struct.pack(">i", len(head)) + head)
         data = await client.receive_frame()
         assert data[:4] == struct.pack(">i", 7)
-        answer = codec(ApiVersionsResponse, 0).parse(data[4:])
+        answer = message_codec(ApiVersionsResponse, 0).parse(data[4:])
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert [(k.api_key, k.min_version, k.max_version) for k in answer.api_keys] == [(18, 0, 4)]
         good = ApiVersionsRequest(client_software_name="a", client_software_version="1")
@@ -164,12 +164,14 @@ async def test_a_bad_batch_is_refused_and_nothing_is_stored(start: Start, data: 
 async def test_zstd_needs_produce_7(start: Start) -> None:
     async with start() as broker, await broker.client() as client:
         await client.create_topic("t")
-        data = batch_of(b"x", compression=Codec.ZSTD)
+        data = batch_of(b"x", compression=CompressionType.ZSTD)
         assert (await client.produce("t", data, version=6)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert (await client.produce("t", data, version=7)).error_code == 0
 
 
-@pytest.mark.parametrize("codec_number", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize(
+    "codec_number", [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD]
+)
 async def test_a_compression_bomb_is_refused_where_it_must_be_looked_into(start: Start, codec_number: int) -> None:
     bomb = batch_of(bytes(40 << 20), compression=codec_number)
     async with start(message_max_bytes="3000000") as broker, await broker.client() as client:

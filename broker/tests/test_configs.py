@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.config import BROKER, TOPIC, BrokerConfig
-from barnabas.broker.keys import ConfigError, Key
+from barnabas.broker.keys import ConfigError, ConfigKey
 from barnabas.broker.resource_configs import DELETE, MAX_UNKNOWN_KEYS, SET
 from barnabas.broker.tests.client import Client
 from barnabas.broker.tests.conftest import Start
@@ -45,7 +45,7 @@ async def replace(client: Client, name: str, values: dict[str, str | None]) -> t
 
 
 @pytest.mark.parametrize("key", [*BROKER.values(), *TOPIC.values()], ids=lambda key: key.name)
-def test_a_default_is_read_as_it_is_shown(key: Key) -> None:
+def test_a_default_is_read_as_it_is_shown(key: ConfigKey) -> None:
     shown = key.show(key.default)
     if shown is not None:
         assert key.parse(shown) == key.default

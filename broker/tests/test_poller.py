@@ -16,7 +16,7 @@ from barnabas.broker import transport
 from barnabas.broker.connection import Connection
 from barnabas.broker.poller import Poller, wake_trio
 from barnabas.broker.tests.conftest import Start
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.header import write_request_header
 from barnabas.wire.messages.api_versions import ApiVersionsRequest
 from barnabas.wire.types import SizedChunk
@@ -245,7 +245,7 @@ async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: p
 
     monkeypatch.setattr(Connection, "_dispatch", noted_dispatch)
     monkeypatch.setattr("barnabas.broker.transport.send_some", noted_send)
-    request = write_request_header(18, 3, 1, "test", True) + codec(ApiVersionsRequest, 3).build(
+    request = write_request_header(18, 3, 1, "test", True) + message_codec(ApiVersionsRequest, 3).build(
         ApiVersionsRequest("test", "1")
     )
     async with start() as running:

@@ -19,8 +19,8 @@ from barnabas.broker.tests.conftest import Running, Start
 from barnabas.broker.tests.test_queries import BY_HAND, TOPIC, alter, configs_of, create, driver_of, offsets
 from barnabas.storage.errors import StorageError
 from barnabas.storage.io import Io
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import iter_batches, iter_records
-from barnabas.wire.compression import Bytes
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages import alter_configs
@@ -350,7 +350,7 @@ class Moments(Io):
             self.take()
         return super().open(path, flags, mode)
 
-    def pwritev(self, fd: int, parts: Sequence[Bytes], position: int) -> int:
+    def pwritev(self, fd: int, parts: Sequence[BytesLike], position: int) -> int:
         self.take()
         return super().pwritev(fd, parts, position)
 

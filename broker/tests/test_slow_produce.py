@@ -15,16 +15,16 @@ from barnabas.broker.tests.client import Client, batch_of, frame_of, produce_req
 from barnabas.broker.tests.conftest import Start
 from barnabas.storage.validation import LIGHT_DECOMPRESSED
 from barnabas.wire.batch import Record, build_batch, iter_records
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest
 from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-HEAVY = batch_of(bytes(LIGHT_DECOMPRESSED), compression=Codec.ZSTD)
+HEAVY = batch_of(bytes(LIGHT_DECOMPRESSED), compression=CompressionType.ZSTD)
 # Of a frame of its own, not of the buffer that all connections share.
 LARGE = build_batch([Record(b"k", bytes(range(256)) * 9000, 1_700_000_000_000)])
-BOMB = batch_of(bytes(100 << 20), compression=Codec.ZSTD)
+BOMB = batch_of(bytes(100 << 20), compression=CompressionType.ZSTD)
 
 
 @contextmanager

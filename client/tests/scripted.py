@@ -11,7 +11,7 @@ from typing import Any
 
 from barnabas.client.connection import Address
 from barnabas.client.retry import Timing
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.header import read_request_header, skip_header_tags
 from barnabas.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -117,14 +117,14 @@ class Scripted:
         kind = next(kind for kind in self._kinds if kind.__wire__.key == header.api_key)
         flexible = header.api_version in kind.__wire__.flexible
         at = skip_header_tags(frame, header.end) if flexible else header.end
-        request = codec(kind, header.api_version).decode(frame, at)[0]
+        request = message_codec(kind, header.api_version).decode(frame, at)[0]
         self.requests.append(request)
         self.versions.append(header.api_version)
         answer = self.play[kind](request) if kind in self.play else self._api_versions()
         if answer is None or isinstance(answer, Raw):
             return answer
         tags = b"\0" if flexible and kind is not ApiVersionsRequest else b""
-        body = codec(type(answer), header.api_version).build(answer)
+        body = message_codec(type(answer), header.api_version).build(answer)
         framed = header.correlation_id.to_bytes(4, "big") + tags + body
         return len(framed).to_bytes(4, "big") + framed
 

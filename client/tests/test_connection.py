@@ -11,7 +11,7 @@ import pytest
 from barnabas.client.connection import MAX_ANSWER_BYTES, Address, Connection, parse_servers
 from barnabas.client.errors import ClientError, LostError, RefusedError, UnknownFateError, check
 from barnabas.client.tests.scripted import Answer, Raw, api, scripted
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -82,7 +82,7 @@ def test_a_broker_that_knows_only_the_first_version_of_api_versions() -> None:
     def versions(request: ApiVersionsRequest) -> ApiVersionsResponse | Raw:
         if broker.versions[-1] > 0:
             refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-            body = b"\0\0\0\0" + codec(ApiVersionsResponse, 0).build(refusal)
+            body = b"\0\0\0\0" + message_codec(ApiVersionsResponse, 0).build(refusal)
             return Raw(len(body).to_bytes(4, "big") + body)
         return ApiVersionsResponse(api_keys=[api(MetadataRequest)])
 

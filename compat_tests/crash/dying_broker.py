@@ -17,7 +17,7 @@ import trio
 from barnabas.broker.main import load_config
 from barnabas.broker.node import Node
 from barnabas.storage.io import Io
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 
 
 class DyingIo(Io):
@@ -51,7 +51,7 @@ class DyingIo(Io):
         self._paths[fd] = path
         return fd
 
-    def pwritev(self, fd: int, parts: Sequence[Bytes], position: int) -> int:
+    def pwritev(self, fd: int, parts: Sequence[BytesLike], position: int) -> int:
         if self._due("pwritev", self._paths[fd]):
             whole = b"".join(parts)
             super().pwritev(fd, (whole[: len(whole) // 2] if self.when == "torn" else whole,), position)

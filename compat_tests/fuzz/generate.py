@@ -10,7 +10,7 @@ import construct as C
 import barnabas.broker.apis  # noqa: F401  registers what is served
 from barnabas.broker.registry import APIS
 from barnabas.wire.batch import Record, build_batch
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.header import write_request_header
 from barnabas.wire.schema import Blob, Entity, NullableStruct, ProtocolError, Seq, Text, schema
 
@@ -62,7 +62,7 @@ class Generator:
             key, version, 1, self.random.choice(["fuzz", "", None]), version >= api.flexible_from
         )
         try:
-            return head + codec(api.request, version).build(self.value(schema(api.request, version), ""))
+            return head + message_codec(api.request, version).build(self.value(schema(api.request, version), ""))
         except ProtocolError:  # a text too long for its length field
             return head
 

@@ -11,14 +11,14 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.fetch import Reader
 from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.wire.batch import Record, build_batch
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.broker_process import Barnabas
 from compat_tests.tools import missing
 
 
-def produce(cluster: Cluster, leader: int, values: list[bytes], codec: Codec) -> None:
+def produce(cluster: Cluster, leader: int, values: list[bytes], codec: CompressionType) -> None:
     batch = build_batch(
         [Record(b"k", value, 1_700_000_000_000 + i) for i, value in enumerate(values)], compression=codec
     )
@@ -46,7 +46,7 @@ def test_a_folder_copied_from_apache_kafka_is_served_and_written_on(tmp_path: Pa
     try:
         with Cluster(kafka.address) as cluster:
             assert cluster.leaders("moved", create=True) == {0: 1}
-            for number, codec in enumerate(Codec):
+            for number, codec in enumerate(CompressionType):
                 values = [b"%d-%d-" % (number, i) + bytes(1000) for i in range(500)]
                 produce(cluster, 1, values, codec)
                 written += values
@@ -61,7 +61,7 @@ def test_a_folder_copied_from_apache_kafka_is_served_and_written_on(tmp_path: Pa
             leaders = cluster.leaders("moved")
             assert list_offsets(cluster, [("moved", 0)], LATEST) == {("moved", 0): len(written)}
             assert values_of(cluster) == written
-            produce(cluster, leaders[0], [b"ours"], Codec.NONE)
+            produce(cluster, leaders[0], [b"ours"], CompressionType.NONE)
             assert values_of(cluster) == [*written, b"ours"]
     finally:
         assert ours.stop() == 0

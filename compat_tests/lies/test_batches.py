@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.storage.tests.test_validation import LIES
 from barnabas.wire.batch import Record, build_batch
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -61,8 +61,8 @@ def test_lies_are_refused_with_kafkas_codes(lie: str, server: Server, request: p
     assert ErrorCode(answer.error_code) is expected
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_an_answer_names_the_records_and_the_log_start(codec: Codec, server: Server) -> None:
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP])
+def test_an_answer_names_the_records_and_the_log_start(codec: CompressionType, server: Server) -> None:
     with Pipe(server.port) as pipe:
         topic = created(pipe, f"compacted-{codec.name}", cleanup_policy="compact")
         records = [Record(key, b"v", 1_700_000_000_000) for key in (b"k", None, b"k", None)]
@@ -74,8 +74,8 @@ def test_an_answer_names_the_records_and_the_log_start(codec: Codec, server: Ser
         assert (answer.base_offset, answer.log_start_offset) == (-1, 0)
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_timestamps_beyond_the_bounds_are_named_too(codec: Codec, server: Server) -> None:
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.ZSTD])
+def test_timestamps_beyond_the_bounds_are_named_too(codec: CompressionType, server: Server) -> None:
     with Pipe(server.port) as pipe:
         topic = created(pipe, f"late-{codec.name}", message_timestamp_before_max_ms="1000")
         answer = produced(pipe, topic, build_batch([Record(b"k", b"v", 5)] * 3, compression=codec))

@@ -13,7 +13,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.wire.batch import Record as Written
 from barnabas.wire.batch import build_batch
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from compat_tests.broker_process import Barnabas
@@ -219,7 +219,7 @@ def question_of(control: Control) -> Check:
 
 def bomb(value: bytes, count: int) -> bytes:
     """A batch of some KB that decompresses to as much as the broker takes."""
-    return build_batch([Written(None, value, int(time.time() * 1000))] * count, compression=Codec.ZSTD)
+    return build_batch([Written(None, value, int(time.time() * 1000))] * count, compression=CompressionType.ZSTD)
 
 
 def test_records_that_compress_a_thousand_to_one_do_not_take_the_memory(broker: Barnabas, admin: Driver) -> None:

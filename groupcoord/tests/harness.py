@@ -11,9 +11,9 @@ from barnabas.groupcoord.classic_group import ClassicGroup
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.image import PartitionImage
-from barnabas.groupcoord.records import Record
+from barnabas.groupcoord.records import CoordinatorRecord
 from barnabas.groupcoord.topics import Topic
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from barnabas.wire.messages.heartbeat import HeartbeatRequest
@@ -61,12 +61,12 @@ class MemoryStore:
     """Durable at once; after `hold()` only when the test says so, per partition in order."""
 
     def __init__(self) -> None:
-        self.log: dict[int, list[Record]] = defaultdict(list)
-        self.waiting: dict[int, deque[tuple[list[Record], Callable[[ErrorCode], None]]]] = defaultdict(deque)
+        self.log: dict[int, list[CoordinatorRecord]] = defaultdict(list)
+        self.waiting: dict[int, deque[tuple[list[CoordinatorRecord], Callable[[ErrorCode], None]]]] = defaultdict(deque)
         self.is_held = False
         self.fails_with = ErrorCode.NONE
 
-    def append(self, partition: int, records: Sequence[Record], done: Callable[[ErrorCode], None]) -> None:
+    def append(self, partition: int, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
         assert records
         self.waiting[partition].append((list(records), done))
         if not self.is_held:
@@ -115,7 +115,9 @@ class Reply(Generic[R]):
 
 
 def subscription(*topics: str) -> bytes:
-    return b"\0\0" + codec(ConsumerProtocolSubscription, 0).build(ConsumerProtocolSubscription(topics=list(topics)))
+    return b"\0\0" + message_codec(ConsumerProtocolSubscription, 0).build(
+        ConsumerProtocolSubscription(topics=list(topics))
+    )
 
 
 RANGE = (("range", subscription("orders")),)

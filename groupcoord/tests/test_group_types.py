@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.group import Group, OffsetExpiration
-from barnabas.groupcoord.records import Record
+from barnabas.groupcoord.records import CoordinatorRecord
 from barnabas.groupcoord.tests.harness import ORDERS, PAYMENTS, Reply, World
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -60,11 +60,11 @@ class OneMember:
     def describe(self) -> DescribedGroup:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a classic group.")
 
-    def records(self) -> list[Record]:
-        return [Record(b"\0\xff", b"state")]
+    def records(self) -> list[CoordinatorRecord]:
+        return [CoordinatorRecord(b"\0\xff", b"state")]
 
-    def tombstones(self) -> list[Record]:
-        return [Record(b"\0\xff", None)]
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return [CoordinatorRecord(b"\0\xff", None)]
 
     def shut_down(self, error: ErrorCode) -> None:
         self.shut_down_with = error
@@ -84,7 +84,7 @@ def group(world: World) -> OneMember:
     return group
 
 
-def last_records(world: World) -> list[Record]:
+def last_records(world: World) -> list[CoordinatorRecord]:
     return world.store.log[world.coordinator.partition_of("g")]
 
 
@@ -128,7 +128,7 @@ def test_offsets_that_it_consumes_stay_others_expire(world: World, group: OneMem
     assert world.committed() == {}
     assert "g" not in world.coordinator.groups
     assert group.shut_down_with == ErrorCode.UNKNOWN_MEMBER_ID
-    assert last_records(world)[-1] == Record(b"\0\xff", None)
+    assert last_records(world)[-1] == CoordinatorRecord(b"\0\xff", None)
 
 
 def test_offsets_are_deleted_unless_it_consumes_them(world: World, group: OneMember) -> None:

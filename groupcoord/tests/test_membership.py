@@ -4,7 +4,7 @@ import pytest
 
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.tests.harness import RANGE, World, subscription
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.join_group import JoinGroupResponse
 from barnabas.wire.messages.leave_group import LeaveGroupRequest
@@ -341,7 +341,7 @@ def test_a_static_leader_comes_back_and_need_not_assign(version: int, skips: boo
     assert joined.skip_assignment is skips
     assert len(joined.members) == (2 if skips else 0)
     assert joined.leader == (joined.member_id if skips else leader)
-    codec(JoinGroupResponse, version).build(joined)
+    message_codec(JoinGroupResponse, version).build(joined)
     assert world.describe().group_state == "Stable"
 
 
@@ -464,7 +464,7 @@ def test_joins_that_are_refused(changes: dict[str, object], error: ErrorCode) ->
     assert answer.error_code == error
     assert answer.member_id == changes.get("member_id", "")
     for version in range(10):
-        codec(JoinGroupResponse, version).build(answer)
+        message_codec(JoinGroupResponse, version).build(answer)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.records import offset_record
 from barnabas.groupcoord.tests.harness import ORDERS, PAYMENTS, START_MS, Reply, World
 from barnabas.groupcoord.topics import Topic
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.wire.messages.list_groups import ListGroupsRequest
@@ -156,7 +156,7 @@ def test_good_partitions_of_a_commit_are_kept_beside_bad_ones() -> None:
     assert codes == [[0, unknown], [unknown]]
     assert list(world.committed()) == [("orders", 0)]
     for version in range(2, 11):
-        codec(OffsetCommitResponse, version).build(answer)
+        message_codec(OffsetCommitResponse, version).build(answer)
 
 
 @pytest.mark.parametrize("version", range(1, 11))
@@ -172,9 +172,13 @@ def test_every_version_of_offset_fetch(version: int) -> None:
             for topic, indexes in ((ORDERS, [0, 1]), (GONE, [0]))
         ]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=wanted)])
-    wire_request = codec(OffsetFetchRequest, version).parse(codec(OffsetFetchRequest, version).build(request))
+    wire_request = message_codec(OffsetFetchRequest, version).parse(
+        message_codec(OffsetFetchRequest, version).build(request)
+    )
     answer = world.coordinator.fetch_offsets(wire_request, version)
-    wire_answer = codec(OffsetFetchResponse, version).parse(codec(OffsetFetchResponse, version).build(answer))
+    wire_answer = message_codec(OffsetFetchResponse, version).parse(
+        message_codec(OffsetFetchResponse, version).build(answer)
+    )
     orders, gone = wire_answer.topics if version < 8 else wire_answer.groups[0].topics
     first, second = orders.partitions
     assert (first.committed_offset, first.metadata, first.error_code) == (5, "m", 0)

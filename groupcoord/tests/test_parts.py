@@ -7,8 +7,8 @@ import pytest
 from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.partitions import group_partition, java_string_hash
-from barnabas.groupcoord.records import Record, group_record, offset_record
-from barnabas.wire.codegen import codec
+from barnabas.groupcoord.records import CoordinatorRecord, group_record, offset_record
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.records.group_metadata import GroupMetadataValue
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 
@@ -48,7 +48,7 @@ def test_replies_leave_when_the_outermost_turn_ends() -> None:
     assert seen == ["b"]
 
 
-def apply(image: PartitionImage, record: Record, producer_id: int = -1) -> None:
+def apply(image: PartitionImage, record: CoordinatorRecord, producer_id: int = -1) -> None:
     image.apply(record.key, record.value, producer_id)
 
 
@@ -80,7 +80,7 @@ def test_offsets_of_transactions_count_when_committed() -> None:
 @pytest.mark.parametrize("version", range(5))
 def test_offsets_written_by_older_brokers_are_read(version: int) -> None:
     key = offset_record("g", "t", 0, None).key
-    value = version.to_bytes(2, "big") + codec(OffsetCommitValue, version).build(OffsetCommitValue(offset=5))
+    value = version.to_bytes(2, "big") + message_codec(OffsetCommitValue, version).build(OffsetCommitValue(offset=5))
     image = PartitionImage()
     image.apply(key, value)
     image.apply(b"\0\0" + key[2:], value)  # the first kind of offset key

@@ -11,7 +11,7 @@ import pytest
 from barnabas.client.retry import Backoff
 from barnabas.client.tests.scripted import Scripted, metadata, scripted
 from barnabas.scripts.cli import main
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_topics import CreateTopicsRequest
 from barnabas.wire.messages.describe_groups import (
@@ -93,7 +93,9 @@ def test_groups_are_listed_with_state_and_type(broker: Scripted, capsys: pytest.
 def test_a_group_is_described_with_lag_and_who_reads_it(broker: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
     assigned = ConsumerProtocolAssignment(assigned_partitions=[TopicPartition("t", [0, 1])])
     reads = DescribedGroupMember(
-        member_id="m", client_host="/10.0.0.1", member_assignment=b"\0\0" + codec(type(assigned), 0).build(assigned)
+        member_id="m",
+        client_host="/10.0.0.1",
+        member_assignment=b"\0\0" + message_codec(type(assigned), 0).build(assigned),
     )
     group = DescribedGroup(
         group_id="g", group_state="Stable", protocol_type="consumer", protocol_data="range", members=[reads]

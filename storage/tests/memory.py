@@ -20,7 +20,7 @@ from barnabas.storage.producer_state import ProducerState
 from barnabas.storage.validation import Rules, Valid, check_size, validate
 from barnabas.storage.vnode import AppendResult, Callbacks, Check, FlushJob, Origin, ReadResult, TimeScan
 from barnabas.wire import batch
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
@@ -140,7 +140,7 @@ class MemoryVnode:
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append(
-        self, data: Bytes, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
+        self, data: BytesLike, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
     ) -> AppendResult:
         self._check()
         if origin is Origin.CLIENT:

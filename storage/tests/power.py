@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas.storage.io import Io
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 
 PROJECT = Path(__file__).resolve().parents[2]
 ROOT = 1
@@ -114,7 +114,7 @@ class Disk(Io):
             self._fds.pop(fd, None)
             super().close(fd)
 
-    def pwritev(self, fd: int, parts: Sequence[Bytes], position: int) -> int:
+    def pwritev(self, fd: int, parts: Sequence[BytesLike], position: int) -> int:
         with self._lock:
             self.journal.append(Op("write", self._fds[fd], (position, b"".join(parts))))
             return super().pwritev(fd, parts, position)

@@ -15,8 +15,8 @@ from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.recovery import recover_partition
 from barnabas.storage.report import Tell, tell_logging
 from barnabas.wire import batch
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import Record
-from barnabas.wire.compression import Bytes
 
 NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
@@ -161,7 +161,7 @@ class FaultyIo(Io):
             return self._change(lambda: Io.open(self, path, flags, mode))  # type: ignore[return-value]
         return super().open(path, flags, mode)
 
-    def pwritev(self, fd: int, parts: Sequence[Bytes], position: int) -> int:
+    def pwritev(self, fd: int, parts: Sequence[BytesLike], position: int) -> int:
         whole = b"".join(parts)
         return self._change(  # type: ignore[return-value]
             lambda: Io.pwritev(self, fd, parts, position),

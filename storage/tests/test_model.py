@@ -16,7 +16,7 @@ from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.support import NOW, created, flush_alone, read_all, recovered, vnode_at
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
@@ -42,10 +42,10 @@ class VnodeMachine(RuleBasedStateMachine):
     @rule(
         values=st.lists(st.binary(max_size=20), min_size=1, max_size=4),
         step=st.integers(-50, 50),
-        codec=st.sampled_from(Codec),
+        codec=st.sampled_from(CompressionType),
         epoch=st.integers(0, 3),
     )
-    def append(self, values: list[bytes], step: int, codec: Codec, epoch: int) -> None:
+    def append(self, values: list[bytes], step: int, codec: CompressionType, epoch: int) -> None:
         base = len(self.records)
         new = [Record(b"k", v, NOW + 10 * (base + i) + step, (), base + i) for i, v in enumerate(values)]
         data = batch.build_batch([Record(r.key, r.value, r.timestamp) for r in new], compression=codec)

@@ -17,14 +17,14 @@ from barnabas.storage.validation import RejectedRecords, Rules, TooHeavy, Valid,
 from barnabas.storage.vnode import Origin
 from barnabas.wire import batch, walk
 from barnabas.wire.batch import Record
-from barnabas.wire.compression import Codec, compress
+from barnabas.wire.compression import CompressionType, compress
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 RULES = Rules.of(LogConfig())
 COMPACTED = Rules.of(LogConfig(cleanup_policy="compact"))
 
 
-def batch_of(*values: bytes, timestamp: int = NOW, compression: int = Codec.NONE) -> bytes:
+def batch_of(*values: bytes, timestamp: int = NOW, compression: int = CompressionType.NONE) -> bytes:
     return batch.build_batch([Record(b"k", value, timestamp) for value in values], compression=compression)
 
 
@@ -36,7 +36,9 @@ def lying(data: bytes, change: Callable[[bytearray], None]) -> bytes:
     return bytes(out)
 
 
-def with_body(body: bytes, count: int, codec: int = Codec.NONE, last_offset_delta: int | None = None) -> bytes:
+def with_body(
+    body: bytes, count: int, codec: int = CompressionType.NONE, last_offset_delta: int | None = None
+) -> bytes:
     """A batch of any bytes as records."""
     return batch.assemble_batch(
         body,
@@ -56,17 +58,20 @@ def set_int32(at: int, value: int) -> Callable[[bytearray], None]:
 BODY = batch_of(b"a", b"b")[batch.HEADER_SIZE :]
 LIES = {
     "garbage": (with_body(b"\x00garbage" * 9, 5), ErrorCode.INVALID_RECORD),
-    "garbage that is compressed": (with_body(b"\x00garbage" * 9, 5, Codec.ZSTD), ErrorCode.INVALID_RECORD),
+    "garbage that is compressed": (with_body(b"\x00garbage" * 9, 5, CompressionType.ZSTD), ErrorCode.INVALID_RECORD),
     "data that does not decompress": (
-        lying(with_body(b"", 1, Codec.ZSTD), lambda out: out.__setitem__(slice(-4, None), b"nope")),
+        lying(with_body(b"", 1, CompressionType.ZSTD), lambda out: out.__setitem__(slice(-4, None), b"nope")),
         ErrorCode.CORRUPT_MESSAGE,
     ),
     "fewer records than stated": (with_body(BODY, 5), ErrorCode.INVALID_RECORD),
     "more records than stated": (with_body(BODY, 1), ErrorCode.INVALID_RECORD),
-    "many records stated for compressed ones": (with_body(BODY, 2**31 - 1, Codec.LZ4), ErrorCode.INVALID_RECORD),
+    "many records stated for compressed ones": (
+        with_body(BODY, 2**31 - 1, CompressionType.LZ4),
+        ErrorCode.INVALID_RECORD,
+    ),
     "a last offset far away": (with_body(BODY, 2, last_offset_delta=2**31 - 1), ErrorCode.INVALID_RECORD),
     "a last offset far away, compressed": (
-        with_body(BODY, 2, Codec.GZIP, last_offset_delta=2**31 - 1),
+        with_body(BODY, 2, CompressionType.GZIP, last_offset_delta=2**31 - 1),
         ErrorCode.INVALID_RECORD,
     ),
     "a base offset": (lying(batch_of(b"a"), lambda out: struct.pack_into(">q", out, 0, 7)), ErrorCode.INVALID_RECORD),
@@ -87,9 +92,9 @@ LIES = {
         ),
         ErrorCode.INVALID_RECORD,
     ),
-    "a bomb": (with_body(bytes(200 << 20), 1, Codec.ZSTD), ErrorCode.INVALID_RECORD),
+    "a bomb": (with_body(bytes(200 << 20), 1, CompressionType.ZSTD), ErrorCode.INVALID_RECORD),
     "too many records": (
-        batch.build_batch([Record(None, None, NOW)] * (validation.MAX_RECORDS + 1), compression=Codec.ZSTD),
+        batch.build_batch([Record(None, None, NOW)] * (validation.MAX_RECORDS + 1), compression=CompressionType.ZSTD),
         ErrorCode.INVALID_RECORD,
     ),
 }
@@ -106,8 +111,8 @@ def test_a_lie_is_refused_and_leaves_the_log_as_it_was(lie: str, tmp_path: Path)
     assert vnode.append(batch_of(b"a"), now_ms=NOW).base_offset == 0
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_every_timestamp_is_held_to_the_bounds_not_only_the_first(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.LZ4])
+def test_every_timestamp_is_held_to_the_bounds_not_only_the_first(codec: CompressionType) -> None:
     rules = Rules.of(LogConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500))
     stamps = [NOW, NOW - 1001, NOW - 1000, NOW + 500, NOW + 501, -1]
     data = batch.build_batch([Record(b"k", b"v", stamp) for stamp in stamps], compression=codec)
@@ -166,7 +171,7 @@ def test_the_coordinators_own_batches_may_hold_control_records(tmp_path: Path) -
 def test_what_takes_long_is_left_to_a_thread_undecided() -> None:
     many = [bytes(validation.LIGHT_DECOMPRESSED)]
     heavy = [
-        batch_of(*many, compression=Codec.ZSTD),
+        batch_of(*many, compression=CompressionType.ZSTD),
         batch.build_batch([Record(b"k", bytes(validation.LIGHT_BYTES))]),
         LIES["a bomb"][0],
     ]
@@ -177,7 +182,7 @@ def test_what_takes_long_is_left_to_a_thread_undecided() -> None:
     packed = Rules.of(LogConfig(compression_type="gzip"))
     with pytest.raises(TooHeavy):
         validate(batch_of(bytes(validation.LIGHT_COMPRESSING + 1)), packed, NOW, light=True)
-    assert validate(batch_of(b"small"), packed, NOW, light=True).header.compression == Codec.GZIP
+    assert validate(batch_of(b"small"), packed, NOW, light=True).header.compression == CompressionType.GZIP
     assert validate(heavy[0], rules, NOW).data == heavy[0]
 
 
@@ -189,8 +194,8 @@ def test_without_the_walk_in_c_many_records_are_left_to_a_thread(monkeypatch: py
         validate(batch_of(*[b"v"] * (validation.LIGHT_RECORDS_IN_PYTHON + 1)), RULES, NOW, light=True)
 
 
-@given(st.lists(st.binary(max_size=50), min_size=1, max_size=5), st.sampled_from(list(Codec)), st.data())
-def test_a_batch_that_passes_reads_back_whole(values: list[bytes], codec: Codec, data: st.DataObject) -> None:
+@given(st.lists(st.binary(max_size=50), min_size=1, max_size=5), st.sampled_from(list(CompressionType)), st.data())
+def test_a_batch_that_passes_reads_back_whole(values: list[bytes], codec: CompressionType, data: st.DataObject) -> None:
     """Whatever is changed in a batch, with its CRC repaired: what passes, every reader can read."""
     bad = bytearray(batch_of(*values, compression=codec))
     for _ in range(data.draw(st.integers(0, 2))):
@@ -208,8 +213,8 @@ def test_a_batch_that_passes_reads_back_whole(values: list[bytes], codec: Codec,
 
 def test_compressed_records_behind_a_second_member_count_too() -> None:
     """Several gzip members follow one another; all of them are looked at."""
-    whole = with_body(b"", 2, Codec.GZIP)[: batch.HEADER_SIZE]
-    body = compress(Codec.GZIP, BODY) + compress(Codec.GZIP, b"more")
+    whole = with_body(b"", 2, CompressionType.GZIP)[: batch.HEADER_SIZE]
+    body = compress(CompressionType.GZIP, BODY) + compress(CompressionType.GZIP, b"more")
     data = lying(whole + body, set_int32(8, len(whole) + len(body) - 12))
     with pytest.raises(KafkaError, match="4 bytes after the last record"):
         validate(data, RULES, NOW)

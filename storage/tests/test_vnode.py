@@ -34,7 +34,7 @@ from barnabas.storage.tests.support import (
 from barnabas.storage.vnode import Origin
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
@@ -173,7 +173,7 @@ def test_what_a_client_may_not_append(tmp_path: Path) -> None:
     stamped = batch.build_batch([Record(b"k", b"v")], timestamp_type=batch.LOG_APPEND_TIME, append_time=NOW)
     assert refused(vnode, stamped) is ErrorCode.INVALID_TIMESTAMP
     vnode.config = LogConfig(cleanup_policy="compact")
-    keyless = batch.build_batch([Record(b"k", b"v", NOW), Record(None, b"v", NOW)], compression=Codec.ZSTD)
+    keyless = batch.build_batch([Record(b"k", b"v", NOW), Record(None, b"v", NOW)], compression=CompressionType.ZSTD)
     assert refused(vnode, keyless) is ErrorCode.INVALID_RECORD
     vnode.config = LogConfig(segment_bytes=100)
     assert refused(vnode, one(b"x" * 100)) is ErrorCode.RECORD_LIST_TOO_LARGE
@@ -235,7 +235,9 @@ def test_timestamps_find_the_record_inside_its_batch(tmp_path: Path) -> None:
     for i in range(40):
         stamps = [NOW + 10 * i, NOW + 10 * i - 25, NOW + 10 * i + 3]
         times += stamps
-        vnode.append(batch.build_batch([Record(b"k", b"x" * 20, t) for t in stamps], compression=Codec.LZ4), now_ms=NOW)
+        vnode.append(
+            batch.build_batch([Record(b"k", b"x" * 20, t) for t in stamps], compression=CompressionType.LZ4), now_ms=NOW
+        )
     for ask in range(NOW - 30, NOW + 400, 3):
         expected = next(((i, t) for i, t in enumerate(times) if t >= ask), None)
         assert vnode.offset_for_timestamp(ask) == expected, ask - NOW
@@ -504,7 +506,7 @@ def test_after_a_restart_a_producer_may_repeat_all_that_it_had_in_flight(tmp_pat
 
 def test_a_batch_that_decompresses_to_too_much_is_refused(tmp_path: Path) -> None:
     vnode = created(tmp_path / "t-0", LogConfig(cleanup_policy="compact", max_message_bytes=1 << 20))
-    bomb = batch.build_batch([Record(b"k", bytes(17 << 20), NOW)], compression=Codec.ZSTD)
+    bomb = batch.build_batch([Record(b"k", bytes(17 << 20), NOW)], compression=CompressionType.ZSTD)
     with pytest.raises(KafkaError, match="decompresses to more than"):
         vnode.append(bomb, now_ms=NOW)
     assert vnode.log_end_offset == 0

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
 
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 
-def decode(batches: Sequence[tuple[Bytes, int, int, int, int, int, int, int, int]], columns: int) -> tuple: ...  # type: ignore[type-arg]
+def decode(batches: Sequence[tuple[BytesLike, int, int, int, int, int, int, int, int]], columns: int) -> tuple: ...  # type: ignore[type-arg]

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from barnabas.wire import batch
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import HEADER_SIZE, MAX_DECOMPRESSED, BatchHeader
-from barnabas.wire.compression import Bytes, Codec, decompress
+from barnabas.wire.compression import CompressionType, decompress
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 _MAX_OFFSET = 2**63 - 1
@@ -25,13 +26,13 @@ class Records(NamedTuple):
     """The decompressed records of one batch, of which those with `lo <= offset < hi` are wanted."""
 
     header: BatchHeader
-    data: Bytes
+    data: BytesLike
     lo: int
     hi: int
 
 
 def open_batch(
-    buf: Bytes, position: int, *, lo: int = 0, hi: int = _MAX_OFFSET, aborted: Iterable[Aborted] = ()
+    buf: BytesLike, position: int, *, lo: int = 0, hi: int = _MAX_OFFSET, aborted: Iterable[Aborted] = ()
 ) -> tuple[Records | None, int]:
     """The records of the batch at `position` of `buf`, and the position in bytes after it.
 
@@ -51,7 +52,7 @@ def open_batch(
     view = memoryview(buf)[position + HEADER_SIZE : end]
     if header.records_count == 0 and not view:
         return None, end
-    if header.compression == Codec.NONE:
+    if header.compression == CompressionType.NONE:
         if len(view) > MAX_DECOMPRESSED:
             raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch of more than {MAX_DECOMPRESSED} bytes")
         return Records(header, view, lo, hi), end

@@ -1,6 +1,6 @@
 """Arrow rows to record batches whose offsets are given.
 
-    for batch in encode(rows, base_offset=100, compression=Codec.ZSTD):
+    for batch in encode(rows, base_offset=100, compression=CompressionType.ZSTD):
         send(batch.data)                     # covers the offsets batch.base_offset to batch.next_offset - 1
 
 The offsets of the rows may have gaps, as those of a filtered or compacted log have; `empty` covers a range that has no

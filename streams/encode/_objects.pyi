@@ -1,5 +1,5 @@
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 
 def write(
-    rows: int, columns: tuple[tuple[bytes, int, Bytes | None, Bytes | None, Bytes | None, int], ...]
+    rows: int, columns: tuple[tuple[bytes, int, BytesLike | None, BytesLike | None, BytesLike | None, int], ...]
 ) -> tuple[bytes, bytes]: ...

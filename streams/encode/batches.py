@@ -13,7 +13,7 @@ from barnabas.streams.encode.python import writer_in_python
 from barnabas.streams.encode.written import Writer
 from barnabas.streams.native import warn_not_built
 from barnabas.wire.batch import HEADER_SIZE, NO_PRODUCER_ID, assemble_batch
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 
 _MAX_INT32 = 2**31 - 1
 _LEADER_EPOCH = 0  # the broker sets it
@@ -47,7 +47,7 @@ def encode(
     base_offset: int,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
-    compression: Codec = Codec.NONE,
+    compression: CompressionType = CompressionType.NONE,
     max_bytes: int = 1 << 20,
 ) -> Iterator[Encoded]:
     """Batches with the records of `rows` in order, the first from `base_offset` on, each next one where one ended.
@@ -114,7 +114,7 @@ def empty(
         last_offset_delta=next_offset - 1 - base_offset,
         base_timestamp=timestamp_ms,
         max_timestamp=timestamp_ms,
-        attributes=Codec.NONE,
+        attributes=CompressionType.NONE,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         leader_epoch=_LEADER_EPOCH,

@@ -12,7 +12,8 @@ from barnabas.streams.export.target import ParquetFile, opened, position
 from barnabas.streams.schema import parse_ddl
 from barnabas.streams.source.options import Options
 from barnabas.streams.source.rows import Rows, rows_of
-from barnabas.streams.wal import DataLossError, Key, LogDir, NewTopicError, WalError, offset_at, plan
+from barnabas.streams.wal import DataLossError, LogDir, NewTopicError, WalError, offset_at, plan
+from barnabas.wire.aliases import TopicPartition
 
 _RAW = (
     "key BINARY, value BINARY, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
@@ -58,7 +59,7 @@ class Work(msgspec.Struct, frozen=True):
     topic_id: str = ""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TopicPartition:
         return self.topic, self.partition
 
     def __str__(self) -> str:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import parquet
 
-from barnabas.streams.wal import Key, WalError
+from barnabas.streams.wal import WalError
+from barnabas.wire.aliases import TopicPartition
 
 _MARKER = "_barnabas_export.json"
 _TEMPORARY = ".tmp"
@@ -68,13 +69,13 @@ def _mark(to: Path, marks: Mapping[str, str]) -> None:
     _publish(temporary, marker)
 
 
-def partition_folder(to: Path, key: Key) -> Path:
+def partition_folder(to: Path, key: TopicPartition) -> Path:
     """Where the files of a partition lie; Spark reads `topic` and `partition` as columns out of the path."""
     return to / f"topic={key[0]}" / f"partition={key[1]}"
 
 
 @contextmanager
-def opened(to: Path, key: Key) -> Iterator[Path]:
+def opened(to: Path, key: TopicPartition) -> Iterator[Path]:
     """The folder of a partition, made where it is missing, without what a killed run left half written.
 
     Nobody else has it meanwhile: a worker may outlive its killed run by a moment, and is waited for.

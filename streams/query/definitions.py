@@ -7,8 +7,9 @@ import uuid
 import msgspec
 
 from barnabas.client.admin import topic_configs
-from barnabas.client.cluster import Cluster, Key
+from barnabas.client.cluster import Cluster
 from barnabas.streams.query.errors import QueryError
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.patterns import PatternError, pattern
 from barnabas.wire.queries.keys import DEAD_LETTER, EVENTS, ON_ERROR, PLAN, QUERY, VALUES
 from barnabas.wire.queries.plan import QueryPlan, Values, plan_of
@@ -44,7 +45,7 @@ class Catalog(msgspec.Struct, frozen=True):
     definitions: dict[str, Definition]
     results: frozenset[str] = frozenset()  # of queries, dead letters among them
 
-    def inputs(self, definition: Definition) -> list[Key]:
+    def inputs(self, definition: Definition) -> list[TopicPartition]:
         """The partitions that a query reads, where results can be written for them. Raises PatternError."""
         plan = definition.plan
         if not plan.pattern:

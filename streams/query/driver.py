@@ -29,8 +29,9 @@ from barnabas.streams.query.job import Job
 from barnabas.streams.query.merged import commit, recover
 from barnabas.streams.query.pace import MAX_BYTES, Pace
 from barnabas.streams.query.tick import Part, Piece, Tick, piece_of
-from barnabas.streams.wal import Key, Planner, WalError
+from barnabas.streams.wal import Planner, WalError
 from barnabas.streams.wal.beside import log_dir_of
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.patterns import PatternError, pattern
 from barnabas.wire.queries.messages import Changed, Check, Checked, QueryStatus, Status
 from barnabas.wire.queries.plan import Values
@@ -59,8 +60,8 @@ class Driver:
         self._jobs: dict[tuple[Any, ...], Job] = {}
         self._analysed: dict[tuple[str, str, Values], Selected] = {}
         #: By query and source partition: from which of its offsets on there are no results yet, and no dead letters.
-        self._places: dict[tuple[str, Key], int] = {}
-        self._dead: dict[tuple[str, Key], int] = {}
+        self._places: dict[tuple[str, TopicPartition], int] = {}
+        self._dead: dict[tuple[str, TopicPartition], int] = {}
         #: By query and topic: what its results say of the topic.
         self._events: dict[tuple[str, str], Told] = {}
         self._committed_at: dict[str, float] = {}
@@ -279,7 +280,9 @@ class Driver:
                 told = {name: last for (topic, name), last in self._events.items() if topic == definition.topic}
                 commit(self._cluster, definition, mine, told, self._catalog.sources)
 
-    def _run_group(self, group: list[Definition], first: dict[Key, int], last: dict[Key, int]) -> None:
+    def _run_group(
+        self, group: list[Definition], first: dict[TopicPartition, int], last: dict[TopicPartition, int]
+    ) -> None:
         began = now()
         ranges = {}
         for key in self._catalog.inputs(group[0]):
@@ -318,12 +321,14 @@ class Driver:
                 self._places[place] = report.next
         self._commit([d for d in group if now() - self._committed_at.get(d.topic, 0.0) >= _COMMIT_SECONDS])
 
-    def _plan_tick(self, group: list[Definition], ranges: dict[Key, tuple[int, int]], first: dict[Key, int]) -> Tick:
+    def _plan_tick(
+        self, group: list[Definition], ranges: dict[TopicPartition, tuple[int, int]], first: dict[TopicPartition, int]
+    ) -> Tick:
         """Splits for the tasks, of so many bytes that a tick stays short."""
         there = {key: (max(lo, min(first[key], hi)), hi) for key, (lo, hi) in ranges.items()}
         most = self._pace.most(definition.topic for definition in group)
         cut = self._planner.within_bytes(there, most)
-        splits: dict[Key, list[Piece]] = {}
+        splits: dict[TopicPartition, list[Piece]] = {}
         for split in self._planner.plan(cut):
             splits.setdefault((split.topic, split.partition), []).append(piece_of(split))
         parts = []
@@ -344,7 +349,13 @@ class Driver:
             del self._jobs[next(iter(self._jobs))]
         return job
 
-    def _failed(self, group: list[Definition], error: Exception, first: dict[Key, int], last: dict[Key, int]) -> None:
+    def _failed(
+        self,
+        group: list[Definition],
+        error: Exception,
+        first: dict[TopicPartition, int],
+        last: dict[TopicPartition, int],
+    ) -> None:
         """A job has failed. Of several queries each is run alone, so that only the one at fault has to wait."""
         reason = _reason(error)
         if TakenOverError.__name__ in reason:

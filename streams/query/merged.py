@@ -19,7 +19,8 @@ from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.query.definitions import Definition, Source
 from barnabas.streams.query.events import EVENT_HEADER, Told, decode_event
 from barnabas.streams.query.sink import SOURCE_HEADERS
-from barnabas.streams.wal import Key, LogDir, plan, read
+from barnabas.streams.wal import LogDir, plan, read
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.keys import dead_letters_of
 
 
@@ -41,15 +42,15 @@ class Progress(NamedTuple):
     """How far a query is: by input the source offset from which on there are no results, and no dead letters; and
     what was told of each topic last."""
 
-    places: dict[Key, int]
-    dead: dict[Key, int]
+    places: dict[TopicPartition, int]
+    dead: dict[TopicPartition, int]
     told: dict[str, Told]
 
 
 def commit(
     cluster: Cluster,
     definition: Definition,
-    places: Mapping[Key, int],
+    places: Mapping[TopicPartition, int],
     told: Mapping[str, Told],
     sources: Mapping[str, Source],
 ) -> None:
@@ -78,12 +79,16 @@ def _ends(cluster: Cluster, definition: Definition) -> tuple[list[int], list[int
 
 
 def recover(
-    cluster: Cluster, log_dir: LogDir, definition: Definition, inputs: Iterable[Key], sources: Mapping[str, Source]
+    cluster: Cluster,
+    log_dir: LogDir,
+    definition: Definition,
+    inputs: Iterable[TopicPartition],
+    sources: Mapping[str, Source],
 ) -> Progress:
     """How far the query is in these inputs. Raises ClientError."""
     inputs = list(inputs)
     committed = _committed(cluster, definition, inputs)
-    places: dict[Key, int] = {}
+    places: dict[TopicPartition, int] = {}
     since_results, since_letters = ([0] * definition.partitions for _ in range(2))
     known = [place for _, place in committed.values()]
     if known:
@@ -103,13 +108,20 @@ def recover(
     return Progress(places, {key: max(offset, places[key]) for key, offset in dead.items()}, told)
 
 
-def _committed(cluster: Cluster, definition: Definition, inputs: list[Key]) -> dict[Key, tuple[int, Place]]:
+def _committed(
+    cluster: Cluster, definition: Definition, inputs: list[TopicPartition]
+) -> dict[TopicPartition, tuple[int, Place]]:
     found = groups.committed(cluster, group_of(definition.topic), inputs)
     return {key: (at.offset, msgspec.json.decode(at.metadata, type=Place)) for key, at in found.items()}
 
 
 def _raise(
-    cluster: Cluster, log_dir: LogDir, topic: str, since: list[int], places: dict[Key, int], told: dict[str, Told]
+    cluster: Cluster,
+    log_dir: LogDir,
+    topic: str,
+    since: list[int],
+    places: dict[TopicPartition, int],
+    told: dict[str, Told],
 ) -> None:
     """Move places behind what the records of a topic, from the offsets `since` on, came from; take note of events."""
     keys = [(topic, partition) for partition in range(len(since))]

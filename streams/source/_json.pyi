@@ -1,9 +1,9 @@
-from barnabas.wire.compression import Bytes
+from barnabas.wire.aliases import BytesLike
 
 def parse(
-    offsets: Bytes,
-    data: Bytes,
-    valid: Bytes | None,
+    offsets: BytesLike,
+    data: BytesLike,
+    valid: BytesLike | None,
     first: int,
     rows: int,
     names: tuple[bytes, ...],

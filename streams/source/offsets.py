@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from barnabas.streams.wal import DataLossError, Key, LogDir, WalError, offset_at
+from barnabas.streams.wal import DataLossError, LogDir, WalError, offset_at
+from barnabas.wire.aliases import TopicPartition
 
 EARLIEST, LATEST = -2, -1
 
@@ -24,8 +25,8 @@ class Position(msgspec.Struct, frozen=True):
     timestamp: int | None = None
 
     def resolve(
-        self, name: str, log_dir: LogDir, ranges: Mapping[Key, tuple[int, int]], *, fail_on_data_loss: bool
-    ) -> dict[Key, int]:
+        self, name: str, log_dir: LogDir, ranges: Mapping[TopicPartition, tuple[int, int]], *, fail_on_data_loss: bool
+    ) -> dict[TopicPartition, int]:
         """The offset in each partition, inside its range of readable offsets.
 
         Raises WalError for a partition that is not read, DataLossError for an offset that is not there.
@@ -67,7 +68,7 @@ def parse_position(name: str, text: str, otherwise: int) -> Position:
     return Position(otherwise, found)
 
 
-def to_wire(offsets: Mapping[Key, int], ids: Mapping[str, str] | None = None) -> Wire:
+def to_wire(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> Wire:
     """For Spark's checkpoint: always the same text for the same offsets, and ids of their topics."""
     found: Wire = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -77,7 +78,7 @@ def to_wire(offsets: Mapping[Key, int], ids: Mapping[str, str] | None = None) ->
     return found
 
 
-def from_wire(wire: Mapping[str, Mapping[str, Any]]) -> tuple[dict[Key, int], dict[str, str]]:
+def from_wire(wire: Mapping[str, Mapping[str, Any]]) -> tuple[dict[TopicPartition, int], dict[str, str]]:
     """What `to_wire` has written: offsets and ids."""
     offsets = {
         (topic, int(partition)): offset
@@ -88,7 +89,7 @@ def from_wire(wire: Mapping[str, Mapping[str, Any]]) -> tuple[dict[Key, int], di
     return offsets, dict(wire.get(IDS, {}))
 
 
-def share(ranges: Mapping[Key, tuple[int, int]], limit: int) -> dict[Key, tuple[int, int]]:
+def share(ranges: Mapping[TopicPartition, tuple[int, int]], limit: int) -> dict[TopicPartition, tuple[int, int]]:
     """Ranges cut so that about `limit` offsets are left, each partition's share as large as its part of the backlog."""
     total = sum(end - start for start, end in ranges.values())
     if total <= limit:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from barnabas.streams.source.offsets import EARLIEST, LATEST, Position, parse_position
-from barnabas.streams.wal import Key, LogDir, WalError, schema_of
+from barnabas.streams.wal import LogDir, WalError, schema_of
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.patterns import PatternError, pattern
 
 #: The formats that make columns out of the value.
@@ -51,7 +52,7 @@ class Options(msgspec.Struct, frozen=True):
         """Whether the options name this topic."""
         return pattern(self.pattern).matches(topic) if self.pattern else topic in self.topics
 
-    def keys(self, log_dir: LogDir) -> list[Key]:
+    def keys(self, log_dir: LogDir) -> list[TopicPartition]:
         """The partitions that the options name, in order. Raises WalError for an unknown topic."""
         names = self.topics
         if self.pattern:

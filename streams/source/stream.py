@@ -19,7 +19,8 @@ from barnabas.streams.source.batch import SplitPartition
 from barnabas.streams.source.offsets import LATEST, Position, from_wire, share, to_wire
 from barnabas.streams.source.options import Options
 from barnabas.streams.source.rows import Rows
-from barnabas.streams.wal import DataLossError, Key, LogDir, NewTopicError, NotReadyError, Planner, WalError
+from barnabas.streams.wal import DataLossError, LogDir, NewTopicError, NotReadyError, Planner, WalError
+from barnabas.wire.aliases import TopicPartition
 
 
 def changed(ids: Mapping[str, str], ids_now: Mapping[str, str]) -> set[str]:
@@ -36,8 +37,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise WalError("endingOffsets and endingTimestamp are for batch queries: leave them out")
         self._options, self._rows = options, rows
         self._opened: tuple[LogDir, Planner] | None = None
-        self._target: dict[Key, int] | None = None
-        self._seen: dict[Key, tuple[int, int]] = {}
+        self._target: dict[TopicPartition, int] | None = None
+        self._seen: dict[TopicPartition, tuple[int, int]] = {}
 
     def _open(self) -> tuple[LogDir, Planner]:
         if self._opened is None:
@@ -47,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = log_dir, planner
         return self._opened
 
-    def _ranges(self) -> dict[Key, tuple[int, int]]:
+    def _ranges(self) -> dict[TopicPartition, tuple[int, int]]:
         """What can be read now. While a broker starts or stops under a running query, nothing is new."""
         log_dir, _ = self._open()
         try:
@@ -57,14 +58,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
         return self._seen
 
-    def _ids(self, keys: Iterable[Key]) -> dict[str, str]:
+    def _ids(self, keys: Iterable[TopicPartition]) -> dict[str, str]:
         """The ids of the partitions' topics, as far as they have any."""
         log_dir, _ = self._open()
         one_of_each = {key[0]: key for key in keys}
         found = {topic: log_dir.topic_id(key) for topic, key in one_of_each.items()}
         return {topic: topic_id for topic, topic_id in found.items() if topic_id}
 
-    def _from_checkpoint(self, wire: dict[str, Any]) -> tuple[dict[Key, int], dict[str, str]]:
+    def _from_checkpoint(self, wire: dict[str, Any]) -> tuple[dict[TopicPartition, int], dict[str, str]]:
         """Offsets and topics' ids. Raises WalError where they are another query's."""
         offsets, ids = from_wire(wire)
         for topic, _ in offsets:
@@ -109,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = self._ranges()
         ids_now = ids | self._ids(ranges)
         renewed = changed(ids, ids_now)
-        backlog: dict[Key, tuple[int, int]] = {}
+        backlog: dict[TopicPartition, tuple[int, int]] = {}
         for key, (first, end) in ranges.items():
             if self._target is not None:
                 end = min(end, self._target.get(key, first))
@@ -145,12 +146,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began = {key: offset for key, offset in began.items() if key[0] not in renewed}
         _, planner = self._open()
         new = self._first_offsets(ends.keys() - began.keys())
-        ranges: Mapping[Key, tuple[int, int]] = {key: (began.get(key, new.get(key, 0)), hi) for key, hi in ends.items()}
+        ranges: Mapping[TopicPartition, tuple[int, int]] = {
+            key: (began.get(key, new.get(key, 0)), hi) for key, hi in ends.items()
+        }
         # The tasks find out whether it is still the topic that the checkpoint has.
         splits = [split._replace(topic_id=ids.get(split.topic, split.topic_id)) for split in planner.plan(ranges)]
         return [SplitPartition(split) for split in splits]
 
-    def _first_offsets(self, keys: set[Key]) -> dict[Key, int]:
+    def _first_offsets(self, keys: set[TopicPartition]) -> dict[TopicPartition, int]:
         """Where partitions begin that came up while the query ran."""
         if not keys:
             return {}

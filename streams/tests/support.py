@@ -16,7 +16,7 @@ from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.support import flush_alone
 from barnabas.streams.wal import COLUMNS, LogDir, plan, read
 from barnabas.wire.batch import Record, build_batch
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 
 CLUSTER_ID = "test-cluster"
 TOPIC_ID = bytes(range(16))
@@ -56,7 +56,7 @@ class Logs:
         partition: int = 0,
         *,
         each: int = 3,
-        codec: int = Codec.NONE,
+        codec: int = CompressionType.NONE,
         timestamp: int = NOW,
     ) -> None:
         """Records with `values`, in batches of `each`; their timestamps go up by one from `timestamp`."""

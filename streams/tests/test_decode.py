@@ -15,7 +15,7 @@ from barnabas.streams.decode.batches import _MAX_OFFSET
 from barnabas.streams.decode.python import decode_python
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 try:
@@ -26,7 +26,7 @@ else:
     BACKENDS = [decode_python, decode_native]
 
 each = pytest.mark.parametrize("backend", BACKENDS)
-codecs = st.sampled_from(list(Codec))
+codecs = st.sampled_from(list(CompressionType))
 blobs = st.none() | st.binary(max_size=300)
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3).map(tuple)
 record_lists = st.lists(st.builds(Record, blobs, blobs, st.integers(0, 2**47), headers), min_size=1, max_size=8)

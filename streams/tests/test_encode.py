@@ -19,7 +19,7 @@ from barnabas.streams.encode import Encoded, batches, empty, encode
 from barnabas.streams.encode.batches import Backend
 from barnabas.streams.encode.python import writer_in_python
 from barnabas.wire.batch import HEADER_SIZE, Record, check, iter_records, parse_header, validate
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 
 try:
     from barnabas.streams.encode.native import writer_in_c
@@ -95,14 +95,14 @@ def checked(made: Iterator[Encoded], base: int) -> list[Encoded]:
 @given(
     records=st.lists(fields, min_size=1, max_size=12),
     base=st.integers(0, 2**40),
-    codec=st.sampled_from(list(Codec)),
+    codec=st.sampled_from(list(CompressionType)),
     max_bytes=st.integers(62, 1500),
     large=st.booleans(),
     data=st.data(),
 )
 @settings(max_examples=150, deadline=None)
 def test_round_trip(
-    records: list[Row], base: int, codec: Codec, max_bytes: int, large: bool, data: st.DataObject
+    records: list[Row], base: int, codec: CompressionType, max_bytes: int, large: bool, data: st.DataObject
 ) -> None:
     rows = rows_of(records, base, large)
     start = data.draw(st.integers(0, rows.num_rows - 1), "start of a slice")
@@ -119,7 +119,7 @@ def test_round_trip(
     for one in made[0]:
         header = parse_header(one.data)
         assert header.producer_id == 7
-        if codec == Codec.NONE and one.count > 1:
+        if codec == CompressionType.NONE and one.count > 1:
             assert len(one.data) <= max_bytes
         if one.count:
             stamps = [record.timestamp for record in iter_records(one.data)]
@@ -138,9 +138,12 @@ def test_the_decoder_gives_the_rows_back(records: list[Row], base: int) -> None:
     assert found["headers"].to_pylist() == [pairs or None for pairs in rows.column("headers").to_pylist()]
 
 
-@given(st.lists(fields, min_size=1, max_size=8), st.sampled_from([Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD]))
+@given(
+    st.lists(fields, min_size=1, max_size=8),
+    st.sampled_from([CompressionType.NONE, CompressionType.GZIP, CompressionType.LZ4, CompressionType.ZSTD]),
+)
 @settings(max_examples=50, deadline=None)
-def test_kafka_python_reads_the_same(records: list[Row], codec: Codec) -> None:
+def test_kafka_python_reads_the_same(records: list[Row], codec: CompressionType) -> None:
     records = [(gap, time and time % 2**41, key, value, headers) for gap, time, key, value, headers in records]
     rows = rows_of(records, 0)
     stored = MemoryRecords(b"".join(one.data for one in encode(rows, base_offset=0, compression=codec, max_bytes=400)))
@@ -202,7 +205,7 @@ def test_a_batch_ends_before_max_bytes_and_a_larger_record_stands_alone(backend:
 
 def test_without_gaps_the_broker_takes_the_batches_as_a_producers(backend: Backend) -> None:
     rows = pa.record_batch({"offset": pa.array(range(5, 9)), "value": pa.array(["v"] * 4)})
-    for one in encode(rows, base_offset=5, compression=Codec.LZ4):
+    for one in encode(rows, base_offset=5, compression=CompressionType.LZ4):
         assert validate(one.data).last_offset == 8
 
 

@@ -26,7 +26,8 @@ from barnabas.streams.source.options import parse
 from barnabas.streams.source.rows import _spare_the_collector
 from barnabas.streams.source.source import WalDataSource
 from barnabas.streams.tests.support import NEXT_TOPIC_ID, NOW, TOPIC_ID, Logs, numbers
-from barnabas.streams.wal import DataLossError, Key, LogDir, NewTopicError, NotReadyError, WalError
+from barnabas.streams.wal import DataLossError, LogDir, NewTopicError, NotReadyError, WalError
+from barnabas.wire.aliases import TopicPartition
 
 
 @pytest.fixture
@@ -273,7 +274,7 @@ def test_an_id_is_looked_up_once_for_each_topic(logs: Logs, monkeypatch: pytest.
     asked = []
     real = LogDir.topic_id
 
-    def topic_id(log_dir: LogDir, key: Key) -> str:
+    def topic_id(log_dir: LogDir, key: TopicPartition) -> str:
         asked.append(key[0])
         return real(log_dir, key)
 

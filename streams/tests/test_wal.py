@@ -28,7 +28,7 @@ from barnabas.streams.wal import (
 )
 from barnabas.streams.wal.ends import ask_broker
 from barnabas.wire.batch import Record, build_batch
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from compat_tests.broker_process import Barnabas
 
 
@@ -37,7 +37,7 @@ def logs(tmp_path: Path) -> Logs:
     return Logs(tmp_path / "data")
 
 
-@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("codec", list(CompressionType))
 @pytest.mark.parametrize("split_bytes", [1, 200, 1 << 20])
 def test_every_record_once_whatever_the_splits(logs: Logs, codec: int, split_bytes: int) -> None:
     logs.write(numbers(0, 100), codec=codec)

@@ -29,7 +29,7 @@ from barnabas.streams.source.weight import (
 )
 from barnabas.streams.tests.support import Logs
 from barnabas.streams.wal import WalError, plan, read
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.queries.plan import Values
 
 WIDE = parse_ddl(", ".join(f"c{n} BIGINT" for n in range(5000)))
@@ -111,7 +111,7 @@ def test_avro_elements_that_would_be_too_much_are_malformed() -> None:
 def test_arrow_batches_are_bounded_whatever_the_records_decompress_to(logs: Logs) -> None:
     """A batch of some KB that decompresses to 16 MiB, small records and large ones."""
     values = [b"{}"] * 20_000 + [b"x" * 3_000_000] * 5
-    logs.write(values, "s", each=len(values), codec=Codec.ZSTD)
+    logs.write(values, "s", each=len(values), codec=CompressionType.ZSTD)
     log_dir = logs.log_dir()
     (split,) = plan(log_dir, log_dir.ranges(log_dir.partitions("s")))
     assert split.end - split.start < 200_000
@@ -121,7 +121,7 @@ def test_arrow_batches_are_bounded_whatever_the_records_decompress_to(logs: Logs
 
 
 def test_few_rows_of_many_columns_are_made_at_a_time(logs: Logs) -> None:
-    logs.write([b"{}"] * 2000, "s", each=2000, codec=Codec.ZSTD)
+    logs.write([b"{}"] * 2000, "s", each=2000, codec=CompressionType.ZSTD)
     log_dir = logs.log_dir()
     (split,) = plan(log_dir, log_dir.ranges(log_dir.partitions("s")))
     rows = rows_of(options_of({"path": str(logs.path), "topic": "s", "format": "json"}), WIDE)

@@ -12,7 +12,7 @@ Nothing at or above the durable end is read, and nothing is written. Errors are 
 from __future__ import annotations
 
 from barnabas.streams.wal.errors import DataLossError, NewTopicError, NotReadyError, WalError
-from barnabas.streams.wal.log_dir import Key, LogDir, Ranges
+from barnabas.streams.wal.log_dir import LogDir, Ranges
 from barnabas.streams.wal.plan import Planner, Split, plan
 from barnabas.streams.wal.read import COLUMNS, read, schema_of
 from barnabas.streams.wal.times import offset_at
@@ -20,7 +20,6 @@ from barnabas.streams.wal.times import offset_at
 __all__ = [
     "COLUMNS",
     "DataLossError",
-    "Key",
     "LogDir",
     "NewTopicError",
     "NotReadyError",

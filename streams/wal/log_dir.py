@@ -10,11 +10,11 @@ from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.log_reader import BeingReplacedError, LogDirReader, SegmentReader
 from barnabas.streams.wal.ends import ask_broker
 from barnabas.streams.wal.errors import NotReadyError, WalError
+from barnabas.wire.aliases import TopicPartition
 
 #: Topic and partition.
-Key = tuple[str, int]
 #: Of each partition the first offset that is wanted, and the one after the last.
-Ranges = Mapping[Key, tuple[int, int]]
+Ranges = Mapping[TopicPartition, tuple[int, int]]
 _INTERNAL = "__"
 # How long a broker may take to put segments in the place of others: some renames.
 _REPLACED_SECONDS = 1.0
@@ -47,7 +47,7 @@ class LogDir:
                 found.setdefault(topic, []).append(partition)
         return found
 
-    def partitions(self, topic: str) -> list[Key]:
+    def partitions(self, topic: str) -> list[TopicPartition]:
         """The partitions of a topic in order. Raises WalError for an unknown topic."""
         found = sorted(key for key in self._reader.partitions() if key[0] == topic)
         if not found:
@@ -55,11 +55,11 @@ class LogDir:
             raise WalError(f"there is no topic {topic} in {self.path}: create it first, or name one of these: {known}")
         return found
 
-    def topic_id(self, key: Key) -> str:
+    def topic_id(self, key: TopicPartition) -> str:
         """Of the partition's topic; nothing where it has none."""
         return self._reader.partition(key).topic_id()
 
-    def segments(self, key: Key) -> list[SegmentReader]:
+    def segments(self, key: TopicPartition) -> list[SegmentReader]:
         """The segments of a partition, oldest first. Raises NotReadyError while others take their place."""
         until = time.monotonic() + _REPLACED_SECONDS
         while True:
@@ -72,7 +72,7 @@ class LogDir:
                     ) from None
             time.sleep(_LOOK_AGAIN_SECONDS)
 
-    def ranges(self, keys: Iterable[Key]) -> dict[Key, tuple[int, int]]:
+    def ranges(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """The first offset and the durable end of each partition.
 
         Of a directory that a broker has, the broker is asked: its end is that of a read_committed consumer. Else the
@@ -99,7 +99,7 @@ class LogDir:
             )
         return address
 
-    def _ranges_on_disk(self, keys: list[Key]) -> dict[Key, tuple[int, int]]:
+    def _ranges_on_disk(self, keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         stated = self._reader.checkpoints()
         found = {}
         for key in keys:

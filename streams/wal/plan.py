@@ -8,7 +8,8 @@ from typing import NamedTuple
 from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.log_reader import SegmentReader, opened
 from barnabas.streams.wal.errors import DataLossError, WalError
-from barnabas.streams.wal.log_dir import Key, LogDir, Ranges
+from barnabas.streams.wal.log_dir import LogDir, Ranges
+from barnabas.wire.aliases import TopicPartition
 
 SPLIT_BYTES = 32 << 20
 # Every task costs Spark some tens of milliseconds: of much data the splits are larger, as long as there are enough.
@@ -42,7 +43,9 @@ class Planner:
         self._log_dir = log_dir
         self._split_bytes = split_bytes
         self._fail = fail_on_data_loss
-        self._hints: dict[Key, dict[int, tuple[int, int]]] = {}  # by offset: its segment's base offset, its position
+        self._hints: dict[
+            TopicPartition, dict[int, tuple[int, int]]
+        ] = {}  # by offset: its segment's base offset, its position
 
     def plan(self, ranges: Ranges) -> list[Split]:
         """The splits that hold the records of `ranges`, each of about `split_bytes`; if None, of 32 to 128 MiB.
@@ -61,7 +64,7 @@ class Planner:
         size = self._split_bytes or min(max(total // _ENOUGH_SPLITS, SPLIT_BYTES), _MAX_SPLIT_BYTES)
         return [part for segment, split in whole for part in self._cut(segment, split, size)]
 
-    def _partition(self, key: Key, lo: int, hi: int, whole: list[tuple[SegmentReader, Split]]) -> None:
+    def _partition(self, key: TopicPartition, lo: int, hi: int, whole: list[tuple[SegmentReader, Split]]) -> None:
         """The wanted part of every segment of a partition, uncut."""
         topic_id = self._log_dir.topic_id(key)
         segments = self._log_dir.segments(key)
@@ -101,7 +104,7 @@ class Planner:
         ends.append(split.end)
         return [split._replace(start=start, end=end) for start, end in pairwise(ends)]
 
-    def _start(self, key: Key, segment: SegmentReader, lo: int) -> int:
+    def _start(self, key: TopicPartition, segment: SegmentReader, lo: int) -> int:
         if lo <= segment.base_offset:
             return 0
         base, position = self._hints.get(key, {}).get(lo, (-1, -1))
@@ -110,7 +113,7 @@ class Planner:
         found = segment.find(lo)
         return segment.size if found is None else found.position
 
-    def _remember(self, key: Key, offset: int, segment: SegmentReader, position: int) -> None:
+    def _remember(self, key: TopicPartition, offset: int, segment: SegmentReader, position: int) -> None:
         """The few newest ends: a batch may be planned anew, or a shorter one than first looked at."""
         hints = self._hints.setdefault(key, {})
         hints.pop(offset, None)
@@ -118,13 +121,13 @@ class Planner:
         while len(hints) > _KEPT_HINTS:
             del hints[next(iter(hints))]
 
-    def within_bytes(self, ranges: Ranges, max_bytes: int) -> dict[Key, tuple[int, int]]:
+    def within_bytes(self, ranges: Ranges, max_bytes: int) -> dict[TopicPartition, tuple[int, int]]:
         """Ranges cut to about `max_bytes` of log in all, each partition's share as large as its part of the whole.
 
         At least one batch of each is left, so that a small limit does not stop the reader. Raises as `plan`.
         """
         splits = self.plan(ranges)
-        sizes: dict[Key, int] = {}
+        sizes: dict[TopicPartition, int] = {}
         for split in splits:
             key = split.topic, split.partition
             sizes[key] = sizes.get(key, 0) + split.end - split.start

@@ -5,12 +5,13 @@ from __future__ import annotations
 from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.log_reader import SegmentReader
 from barnabas.streams.wal.errors import WalError
-from barnabas.streams.wal.log_dir import Key, LogDir
+from barnabas.streams.wal.log_dir import LogDir
 from barnabas.wire import batch
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import KafkaError
 
 
-def offset_at(log_dir: LogDir, key: Key, timestamp: int, lo: int, hi: int) -> int | None:
+def offset_at(log_dir: LogDir, key: TopicPartition, timestamp: int, lo: int, hi: int) -> int | None:
     """The offset in [lo, hi) of the first record at or after `timestamp` (ms since 1970); None if there is none.
 
     Raises WalError for a log that cannot be read.

@@ -15,7 +15,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 HEADER_FORMAT = c.Struct(
@@ -34,7 +34,7 @@ HEADER_FORMAT = c.Struct(
     "records_count" / c.Int32sb,
 )
 
-codecs = st.sampled_from(list(Codec))
+codecs = st.sampled_from(list(CompressionType))
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3).map(tuple)
 record_lists = st.lists(
     st.builds(
@@ -78,7 +78,7 @@ def test_the_header_struct_is_the_declared_format(data: bytes) -> None:
 
 
 @given(record_lists, codecs, st.integers(0, 2**40))
-def test_what_is_built_validates_and_reads_back(records: list[Record], codec: Codec, base: int) -> None:
+def test_what_is_built_validates_and_reads_back(records: list[Record], codec: CompressionType, base: int) -> None:
     data = batch.build_batch(records, compression=codec, base_offset=base)
     header = batch.validate(data)
     assert (header.base_offset, header.records_count, header.compression) == (base, len(records), codec)
@@ -92,14 +92,14 @@ def test_what_is_built_validates_and_reads_back(records: list[Record], codec: Co
 
 
 @given(record_lists, codecs)
-def test_kafka_python_and_aiokafka_read_what_is_built(records: list[Record], codec: Codec) -> None:
+def test_kafka_python_and_aiokafka_read_what_is_built(records: list[Record], codec: CompressionType) -> None:
     data = batch.build_batch(records, compression=codec, producer_id=7, producer_epoch=1, base_sequence=5)
     aio = AioBatch(data)
     assert aio.validate_crc()
     assert [(r.offset, r.timestamp, r.key, r.value) for r in aio] == [
         (r.offset, r.timestamp, r.key, r.value) for r in expected(records)
     ]
-    if codec is Codec.SNAPPY:
+    if codec is CompressionType.SNAPPY:
         return  # kafka-python reads it only with one more library
     theirs = MemoryRecords(data).next_batch()
     assert theirs.validate_crc()
@@ -109,8 +109,8 @@ def test_kafka_python_and_aiokafka_read_what_is_built(records: list[Record], cod
 
 
 # kafka-python writes snappy only with one more library.
-@given(record_lists, codecs.filter(lambda codec: codec is not Codec.SNAPPY))
-def test_what_kafka_python_builds_reads_back(records: list[Record], codec: Codec) -> None:
+@given(record_lists, codecs.filter(lambda codec: codec is not CompressionType.SNAPPY))
+def test_what_kafka_python_builds_reads_back(records: list[Record], codec: CompressionType) -> None:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -130,7 +130,7 @@ def test_what_kafka_python_builds_reads_back(records: list[Record], codec: Codec
 
 @given(record_lists, codecs, st.data())
 def test_no_mutation_passes_the_checks_or_escapes_as_another_error(
-    records: list[Record], codec: Codec, data: st.DataObject
+    records: list[Record], codec: CompressionType, data: st.DataObject
 ) -> None:
     """Inside the CRC every change is found; with the CRC repaired, decoding gives records or KafkaError."""
     good = batch.build_batch(records, compression=codec)
@@ -198,7 +198,7 @@ def test_patching_leaves_the_crc_valid() -> None:
 
 
 def test_append_time_replaces_every_timestamp() -> None:
-    data = batch.build_batch([Record(b"k", b"v", 5), Record(b"k", b"w", 6)], compression=Codec.LZ4)
+    data = batch.build_batch([Record(b"k", b"v", 5), Record(b"k", b"w", 6)], compression=CompressionType.LZ4)
     stamped = batch.with_append_time(batch.validate(data), data, 40, 3, 999) + data[61:]
     header = batch.validate(stamped)
     assert (header.timestamp_type, header.max_timestamp) == (batch.LOG_APPEND_TIME, 999)
@@ -206,7 +206,7 @@ def test_append_time_replaces_every_timestamp() -> None:
 
 
 @given(record_lists, codecs)
-def test_repacking_keeps_the_records(records: list[Record], target: Codec) -> None:
+def test_repacking_keeps_the_records(records: list[Record], target: CompressionType) -> None:
     data = batch.build_batch(records, producer_id=1, producer_epoch=0, base_sequence=0)
     again = batch.repack(batch.validate(data), data[batch.HEADER_SIZE :], target)
     assert batch.validate(again).compression == target
@@ -252,6 +252,6 @@ def test_sequences_wrap() -> None:
 
 
 def test_a_batch_that_decompresses_to_too_much_is_refused() -> None:
-    data = batch.build_batch([Record(None, bytes(10_000_000))], compression=Codec.ZSTD)
+    data = batch.build_batch([Record(None, bytes(10_000_000))], compression=CompressionType.ZSTD)
     with pytest.raises(KafkaError, match="more than 100000 bytes"):
         list(batch.iter_records(data, max_decompressed=100_000))

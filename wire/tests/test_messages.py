@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas.wire.messages.metadata import MetadataRequest
 from barnabas.wire.messages.produce import ProduceRequest
@@ -36,7 +36,7 @@ def test_generated_code_and_construct_tree_agree(cls: type[Message]) -> None:
     @given(st.data())
     def check(data: st.DataObject) -> None:
         for version in versions_of(cls):
-            tree, fast = schema(cls, version), codec(cls, version)
+            tree, fast = schema(cls, version), message_codec(cls, version)
             message = data.draw(value(tree))
             wire = tree.build(message)
             assert fast.build(message) == wire
@@ -52,7 +52,7 @@ def test_hostile_bytes_are_accepted_or_refused_alike(cls: type[Message]) -> None
     @given(st.data(), st.randoms(use_true_random=False))
     def check(data: st.DataObject, rng: random.Random) -> None:
         for version in versions_of(cls):
-            tree, fast = schema(cls, version), codec(cls, version)
+            tree, fast = schema(cls, version), message_codec(cls, version)
             wire = bytearray(tree.build(data.draw(value(tree))))
             for _ in range(4):
                 hostile = bytearray(wire)
@@ -71,7 +71,7 @@ def test_hostile_bytes_are_accepted_or_refused_alike(cls: type[Message]) -> None
 
 
 def test_record_data_is_a_view_of_the_frame() -> None:
-    fast = codec(ProduceRequest, 9)
+    fast = message_codec(ProduceRequest, 9)
     wire = fast.build(fast.parse(b"\x00\xff\xff\x00\x00\x00\x01\x02\x02t\x02\x00\x00\x00\x00\x04abc\x00\x00\x00"))
     frame = bytearray(wire)
     records = fast.parse(frame).topic_data[0].partition_data[0].records
@@ -89,15 +89,17 @@ def test_record_data_is_passed_on_as_it_is() -> None:
     part = PartitionData(records=piece)
     from barnabas.wire.messages.fetch import FetchableTopicResponse, FetchResponse
 
-    chunks = codec(FetchResponse, 12).encode(FetchResponse(responses=[FetchableTopicResponse(partitions=[part])]))
+    chunks = message_codec(FetchResponse, 12).encode(
+        FetchResponse(responses=[FetchableTopicResponse(partitions=[part])])
+    )
     assert piece in chunks
 
 
 def test_a_field_that_a_version_lacks_is_refused_unless_ignorable() -> None:
     newer = FetchRequest(topics=[FetchTopic("t", partitions=[FetchPartition(current_leader_epoch=5)])])
-    codec(FetchRequest, 4).build(newer)  # ignorable
+    message_codec(FetchRequest, 4).build(newer)  # ignorable
     with pytest.raises(ProtocolError, match="allow_auto_topic_creation"):
-        codec(MetadataRequest, 3).build(MetadataRequest(allow_auto_topic_creation=False))
+        message_codec(MetadataRequest, 3).build(MetadataRequest(allow_auto_topic_creation=False))
 
 
 @pytest.mark.parametrize(
@@ -113,19 +115,19 @@ def test_a_field_that_a_version_lacks_is_refused_unless_ignorable() -> None:
 )
 def test_bad_lengths_are_protocol_errors(frame: bytes) -> None:
     with pytest.raises(ProtocolError):
-        codec(MetadataRequest, 1).parse(frame)
+        message_codec(MetadataRequest, 1).parse(frame)
     with pytest.raises(ProtocolError):
         schema(MetadataRequest, 1).parse(frame)
 
 
 def test_unknown_tags_are_skipped() -> None:
-    plain = codec(FetchRequest, 12).build(FetchRequest())
+    plain = message_codec(FetchRequest, 12).build(FetchRequest())
     assert plain.endswith(b"\x00")
     tagged = plain[:-1] + b"\x01\x63\x03abc"  # tag 99 with three bytes
-    assert codec(FetchRequest, 12).parse(tagged) == FetchRequest()
+    assert message_codec(FetchRequest, 12).parse(tagged) == FetchRequest()
     assert schema(FetchRequest, 12).parse(tagged) == FetchRequest()
 
 
 def test_unknown_versions_are_refused() -> None:
     with pytest.raises(ProtocolError, match="no version 99"):
-        codec(FetchRequest, 99)
+        message_codec(FetchRequest, 99)

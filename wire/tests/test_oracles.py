@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from barnabas.wire.codegen import codec
+from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.api_versions import ApiVersionsResponse
 from barnabas.wire.schema import Blob, Entity, NullableStruct, Seq, Text, schema
 from barnabas.wire.tests.strategies import all_messages, value, versions_of
@@ -80,7 +80,7 @@ def test_kafka_python_reads_and_rebuilds_our_bytes(cls: type[Message]) -> None:
             message = data.draw(value(schema(cls, version), tame=True))
             if cls is ApiVersionsResponse:  # with an error in it kafka-python takes it for version 0
                 message = msgspec.structs.replace(message, error_code=0)
-            wire = codec(cls, version).build(message)
+            wire = message_codec(cls, version).build(message)
             theirs = oracle.decode(io.BytesIO(wire), version=version)
             theirs._header = None
             assert bytes(theirs.encode(version=version)) == wire, f"version {version}"
@@ -95,7 +95,7 @@ def test_kio_reads_and_rebuilds_our_bytes(cls: type[Message], versions: list[int
     def check(data: st.DataObject) -> None:
         for version in versions:
             oracle = kio_class(cls, version)
-            wire = codec(cls, version).build(data.draw(value(schema(cls, version), tame=True)))
+            wire = message_codec(cls, version).build(data.draw(value(schema(cls, version), tame=True)))
             theirs, size = entity_reader(oracle)(wire, 0)
             assert size == len(wire)
             buffer = io.BytesIO()
