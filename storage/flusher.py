@@ -23,17 +23,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 import trio
 
 from barnabas.storage.errors import StorageError
 from barnabas.storage.faults import NotBegunError
 from barnabas.storage.io import Io
+from barnabas.storage.kernel_sync import KernelSync
 from barnabas.storage.vnode import FlushJob, Vnode
-
-if TYPE_CHECKING:
-    from barnabas.storage.kernel_sync import KernelSync
 
 _LOG_FLUSH_MS_MAX = 2**40
 # An fsync that is expected to take longer than this goes to a thread. The event loop is held up by several for about so

@@ -11,13 +11,11 @@ import contextlib
 import os
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.storage.faults import Fault, NotBegunError, fault_of
+from barnabas.storage.kernel_sync import KernelSync
 from barnabas.wire.compression import Bytes
-
-if TYPE_CHECKING:
-    from barnabas.storage.kernel_sync import KernelSync
 
 #: Behind the name of a file until it is whole. What has it is swept away at the next start.
 TEMPORARY_SUFFIX = ".tmp"
@@ -61,10 +59,8 @@ class Io:
         if type(self).fdatasync is not Io.fdatasync:
             return None
         try:
-            from barnabas.storage.kernel_sync import KernelSync
-
             return KernelSync()
-        except (OSError, ImportError, AttributeError):  # a Python without ctypes, a libc without syscall()
+        except (OSError, AttributeError):  # the latter from a libc without `syscall`
             return None
 
     def fsync(self, fd: int) -> None:
