@@ -159,7 +159,7 @@ class Counted:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Counted]]:
-    found = {codec: Counted(compression._MODULES[codec]) for codec in FRAMED}
+    found: dict[int, Counted] = {codec: Counted(compression._MODULES[codec]) for codec in FRAMED}
     monkeypatch.setattr(compression, "_MODULES", found)
     yield found
     compression._tells_full.cache_clear()
