@@ -1,5 +1,5 @@
 # Two commands do everything: `make run` and `make test`. Each sets up what is missing first.
-.PHONY: help lock run test test-slow lint types fuzz sanitize bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
+.PHONY: help lock run test test-slow test-newest lint types fuzz sanitize bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY ?= python3
@@ -10,6 +10,7 @@ PIP := $(BIN)/pip install -q --disable-pip-version-check
 help:
 	@echo "make run         serve on 127.0.0.1:9092"
 	@echo "make test        run the tests; make test-slow the long variants too"
+	@echo "make test-newest the private doors, the wire and the broker under the newest releases of all libraries"
 	@echo "make lint types  ruff, and mypy --strict"
 	@echo "make fuzz        ten minutes of hostile bytes (SECONDS=30 for less)"
 	@echo "make sanitize    the tests of the C modules under ASan and UBSan"
@@ -59,6 +60,15 @@ test: $(VENV)/.test tools $(VENV)/.archive
 
 test-slow: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest
+
+# What the lock hides: does the next release of a library shut a private door (docs/decisions/0020-private-doors.md)?
+NEWEST := build/newest
+test-newest: tools
+	$(PY) -m venv $(NEWEST)
+	$(NEWEST)/bin/pip install -q --disable-pip-version-check --upgrade --upgrade-strategy eager -e '.[spark,test]'
+	$(NEWEST)/bin/pip list --disable-pip-version-check
+	$(NEWEST)/bin/pytest -m door
+	$(NEWEST)/bin/pytest -m "not slow and not door" $(PARALLEL) wire broker
 
 # Run the scenarios of all clients and write their results to docs/compatibility.md.
 compat-report: $(VENV)/.test tools

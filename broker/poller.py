@@ -14,6 +14,7 @@ for a while whether it does again before the process sleeps.
 
 from __future__ import annotations
 
+import logging
 import select
 import time
 from collections.abc import Callable, Sized
@@ -21,6 +22,8 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import trio
+
+_log = logging.getLogger(__name__)
 
 # The tasks of the event loop have their turn after so many seconds of calls.
 HOLD_SECONDS = 0.002
@@ -192,7 +195,8 @@ def wake_trio(epoll: select.epoll) -> Inside | None:
     it, at the price of a switch and an epoll_ctl in each pass.
 
     Trio's own epoll reports ours, and trio ignores a descriptor that no task waits for. There is no public way to say
-    so; whether it is ignored is tried here.
+    so, which makes this a private door (docs/decisions/0020-private-doors.md): all that is used of it is tried here,
+    and whatever another trio raises, the broker serves.
     """
     try:
         from trio._core._run import GLOBAL_RUN_CONTEXT
@@ -201,7 +205,10 @@ def wake_trio(epoll: select.epoll) -> Inside | None:
         manager = runner.io_manager
         manager.process_events([(epoll.fileno(), select.EPOLLIN)])
         inside = Inside(manager._epoll, runner.runq)
+        select.poll().register(inside.epoll, select.POLLIN)
+        len(inside.tasks)
         inside.epoll.register(epoll.fileno(), select.EPOLLIN)
-    except (ImportError, AttributeError, LookupError, TypeError):
+    except Exception as error:
+        _log.warning("trio %s has other insides: each request costs more CPU (%r)", trio.__version__, error)
         return None
     return inside

@@ -60,7 +60,7 @@ class Io:
             return None
         try:
             return KernelSync()
-        except OSError:
+        except (OSError, AttributeError):  # the latter from a libc without `syscall`
             return None
 
     def fsync(self, fd: int) -> None:

@@ -40,16 +40,19 @@ def main() -> int:
 
 
 def _run(java_options: str) -> None:
+    from barnabas.streams.query.catalyst import jvm_process
     from barnabas.streams.query.session import start_session
 
     spark = start_session("archive", "local[1]", java_options=java_options)
-    gateway: Any = spark.sparkContext._gateway
+    process = jvm_process(spark)
+    if process is None:
+        raise RuntimeError("this Spark does not tell the process of its JVM")
     try:
         _work(spark)
         spark.stop()
     finally:
-        gateway.proc.stdin.close()  # the JVM ends, and writes its classes
-        gateway.proc.wait(_SECONDS)
+        process.stdin.close()  # the JVM ends, and writes its classes
+        process.wait(_SECONDS)
 
 
 def _work(spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 import cramjam
@@ -44,6 +45,7 @@ _INT32 = struct.Struct(">i")
 
 _FIRST_GUESS = 4096
 # cramjam reports a full output buffer with the text of Rust's WriteZero error; there is no separate exception type.
+# A private door, see docs/decisions/0020-private-doors.md.
 _OVERFLOW = "failed to write whole buffer"
 
 
@@ -90,20 +92,20 @@ def decompress(codec: int, data: BytesLike, max_size: int) -> bytes:
         try:
             size = module.decompress_into(data, out)
         except cramjam.DecompressionError as error:
-            if _OVERFLOW not in str(error):
+            if not _may_be_full(codec, error):
                 raise _damaged(codec, error) from None
+            if guess >= max_size:
+                raise TooLarge(max_size) if _OVERFLOW in str(error) else _damaged(codec, error) from None
         else:
             with memoryview(out) as view:
                 return bytes(view[:size])
-        if guess >= max_size:
-            raise TooLarge(max_size)
         guess = min(max_size, guess * 4)
 
 
 def decompress_into(codec: int, data: BytesLike, buffer: bytearray) -> int:
     """As `decompress`, into a buffer that is used again, which is quicker; gives the number of bytes.
 
-    Raises KafkaError: `TooLarge` where the buffer is too small, CORRUPT_MESSAGE.
+    Raises KafkaError: `TooLarge` where the buffer is, or may be, too small, CORRUPT_MESSAGE.
     """
     if codec == CompressionType.SNAPPY:
         return _decompress_snappy_into(memoryview(data), buffer)
@@ -113,9 +115,27 @@ def decompress_into(codec: int, data: BytesLike, buffer: bytearray) -> int:
     try:
         return int(module.decompress_into(data, buffer))
     except cramjam.DecompressionError as error:
-        if _OVERFLOW in str(error):
+        if _may_be_full(codec, error):
             raise TooLarge(len(buffer)) from None
         raise _damaged(codec, error) from None
+
+
+def _may_be_full(codec: int, error: cramjam.DecompressionError) -> bool:
+    """Whether the output buffer was too small. If cramjam no longer says so in words known here, each failure may be
+    that: damaged data then costs further attempts up to the limit, and nothing that is whole is called damaged."""
+    return _OVERFLOW in str(error) or not _tells_full(codec)
+
+
+@cache
+def _tells_full(codec: int) -> bool:
+    """Whether this cramjam reports a full output buffer in the words known here: tried once, with a codec's first
+    failure."""
+    packed = compress(codec, b"full")
+    try:
+        _MODULES[codec].decompress_into(packed, bytearray(1))
+    except cramjam.DecompressionError as error:
+        return _OVERFLOW in str(error)
+    return False
 
 
 def _compress_xerial(data: memoryview) -> bytes:

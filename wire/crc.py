@@ -1,7 +1,8 @@
 """CRC-32C (RFC 3720, appendix B.4), as record batches carry it.
 
 The function is in the C extension of the crc32c package. The package around it looks up its own version in its
-metadata, which takes a tenth of a broker's whole start, so the extension is loaded without it.
+metadata, which takes a tenth of a broker's whole start, so the extension is loaded without it. That is a private door
+(docs/decisions/0020-private-doors.md): where it is shut, the function is the package's.
 """
 
 from __future__ import annotations
@@ -11,20 +12,36 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from types import ModuleType
 
+Crc = Callable[..., int]
+
+_PACKAGE = "crc32c"
 _EXTENSION = "crc32c._crc32c"
+_CHECK_VALUE = 0xE3069283
 
 
-def _extension() -> ModuleType:
-    package = PathFinder.find_spec("crc32c")
+def _of_extension() -> Crc | None:
+    """The function of the extension without its package; None where this crc32c has it elsewhere."""
+    package = PathFinder.find_spec(_PACKAGE)
     spec = PathFinder.find_spec(_EXTENSION, package.submodule_search_locations) if package else None
-    if _EXTENSION in sys.modules or spec is None or spec.loader is None:
-        return importlib.import_module(_EXTENSION)  # as any other; says so where there is none
-    module = sys.modules[_EXTENSION] = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    if _PACKAGE in sys.modules or spec is None or spec.loader is None:
+        return None
+    try:
+        module = sys.modules[_EXTENSION] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found: Crc = module.crc32c
+        if found(b"6789", found(b"12345")) == _CHECK_VALUE:
+            return found
+    except (ImportError, AttributeError, TypeError):
+        pass
+    sys.modules.pop(_EXTENSION, None)  # the package loads it anew, if it has one
+    return None
+
+
+def _of_package() -> Crc:
+    found: Crc = importlib.import_module(_PACKAGE).crc32c
+    return found
 
 
 #: The checksum of bytes; with a second argument, of what gave that one and the bytes behind it.
-crc32c: Callable[..., int] = _extension().crc32c
+crc32c: Crc = _of_extension() or _of_package()

@@ -140,6 +140,7 @@ async def test_tasks_run_while_a_socket_is_always_readable() -> None:
     assert 5 <= seen.count("served") <= 12
 
 
+@pytest.mark.door
 async def test_this_trio_is_woken_without_a_task() -> None:
     """Fails with a trio whose insides have changed: then the broker still works, but each request costs more."""
     epoll = select.epoll()
@@ -153,6 +154,42 @@ async def test_this_trio_is_woken_without_a_task() -> None:
         event.set()
         assert inside.tasks
     epoll.close()
+
+
+class OtherInsides:
+    """A trio whose loop has parts of other kinds."""
+
+    def __init__(self, **parts: object) -> None:
+        self.io_manager, self.runq = self, ()
+        self._epoll: object = select.epoll()
+        self.__dict__.update(parts)
+
+    def process_events(self, events: object) -> None:
+        """Take them as trio does."""
+
+
+def refuses(*_: object) -> None:
+    raise RuntimeError("that is nobody's descriptor")
+
+
+@pytest.mark.door
+@pytest.mark.parametrize(
+    "parts",
+    [{"io_manager": None}, {"process_events": refuses}, {"_epoll": None}, {"_epoll": object()}, {"runq": None}],
+    ids=str,
+)
+async def test_a_trio_of_other_insides_is_woken_by_a_task_and_the_log_says_so(
+    parts: dict[str, object], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = OtherInsides(runner=OtherInsides(**parts))
+    monkeypatch.setattr("trio._core._run.GLOBAL_RUN_CONTEXT", context, raising=False)
+    epoll = select.epoll()
+    inside = wake_trio(epoll)
+    monkeypatch.undo()
+    epoll.close()
+    assert inside is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"trio {trio.__version__}" in caplog.records[0].getMessage()
 
 
 class Passes(trio.abc.Instrument):

@@ -192,3 +192,40 @@ def test_who_intercepts_fdatasync_sees_them_all() -> None:
             raise NotImplementedError
 
     assert Intercepts().kernel_sync() is None
+
+
+class OtherLibc:
+    """A libc that cannot be called as it is here."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Takes what CDLL takes."""
+
+
+@pytest.mark.door
+@pytest.mark.parametrize("upstream", ["no syscall()", "no libc", "forbidden", "another machine"])
+async def test_where_the_kernel_cannot_be_asked_flushes_are_done_all_the_same(
+    upstream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "seccomp")
+
+    vnodes = used(tmp_path, Io())
+    if upstream == "no syscall()":
+        monkeypatch.setattr("ctypes.CDLL", OtherLibc)
+    elif upstream == "no libc":
+        monkeypatch.setattr("ctypes.CDLL", refuse)
+    elif upstream == "forbidden":
+        monkeypatch.setattr(KernelSync, "_call", refuse)
+    else:
+        monkeypatch.setattr("platform.machine", lambda: "sparc")
+    assert Io().kernel_sync() is None
+    flusher = Flusher(Io())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flusher.run)
+        for vnode in vnodes:
+            vnode.append(one(b"v"), now_ms=NOW)
+        with trio.fail_after(20):
+            for vnode in vnodes:
+                await flusher.flushed(vnode, 2)
+        nursery.cancel_scope.cancel()
+    assert [vnode.high_watermark for vnode in vnodes] == [2, 2, 2]

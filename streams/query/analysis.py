@@ -6,16 +6,19 @@ The shape is held to SELECT ... FROM one topic WHERE ...: one record gives at mo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
-from barnabas.streams.query.catalyst import nodes, seq
+from barnabas.streams.doors import warn_shut
+from barnabas.streams.query.catalyst import SHUT, column, companion, jvm_of, nodes, optimised_plan, seq, session_state
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.linear import Linear
@@ -85,28 +88,27 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
     linear = Linear(spark)
     expressions = [linear.of(expression) for expression in seq(project.projectList())]
     conditions = [linear.of(one) for one in conditions]
-    jvm: Any = spark._jvm
-    column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
-    chosen = [(str(e.name()), Column(column(e)), e) for e in _without_hidden(asked, expressions, frame, values)]
+    if linear.found < asked.patterns:
+        raise QueryError("this Spark has other names for regular expressions: they are not possible in a query topic")
+    jvm = jvm_of(spark)
+    chosen = [(str(e.name()), column(jvm, e), e) for e in _without_hidden(asked, expressions, frame, values)]
     outputs = _outputs(chosen)
     condition = F.lit(True)
     for one in conditions:
-        condition = condition & Column(column(one))
+        condition = condition & column(jvm, one)
     referred = [a for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())]
     needed = {_own(str(attribute.name()), names) for attribute in referred}
     if hidden := needed & {END, UNREADABLE}:
         raise QueryError(_no_column(f"`{min(hidden)}`", values))
-    optimised = frame.where(condition).select(*(found for _, found, _ in chosen))._jdf.queryExecution().optimizedPlan()
-    least = least_of(jvm, optimised, names)
+    least = _least(jvm, frame.where(condition).select(*(found for _, found, _ in chosen)), names)
     return _selected(outputs, condition, needed, frame, least, names, asked.bound)
 
 
 def _analysed(spark: SparkSession, asked: Question, values: StructType) -> Any:
     """The plan, its names resolved. Nothing runs. Raises QueryError."""
-    jvm, session = spark._jvm, spark._jsparkSession  # type: Any, Any
-    skip = getattr(getattr(jvm.org.apache.spark.sql.execution, "CommandExecutionMode$"), "MODULE$").SKIP()
+    skip = companion(jvm_of(spark).org.apache.spark.sql.execution, "CommandExecutionMode").SKIP()
     try:
-        execution = session.sessionState().executePlan(asked.plan, skip)
+        execution = session_state(spark).executePlan(asked.plan, skip)
         execution.assertAnalyzed()
         return execution.analyzed()
     except PySparkException as error:
@@ -114,6 +116,17 @@ def _analysed(spark: SparkSession, asked: Question, values: StructType) -> Any:
             name = (error.getMessageParameters() or {}).get("objectName", "")
             raise QueryError(_no_column(name, values)) from None
         raise QueryError(first_line(error)) from None
+
+
+def _least(jvm: Any, results: DataFrame, names: Mapping[str, str]) -> Least:
+    """What the rows must meet at least, if this Spark tells. All rows go to it otherwise, which is slower."""
+    try:
+        return least_of(jvm, optimised_plan(results), names)
+    except Py4JJavaError:  # the query is at fault
+        raise
+    except SHUT as error:
+        warn_shut("how Spark tells conditions to a source", "queries look at every row in the JVM", error)
+        return Least((), False)
 
 
 def _selected(
@@ -212,9 +225,8 @@ def _check_type(name: str, expression: Any) -> None:
 
 
 def _spark_type(expression: Any) -> Any:
-    from pyspark.sql.types import _parse_datatype_json_string
-
-    return _parse_datatype_json_string(expression.dataType().json())
+    field = {"name": "", "type": json.loads(expression.dataType().json()), "nullable": True, "metadata": {}}
+    return StructType.fromJson({"fields": [field]})[0].dataType
 
 
 def _no_column(name: str, values: StructType) -> str:

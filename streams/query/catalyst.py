@@ -1,9 +1,51 @@
-"""Spark's own plans and expressions, as Py4J shows them."""
+"""Spark's own plans and expressions, as Py4J shows them.
+
+PySpark's public side has no way to them, so this is a private door (docs/decisions/0020-private-doors.md), and the
+attributes behind which it lies are named here only. Another Spark may have no such attribute, class or method: that is
+one of `SHUT`, and costs a query that needs it, never the driver.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import Column, DataFrame, SparkSession
+
+#: What is raised for an attribute, a class (Py4J takes it for a package) or a method that is not there.
+SHUT = (AttributeError, TypeError, Py4JError)
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """The way to the JVM's classes."""
+    return spark._jvm
+
+
+def session_state(spark: SparkSession) -> Any:
+    """The parser, the analyser and the catalog of a session."""
+    session: Any = spark._jsparkSession
+    return session.sessionState()
+
+
+def optimised_plan(frame: DataFrame) -> Any:
+    """What Spark would run for a frame."""
+    return frame._jdf.queryExecution().optimizedPlan()
+
+
+def column(jvm: Any, expression: Any) -> Column:
+    """An expression of Spark's as a column of PySpark's."""
+    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def companion(package: Any, name: str) -> Any:
+    """Scala's object of a name."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+
+def jvm_process(spark: SparkSession) -> Any:
+    """The process of the JVM, a `subprocess.Popen`; None if another program has started it, or Spark does not tell."""
+    return getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
 
 
 def nodes(tree: Any) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -12,6 +12,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
+from barnabas.streams.query.catalyst import jvm_process
 from barnabas.streams.query.control import Control, now_ms
 from barnabas.streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_source
 from barnabas.streams.query.errors import (
@@ -36,6 +37,7 @@ from barnabas.wire.patterns import PatternError, pattern
 from barnabas.wire.queries.messages import Changed, Check, Checked, QueryStatus, Status
 from barnabas.wire.queries.plan import Values
 
+T = TypeVar("T")
 Say = Callable[..., None]
 _KEPT_JOBS = 32
 _STATUS_SECONDS, _QUIET_STATUS_SECONDS = 1.0, 10.0
@@ -122,7 +124,7 @@ class Driver:
         """Whether a query can be, and what it reads and gives."""
         try:
             query, over = over_pattern(question.query)
-            name = source_of(self._spark, query)
+            name = self._by_spark(source_of, query)
             if name == question.topic:
                 raise QueryError(f"{name} cannot be made of itself")
             if (over is not None) != (name == ALL_TOPICS):
@@ -188,19 +190,22 @@ class Driver:
         """Analyse a query, once for as long as it is there. Raises QueryError."""
         key = (query, source, values)
         if key not in self._analysed:
-            try:
-                self._analysed[key] = Job.check(self._spark, query, source, values)
-            except QueryError:
-                raise
-            except Exception as error:  # no query ends the driver, as long as its JVM lives
-                self._check_jvm()
-                raise QueryError(f"Spark cannot take this query: {_reason(error)}") from None
+            self._analysed[key] = self._by_spark(Job.check, query, source, values)
         return self._analysed[key]
+
+    def _by_spark(self, ask: Callable[..., T], *arguments: object) -> T:
+        """What Spark says of a query. Raises QueryError: no query ends the driver, as long as its JVM lives."""
+        try:
+            return ask(self._spark, *arguments)
+        except QueryError:
+            raise
+        except Exception as error:
+            self._check_jvm()
+            raise QueryError(f"Spark cannot take this query: {_reason(error)}") from None
 
     def _check_jvm(self) -> None:
         """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""
-        context: Any = self._spark.sparkContext
-        jvm = getattr(context._gateway, "proc", None)  # under spark-submit it is not ours, and its end is ours too
+        jvm = jvm_process(self._spark)  # under spark-submit it is not ours, and its end is ours too
         if jvm is not None and jvm.poll() is not None:
             raise FatalError(
                 "Spark's JVM has ended: if it was out of memory, raise barnabas.streams.driver.memory (--driver-memory)"

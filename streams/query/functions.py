@@ -71,6 +71,9 @@ FUNCTIONS = (
     )
 )
 
+#: Those that match regular expressions, as functions and as operators.
+REGULAR = frozenset({"like", "ilike", "rlike", "regexp", "regexp_like", "regexp_extract", "regexp_replace", "split"})
+
 #: What is left out on purpose and often asked for, and what to do instead.
 INSTEAD = {
     **dict.fromkeys(

@@ -16,7 +16,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from barnabas.streams.query.catalyst import kind_of, seq
+from barnabas.streams.query.catalyst import companion, jvm_of, kind_of, seq
 from barnabas.streams.query.errors import QueryError
 from barnabas.wire.patterns import PatternError, pattern
 
@@ -32,8 +32,10 @@ class Linear:
     """Makes the expressions of one query linear."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark, self._jvm = spark, spark._jvm  # type: Any, Any
+        self._jvm = jvm_of(spark)
         self._left = MAX_PROGRAMS
+        #: How many expressions were met that match regular expressions.
+        self.found = 0
 
     def of(self, expression: Any) -> Any:
         """The analysed expression, with other ones where it matches regular expressions. Raises QueryError."""
@@ -45,6 +47,7 @@ class Linear:
         if any(new is not old for new, old in zip(fresh, children, strict=True)):
             expression = expression.withNewChildren(self._seq(fresh))
         if kind in ("RLike", "Like", "ILike", "RegExpReplace", "RegExpExtract", "StringSplit"):
+            self.found += 1
             return getattr(self, f"_{kind.lower()}")(expression, *fresh)
         return expression
 
@@ -143,8 +146,8 @@ class Linear:
         return self._call(text, "toString", self._string_type())
 
     def _text(self, java: Any) -> Any:
-        kind = getattr(getattr(self._jvm.org.apache.spark.sql.types, "StringType$"), "MODULE$")
-        none = getattr(getattr(self._jvm.scala, "None$"), "MODULE$")
+        kind = companion(self._jvm.org.apache.spark.sql.types, "StringType")
+        none = companion(self._jvm.scala, "None")
         utf8 = self._class("org.apache.spark.unsafe.types.UTF8String")
         return self._expressions.objects.StaticInvoke(
             utf8, kind, "fromString", self._seq([java]), self._seq([]), True, True, True, none
@@ -157,7 +160,7 @@ class Linear:
 
     def _found(self, subject: Any, compiled: Any) -> Any:
         """Whether the pattern is found in a text."""
-        kind = getattr(getattr(self._jvm.org.apache.spark.sql.types, "BooleanType$"), "MODULE$")
+        kind = companion(self._jvm.org.apache.spark.sql.types, "BooleanType")
         return self._call(self._matcher(subject, compiled), "find", kind)
 
 

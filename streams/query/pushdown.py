@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from barnabas.streams.query.catalyst import nodes, seq
+from barnabas.streams.query.catalyst import companion, nodes, seq
 from barnabas.streams.source.where import Condition
 
 _FRAME = "MapInArrow"
@@ -21,7 +21,7 @@ class Least(NamedTuple):
 def least_of(jvm: Any, optimised: Any, names: Mapping[str, str]) -> Least:
     """What the rows of the frame must meet, as far as Spark itself could say it to a data source. The columns of the
     frame go by `names`, whatever case the query writes them in."""
-    strategy = getattr(getattr(jvm.org.apache.spark.sql.execution.datasources, "DataSourceStrategy$"), "MODULE$")
+    strategy = companion(jvm.org.apache.spark.sql.execution.datasources, "DataSourceStrategy")
     found: list[Condition] = []
     everything = True
     for node in nodes(optimised):

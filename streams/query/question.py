@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from barnabas.streams.query.catalyst import kind_of, seq
+from barnabas.streams.query.catalyst import jvm_of, kind_of, seq, session_state
 from barnabas.streams.query.errors import QueryError
-from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS, INSTEAD, PLANS, WITH_LAMBDA
+from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS, INSTEAD, PLANS, REGULAR, WITH_LAMBDA
 from barnabas.streams.query.growth import MAX_ADDS, MAX_GROWS, Bound, Node, bound_of, together
 
 #: Of a query's text: characters, brackets in brackets, and types in types. Of its tree: levels, and nodes.
@@ -57,6 +57,7 @@ class Question(NamedTuple):
     columns: frozenset[str]  # names that stand alone
     select: list[Any]  # the select list, as it is written
     bound: Bound  # of all that comes of a record
+    patterns: int  # expressions that match regular expressions
 
 
 def question(spark: SparkSession, text: str) -> Question:
@@ -90,7 +91,7 @@ def question(spark: SparkSession, text: str) -> Question:
             f"the results of a record may have {bound.adds:,.0f} bytes and {bound.grows:,.0f} times its own: at most "
             f"{4 * MAX_ADDS:,} bytes and {4 * MAX_GROWS} times the record are possible"
         )
-    return Question(plan, _source(relation), frozenset(reader.columns), lists, bound)
+    return Question(plan, _source(relation), frozenset(reader.columns), lists, bound, reader.patterns)
 
 
 def check_text(text: str) -> None:
@@ -138,9 +139,8 @@ def plain(text: str) -> Iterator[int]:
 
 
 def _parsed(spark: SparkSession, text: str) -> Any:
-    session: Any = spark._jsparkSession
     try:
-        return session.sessionState().sqlParser().parsePlan(text)
+        return session_state(spark).sqlParser().parsePlan(text)
     except PySparkException as error:
         raise QueryError(first_line(error)) from None
     except Exception as error:  # the JVM's stack has overflown
@@ -167,10 +167,11 @@ class _Reader:
     """Expressions of Spark's parser to nodes, as far as they are allowed."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._catalog: Any = spark._jsparkSession.sessionState().catalog()
-        self._identifier: Any = spark._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier  # type: ignore[union-attr]
+        self._catalog = session_state(spark).catalog()
+        self._identifier = jvm_of(spark).org.apache.spark.sql.catalyst.FunctionIdentifier
         self._left = MAX_NODES
         self.columns: set[str] = set()
+        self.patterns = 0
 
     def node(self, expression: Any, depth: int = 0, variables: frozenset[str] | None = None) -> Node:
         """The same as a node, with all below it; in a lambda `variables` are its own. Raises QueryError."""
@@ -193,6 +194,9 @@ class _Reader:
                 self.columns.add(found.name)
         elif kind == "UnresolvedFunction":
             found.name = self._function(expression)
+            self.patterns += found.name.lower() in REGULAR
+        elif kind.lower() in REGULAR:
+            self.patterns += 1
         elif kind == "LambdaFunction":
             if variables is not None:
                 raise QueryError("a lambda in a lambda is not possible here")

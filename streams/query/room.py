@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from barnabas.streams.doors import warn_shut
+from barnabas.streams.query.catalyst import SHUT, jvm_of
 from barnabas.streams.query.errors import DenseRowsError, RowTooLargeError
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.pace import MAX_ROWS
@@ -46,12 +47,15 @@ def with_room(tick: Tick, bounds: Sequence[Bound], heap: int, most_rows: int) ->
 
 def heap_of(spark: SparkSession) -> int:
     """The bytes of the heap that tasks have: that of the JVM here, or of an executor."""
-    context: Any = spark.sparkContext
-    jvm = context._jvm
-    if context.master.startswith("local"):
+    context, jvm = spark.sparkContext, jvm_of(spark)
+    if (context.master or "").startswith("local"):
         return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
     memory = context.getConf().get("spark.executor.memory", "1g")
-    return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(memory))
+    try:
+        return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(memory))
+    except SHUT as error:
+        warn_shut("how Spark tells an executor's memory", "a row may be as large as the least heap allows", error)
+        return 0
 
 
 class Room:

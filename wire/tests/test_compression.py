@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import aiokafka.codec
 import lz4.frame  # type: ignore[import-untyped]
@@ -14,6 +15,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.wire import compression
 from barnabas.wire.compression import CompressionType, TooLarge, compress, decompress, decompress_into
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -135,3 +137,68 @@ def test_lz4_blocks_are_independent() -> None:
     frame = compress(CompressionType.LZ4, bytes(range(256)) * 2000)
     assert frame[4] & 0x20
     assert decompress(CompressionType.LZ4, frame, 1 << 20) == bytes(range(256)) * 2000
+
+
+# --- the text of cramjam's error, a private door ----------------------------------------------------------------------
+
+FRAMED = [CompressionType.GZIP, CompressionType.LZ4, CompressionType.ZSTD]
+
+
+class Counted:
+    """A codec's module that counts its attempts."""
+
+    def __init__(self, module: Any) -> None:
+        self.attempts, self._module = 0, module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def decompress_into(self, data: Any, out: bytearray) -> int:
+        self.attempts += 1
+        return int(self._module.decompress_into(data, out))
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Counted]]:
+    found: dict[int, Counted] = {codec: Counted(compression._MODULES[codec]) for codec in FRAMED}
+    monkeypatch.setattr(compression, "_MODULES", found)
+    yield found
+    compression._tells_full.cache_clear()
+
+
+@pytest.fixture
+def other_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cramjam that reports a full buffer in words unknown here."""
+    compression._tells_full.cache_clear()
+    monkeypatch.setattr(compression, "_OVERFLOW", "the buffer has no room")
+
+
+@pytest.mark.door
+@pytest.mark.parametrize("codec", FRAMED)
+def test_damaged_data_is_told_from_a_full_buffer_at_once(codec: CompressionType, counted: dict[int, Counted]) -> None:
+    """Fails with a cramjam of other words: then damaged data costs more attempts, and all else is the same."""
+    assert compression._tells_full(codec)
+    counted[codec].attempts = 0
+    with pytest.raises(KafkaError) as caught:
+        decompress(codec, compress(codec, b"x" * 100)[:-6] + b"damage", LIMIT)
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert counted[codec].attempts == 1
+
+
+@pytest.mark.door
+@pytest.mark.usefixtures("other_words")
+@pytest.mark.parametrize("codec", FRAMED)
+def test_with_other_words_what_is_whole_is_read_and_what_is_damaged_is_not(
+    codec: CompressionType, counted: dict[int, Counted]
+) -> None:
+    data = b"a" * LIMIT
+    packed = compress(codec, data)
+    assert decompress(codec, packed, LIMIT) == data  # the first guess was too small
+    with pytest.raises(TooLarge):  # the caller goes on to `decompress`
+        decompress_into(codec, packed, bytearray(LIMIT - 1))
+    for bad, limit in ((packed, LIMIT - 1), (packed[:-6] + b"damage", LIMIT), (b"damage", LIMIT)):
+        counted[codec].attempts = 0
+        with pytest.raises(KafkaError) as caught:
+            decompress(codec, bad, limit)
+        assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+        assert counted[codec].attempts <= 6, "fourfold each time, from 4 KiB to 1 MiB, and a trial"

@@ -1,0 +1,15 @@
+"""What the log says of a private door that is shut (docs/decisions/0020-private-doors.md)."""
+
+from __future__ import annotations
+
+import logging
+
+_said: set[str] = set()
+
+
+def warn_shut(door: str, instead: str, error: BaseException) -> None:
+    """Say once in a process which part of a library is another one than was known here, and what that costs."""
+    if door not in _said:
+        _said.add(door)
+        lines = str(error).splitlines() or [type(error).__name__]
+        logging.getLogger("barnabas.streams").warning("%s has changed, so %s: %s", door, instead, lines[0])

@@ -1,0 +1,160 @@
+"""The private doors into Spark: open in the Spark that is installed, and what is done where another has shut one.
+
+See docs/decisions/0020-private-doors.md. What a query topic's user sees then is in `compat_tests/doors`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from barnabas.streams.tests.support import Logs
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+
+from barnabas.streams import doors
+from barnabas.streams.query import linear, room
+from barnabas.streams.query.analysis import source_of
+from barnabas.streams.query.catalyst import companion, jvm_process, kind_of
+from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.job import Job, begin
+from barnabas.streams.query.sink import ROW
+from barnabas.streams.query.tick import Tick
+from barnabas.streams.tests.query_support import group_of, parts_of
+from barnabas.wire.queries.plan import Values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.door
+SCHEMA = "device STRING, temp DOUBLE"
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    made = spark.newSession()
+    made.conf.set("spark.sql.ansi.enabled", "false")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "_said", set())
+
+
+def check(spark: SparkSession, query: str) -> Any:
+    return Job.check(spark, query, source_of(spark, query), Values(format="json", schema=SCHEMA))
+
+
+def warm_ones(spark: SparkSession, logs: Logs) -> list[str]:
+    parts = parts_of(logs, 1)
+    group, _ = group_of(spark, ["SELECT upper(device) AS x FROM s WHERE temp > 80"], SCHEMA, len(parts))
+    rows = group.rows()
+    begin(spark, Tick(1, parts))
+    return [json.loads(row["value"])["x"] for row in rows.collect() if row["kind"] == ROW]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    made = Logs(tmp_path)
+    made.write([b'{"device":"a","temp":95.5}', b'{"device":"b","temp":20}', b'{"device":"c","temp":81}'], "s")
+    return made
+
+
+def test_all_are_open(session: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """Fails with a Spark that has changed inside: then queries are slower, or refused."""
+    found = check(session, "SELECT device, temp FROM s WHERE temp > 80")
+    assert [(one.kind, one.column, one.value) for one in found.least] == [
+        ("IsNotNull", "temp", None), ("GreaterThan", "temp", 80.0),
+    ]  # fmt: skip
+    assert found.simple is not None
+    assert check(session, "SELECT regexp_extract(device, '(a+)', 1) AS x FROM s WHERE device RLIKE 'a+'").simple is None
+    assert jvm_process(session).poll() is None
+    assert room.heap_of(session) > 100 << 20
+    cluster: Any = SimpleNamespace(
+        _jvm=session._jvm, sparkContext=SimpleNamespace(master="yarn", getConf=lambda: {"spark.executor.memory": "3g"})
+    )
+    assert room.heap_of(cluster) == 3 << 30
+    assert not caplog.records
+
+
+def moved(package: Any, name: str) -> Any:
+    return companion(package, f"{name}V2")
+
+
+def without_plans(frame: Any) -> Any:
+    return frame._jdf.queryExecution().planAsOptimised()
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("pushdown.companion", moved), ("analysis.optimised_plan", without_plans)],
+    ids=["a class has gone", "a method has gone"],
+)
+def test_where_spark_does_not_tell_conditions_a_query_reads_every_row(
+    session: SparkSession, logs: Logs, name: str, other: Any, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    before = warm_ones(session, logs)
+    monkeypatch.setattr(f"barnabas.streams.query.{name}", other)
+    found = check(session, "SELECT device FROM s WHERE temp > 80")
+    assert (found.least, found.simple) == ((), None)
+    assert warm_ones(session, logs) == before == ["A", "C"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "queries look at every row in the JVM" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["device RLIKE 'a'", "device LIKE 'a%'", "device ILIKE 'a_'", "regexp_like(device, 'a')", "split(device, 'a')",
+     "regexp_replace(device, 'a', 'b')", "regexp_extract(device, '(a)')", "filter(array(device), t -> t RLIKE 'a')"],
+)  # fmt: skip
+def test_a_regular_expression_of_another_name_is_refused_and_never_left_to_java(
+    session: SparkSession, expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check(session, f"SELECT {expression} AS x FROM s")
+    names = ("RLike", "Like", "ILike", "StringSplit", "RegExpReplace", "RegExpExtract")
+    monkeypatch.setattr(linear, "kind_of", lambda node: {name: f"{name}V2" for name in names}.get(*[kind_of(node)] * 2))
+    with pytest.raises(QueryError, match="other names for regular expressions"):
+        check(session, f"SELECT {expression} AS x FROM s")
+
+
+def test_without_re2_regular_expressions_are_refused(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    jvm: Any = session._jvm
+    others = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=jvm.nosuch, spark=jvm.org.apache.spark)))
+    monkeypatch.setattr(linear, "jvm_of", lambda _: others)
+    with pytest.raises(QueryError, match="comes without RE2/J"):
+        check(session, "SELECT device RLIKE 'a' AS x FROM s")
+    assert check(session, "SELECT device LIKE 'a%' AS x FROM s")
+
+
+def test_an_executor_whose_memory_is_not_told_has_the_least(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    jvm: Any = session._jvm
+    monkeypatch.setattr(room, "jvm_of", lambda _: jvm.nosuch)
+    cluster: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="yarn", getConf=dict))
+    assert room.heap_of(cluster) == 0
+    assert "a row may be as large as the least heap allows" in caplog.text
+
+
+def test_a_spark_that_does_not_tell_its_jvm_is_taken_for_one_that_lives() -> None:
+    for context in (SimpleNamespace(), SimpleNamespace(_gateway=None), SimpleNamespace(_gateway=SimpleNamespace())):
+        spark: Any = SimpleNamespace(sparkContext=context)
+        assert jvm_process(spark) is None
+
+
+def test_each_is_said_once_in_a_process(caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(3):
+        doors.warn_shut("a door", "it is slower", TypeError(f"a\nb {number}"))
+    assert [record.getMessage() for record in caplog.records] == ["a door has changed, so it is slower: a"]
+
+
+def test_types_are_read_by_the_public_side(session: SparkSession) -> None:
+    assert check(session, "SELECT array(named_struct('a', 1L, 'b c', device)) AS x FROM s").value_schema == (
+        "x array<struct<a:bigint,b c:string>>"
+    )
