@@ -127,6 +127,11 @@ class Cluster:
         made = self._connections[node_id] = Connection(self._addresses[node_id])
         return made
 
+    def node_ids(self) -> list[int]:
+        """The brokers that there are now."""
+        self.metadata([])
+        return sorted(self._addresses)
+
     def coordinator(self, group: str) -> Connection:
         """The connection to the broker that coordinates a group. Raises ClientError if there is none."""
         return self.again(lambda: self.find_coordinator(group))

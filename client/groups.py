@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from barnabas.client.cluster import Cluster
@@ -20,6 +21,12 @@ from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+)
+from barnabas.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
 )
 from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
@@ -52,6 +59,7 @@ class Committed(NamedTuple):
 
     offset: int
     metadata: str = ""
+    leader_epoch: int = -1
 
 
 def ask_coordinator(
@@ -100,7 +108,9 @@ def committed(
         for part in told.partitions:
             check(part.error_code, f"Offsets of group {group}")
             if part.committed_offset >= 0:
-                found[told.name, part.partition_index] = Committed(part.committed_offset, part.metadata or "")
+                found[told.name, part.partition_index] = Committed(
+                    part.committed_offset, part.metadata or "", part.committed_leader_epoch
+                )
     return found
 
 
@@ -117,10 +127,8 @@ def commit(
     Raises ClientError.
     """
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, partition), (offset, metadata) in offsets.items():
-        topics.setdefault(topic, []).append(
-            OffsetCommitRequestPartition(partition, offset, committed_metadata=metadata)
-        )
+    for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
+        topics.setdefault(topic, []).append(OffsetCommitRequestPartition(partition, offset, leader_epoch, metadata))
     request = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation,
@@ -141,11 +149,28 @@ def _first_commit_code(answer: OffsetCommitResponse) -> int:
     return next((part.error_code for topic in answer.topics for part in topic.partitions if part.error_code), 0)
 
 
+def delete_offsets(cluster: Cluster, group: str, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Forget positions of a group without members. What was said of each partition: an error code.
+
+    Raises ClientError.
+    """
+    topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+    for topic, partition in keys:
+        topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition))
+    request = OffsetDeleteRequest(group, [OffsetDeleteRequestTopic(name, parts) for name, parts in topics.items()])
+    answer = ask_coordinator(cluster, group, request, OffsetDeleteResponse, lambda told: told.error_code)
+    check(answer.error_code, f"Group {group}")
+    return {(topic.name, part.partition_index): part.error_code for topic in answer.topics for part in topic.partitions}
+
+
 def list_groups(cluster: Cluster) -> list[ListedGroup]:
-    """All groups of the cluster's first broker. Raises ClientError."""
-    answer = cluster.controller(ListGroupsRequest(), ListGroupsResponse)
-    check(answer.error_code, "Groups")
-    return answer.groups
+    """All groups of the cluster: each broker knows those that it coordinates. Raises ClientError."""
+    found = []
+    for node_id in cluster.node_ids():
+        answer = cluster.ask(partial(cluster.broker, node_id), ListGroupsRequest(), ListGroupsResponse)
+        check(answer.error_code, "Groups")
+        found += answer.groups
+    return found
 
 
 def describe_group(cluster: Cluster, group: str) -> DescribedGroup:

@@ -17,10 +17,11 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from compat_tests.tools import KAFKA_JARS, KAFKAJS, TOOLS, kafka_python_source
+from compat_tests.tools import KAFKA_JARS, KAFKAJS, TOOLS, ZOOKEEPER_JARS, kafka_python_source
 
 HERE = Path(__file__).resolve().parent
 POM = HERE / "java" / "pom.xml"
+ZOOKEEPER_POM = HERE / "offsets" / "pom.xml"
 OLDEST_JAVA = 17
 
 
@@ -54,17 +55,32 @@ def java() -> None:
     digest = digest_of(POM)
     if stamp("kafka") == digest and any(KAFKA_JARS.glob("kafka-tools-*.jar")):
         return
+    say("Apache Kafka's jars")
+    shutil.rmtree(TOOLS / "cds", ignore_errors=True)
+    copy_jars(POM, KAFKA_JARS)
+    set_stamp("kafka", digest)
+
+
+def zookeeper() -> None:
+    """ZooKeeper's jars through Maven."""
+    digest = digest_of(ZOOKEEPER_POM)
+    if stamp("zookeeper") == digest and any(ZOOKEEPER_JARS.glob("zookeeper-3*.jar")):
+        return
+    say("ZooKeeper's jars")
+    copy_jars(ZOOKEEPER_POM, ZOOKEEPER_JARS)
+    set_stamp("zookeeper", digest)
+
+
+def copy_jars(pom: Path, folder: Path) -> None:
+    """All jars that a POM asks for, in place of those that were there."""
     if not shutil.which("mvn"):
         apt_install("maven")
-    say("Apache Kafka's jars")
-    fresh = TOOLS / "kafka.new"
+    fresh = folder.with_suffix(".new")
     shutil.rmtree(fresh, ignore_errors=True)
-    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fresh}"]
-    run(["mvn", "-B", "-q", "-f", str(POM), *goal], TOOLS)
-    shutil.rmtree(KAFKA_JARS, ignore_errors=True)
-    shutil.rmtree(TOOLS / "cds", ignore_errors=True)
-    fresh.rename(KAFKA_JARS)
-    set_stamp("kafka", digest)
+    command = ["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    run([*command, f"-DoutputDirectory={fresh}"], TOOLS)
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh.rename(folder)
 
 
 def kafkajs() -> None:
@@ -101,6 +117,7 @@ def kafka_python() -> None:
 STEPS: dict[str, Callable[[], None]] = {
     "kcat": kcat,
     "Apache Kafka's tools": java,
+    "ZooKeeper": zookeeper,
     "kafkajs": kafkajs,
     "kafka-python's test suite": kafka_python,
 }

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / ".tools"
 KAFKA_JARS = TOOLS / "kafka"
 KAFKAJS = TOOLS / "kafkajs"
+ZOOKEEPER_JARS = TOOLS / "zookeeper"
 
 
 def kafka_python_source() -> Path:
@@ -33,6 +34,11 @@ def missing(tool: str) -> str | None:
         if not shutil.which("node"):
             return "node is not installed"
         return None if (KAFKAJS / "node_modules" / "kafkajs").is_dir() else "kafkajs is not in .tools (make tools)"
+    if tool == "zookeeper":
+        if not shutil.which("java"):
+            return "java is not installed"
+        there = any(ZOOKEEPER_JARS.glob("zookeeper-3*.jar"))
+        return None if there else "ZooKeeper's jars are not in .tools (make tools)"
     if tool == "kafka-python-source":
         source = kafka_python_source()
         return None if (source / "test").is_dir() else "kafka-python's source is not in .tools (make tools)"

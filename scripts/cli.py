@@ -68,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     _add_streams(commands)
     _add_log(commands)
     _add_export(commands)
+    _add_offsets(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     return top
@@ -324,6 +325,51 @@ def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: expected a whole number from 1 on")
     return int(text)
+
+
+def _add_offsets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    offsets = commands.add_parser("offsets", help="move committed offsets between ZooKeeper, Kafka and barnabas")
+    actions = offsets.add_subparsers(dest="action", metavar="ACTION", required=True)
+    place = "zookeeper://[USER:PASSWORD@]HOST:PORT/CHROOT or kafka://HOST:PORT"
+    source = argparse.ArgumentParser(add_help=False)
+    source.add_argument("--from", dest="source", metavar="PLACE", required=True, help=place)
+    target = argparse.ArgumentParser(add_help=False)
+    target.add_argument("--to", dest="target", metavar="PLACE", required=True, help=place)
+    groups = argparse.ArgumentParser(add_help=False)
+    groups.add_argument("--group", action="append", default=[], metavar="G", help="only this group; may be repeated")
+    reading = argparse.ArgumentParser(add_help=False)
+    reading.add_argument("--format", choices=("zk-tool", "csv", "json"), help="of the file (default: as it looks)")
+    reading.add_argument("--compat", action="store_true", help="a blank line ends the file, as for ImportZkOffsets")
+    safety = argparse.ArgumentParser(add_help=False)
+    safety.add_argument("--exact", action="store_true", help="move positions back, too (default: forward only)")
+    safety.add_argument("--live", action="store_true", help="groups that have members, too")
+    safety.add_argument("--journal", metavar="FILE", help="where to note what stood there before (default: a new file)")
+    writing = argparse.ArgumentParser(add_help=False)
+    writing.add_argument("--dry-run", action="store_true", help="print the plan, and write nothing")
+    writing.add_argument("--any-range", action="store_true", help="positions outside the log there, too")
+
+    command = "barnabas.scripts.offsets.command"
+    export = actions.add_parser("export", parents=[source, groups], help="write offsets to a file")
+    export.add_argument("--format", choices=("zk-tool", "csv", "json"), default="json", help="default: json")
+    export.add_argument("file", nargs="?", metavar="FILE", help="default: standard output")
+    export.set_defaults(run=_lazy(command, "export"))
+    imported = actions.add_parser(
+        "import", parents=[target, groups, reading, safety, writing], help="write a file's offsets to a place"
+    )
+    imported.add_argument("file", metavar="FILE", help="- for standard input")
+    imported.set_defaults(run=_lazy(command, "import_"))
+    copy = actions.add_parser("copy", parents=[source, target, groups, safety, writing], help="from place to place")
+    copy.set_defaults(run=_lazy(command, "copy_"))
+    verify = actions.add_parser(
+        "verify", parents=[target, groups, reading], help="compare; the status is 1 if not equal"
+    )
+    verify.add_argument("--from", dest="source", metavar="PLACE", help=place)
+    verify.add_argument("file", nargs="?", metavar="FILE", help="a file in place of --from")
+    verify.set_defaults(run=_lazy(command, "verify_"))
+    undo = actions.add_parser("undo", parents=[safety], help="put back what a journal says")
+    undo.add_argument("--to", dest="target", metavar="PLACE", help="where the address needs credentials")
+    undo.add_argument("file", metavar="JOURNAL")
+    undo.set_defaults(run=_lazy(command, "undo_"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

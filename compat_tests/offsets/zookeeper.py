@@ -1,0 +1,73 @@
+"""A ZooKeeper server of one node on loopback, from its jars, and what old consumers would have written to it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+from compat_tests.apache_kafka import free_ports
+from compat_tests.broker_process import Server
+from compat_tests.tools import ZOOKEEPER_JARS
+from compat_tests.waiting import until
+
+
+class ZooKeeper(Server):
+    """`zookeeper://127.0.0.1:PORT`; its data outlives a kill."""
+
+    name = "ZooKeeper"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.config = folder / "zoo.cfg"
+
+    def command(self) -> list[str]:
+        if not self.config.exists():
+            (self.port,) = free_ports(1)
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            settings = {
+                "tickTime": 500,
+                "dataDir": self.data_dir,
+                "clientPortAddress": "127.0.0.1",
+                "clientPort": self.port,
+                "admin.enableServer": "false",
+                "4lw.commands.whitelist": "ruok",
+                "maxClientCnxns": 0,
+            }
+            self.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return [
+            "java",
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-cp",
+            f"{ZOOKEEPER_JARS}/*",
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            str(self.config),
+        ]
+
+    def see(self, line: str) -> None:
+        """It says nothing of use on its standard output."""
+
+    def errors(self) -> list[str]:
+        """Its log is not looked at."""
+        return []
+
+    def start(self) -> None:
+        """Start, and return when it says that it is fine."""
+        with self.log_file.open("a") as log:
+            self.process = subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=log, text=True)
+        until(self._is_fine, f"{self.name} is ready", 30)
+
+    def _is_fine(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log_tail()
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
+                sock.sendall(b"ruok")
+                return sock.recv(10) == b"imok"
+        except OSError:
+            return False
+
+    def place(self, chroot: str = "") -> str:
+        """The address of its offsets."""
+        return f"zookeeper://127.0.0.1:{self.port}{chroot}"

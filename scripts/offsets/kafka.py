@@ -1,0 +1,85 @@
+"""Offsets that a Kafka cluster keeps for its groups, barnabas among them.
+
+A position is written as a "simple" commit: by no member, in no generation, which the broker takes from whoever sends it
+while the group has no members. Kafka has no conditional commit, so what stands there is read once more right before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.groups import Committed, commit, committed, delete_offsets, describe_group, list_groups
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.scripts.offsets.store import Bounds, Change, Partition, Position, Problem
+from barnabas.wire.errors import ErrorCode
+
+#: A commit of more partitions is sent in several requests.
+MOST_PARTITIONS = 1000
+
+
+class KafkaStore:
+    """The groups of a cluster."""
+
+    def __init__(self, servers: str) -> None:
+        """Raises ClientError."""
+        self.name = f"kafka://{servers}"
+        self.problems: list[Problem] = []
+        self._cluster = Cluster(servers)
+        self._counts: dict[str, int | None] = {}
+        self._bounds: dict[Partition, Bounds | None] = {}
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def groups(self) -> list[str]:
+        return sorted(group.group_id for group in list_groups(self._cluster))
+
+    def live_members(self, group: str) -> int:
+        return len(describe_group(self._cluster, group).members)
+
+    def read(self, group: str) -> dict[Partition, Position]:
+        found = committed(self._cluster, group)
+        return {Partition(*key): Position(*position) for key, position in sorted(found.items())}
+
+    def write(self, group: str, changes: Mapping[Partition, Change]) -> dict[Partition, str]:
+        now = self.read(group)
+        failed = {
+            partition: "somebody has changed it meanwhile"
+            for partition, change in changes.items()
+            if now.get(partition) != change.old
+        }
+        gone = [p for p, change in changes.items() if change.new is None and p not in failed]
+        wanted = {p: change.new for p, change in changes.items() if change.new is not None and p not in failed}
+        if gone:
+            told = delete_offsets(self._cluster, group, [(p.topic, p.number) for p in gone])
+            failed |= {Partition(*key): _name(code) for key, code in told.items() if code}
+        places = list(wanted)
+        for start in range(0, len(places), MOST_PARTITIONS):
+            some = {(p.topic, p.number): Committed(*wanted[p]) for p in places[start : start + MOST_PARTITIONS]}
+            told = commit(self._cluster, group, some)
+            failed |= {Partition(*key): _name(code) for key, code in told.items() if code}
+        return failed
+
+    def bounds(self, partitions: Iterable[Partition]) -> Mapping[Partition, Bounds | None] | None:
+        new = [partition for partition in dict.fromkeys(partitions) if partition not in self._bounds]
+        unknown = sorted({p.topic for p in new} - self._counts.keys())
+        if unknown:
+            told = {topic.name: topic for topic in self._cluster.metadata(unknown)}
+            for name in unknown:
+                topic = told.get(name)
+                self._counts[name] = None if topic is None or topic.error_code else len(topic.partitions)
+        there = [(p.topic, p.number) for p in new if p.number < (self._counts[p.topic] or 0)]
+        first = list_offsets(self._cluster, there, EARLIEST) if there else {}
+        last = list_offsets(self._cluster, there, LATEST, isolation=0) if there else {}
+        for partition in new:
+            key = (partition.topic, partition.number)
+            self._bounds[partition] = Bounds(first[key], last[key]) if key in first else None
+        return self._bounds
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

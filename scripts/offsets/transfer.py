@@ -1,0 +1,179 @@
+"""Carry out plans: note what stands there in the journal, write, and read back what was written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.scripts.offsets.journal import Journal, Undo
+from barnabas.scripts.offsets.plan import Action, Step, plan
+from barnabas.scripts.offsets.store import Change, OffsetStore, Partition, Position, Problem
+
+
+class Rules(NamedTuple):
+    """What the operator allows."""
+
+    exact: bool = False
+    any_range: bool = False
+    live: bool = False  # groups with members, too
+
+
+@dataclass
+class Outcome:
+    """What was done, and what went wrong."""
+
+    groups: int = 0
+    counts: Counter[Action] = field(default_factory=Counter)
+    problems: list[Problem] = field(default_factory=list)
+    #: Steps that somebody may want to see: all of a dry run.
+    shown: list[tuple[str, Step]] = field(default_factory=list)
+
+    def wrong(self, place: str, reason: str) -> None:
+        self.problems.append(Problem(place, reason))
+
+    def summary(self, verb: str) -> str:
+        """One line."""
+        said = [f"{count} {action.value}" for action in Action if (count := self.counts[action])]
+        return f"{self.groups} group(s), {self.counts.total()} partition(s) {verb}: {', '.join(said) or 'nothing'}"
+
+
+def copy(
+    groups: Mapping[str, Mapping[Partition, Position]] | OffsetStore,
+    there: OffsetStore,
+    names: list[str],
+    rules: Rules,
+    journal: Callable[[], Journal] | None,
+    told: Callable[[int], None],
+) -> Outcome:
+    """Copy the positions of groups; without a `journal` nothing is written. `told` hears of each group that is done.
+
+    Raises ClientError where a place cannot be had any more; then the rest is not done.
+    """
+    outcome = Outcome()
+    for number, group in enumerate(names, 1):
+        here = groups.get(group, {}) if isinstance(groups, Mapping) else groups.read(group)
+        source = None if isinstance(groups, Mapping) else groups
+        if not _is_quiet(group, source, there, rules, outcome):
+            continue
+        if not here:
+            outcome.wrong(f"group {group}", "there are no offsets to copy")
+            continue
+        outcome.groups += 1
+        now = there.read(group)
+        steps = plan(here, now, there.bounds(here), exact=rules.exact, any_range=rules.any_range)
+        for step in steps:
+            if step.action is Action.REFUSED:
+                outcome.wrong(f"group {group}, {step.partition}", step.note)
+        outcome.shown += [(group, step) for step in steps]
+        changes = {step.partition: step.change for step in steps if step.action is Action.SET}
+        if journal is not None and changes:
+            failed = _carry_out(group, changes, there, journal(), outcome)
+            steps = [s._replace(action=Action.REFUSED) if s.partition in failed else s for s in steps]
+        outcome.counts.update(step.action for step in steps)
+        told(number)
+    return outcome
+
+
+def _is_quiet(group: str, here: OffsetStore | None, there: OffsetStore, rules: Rules, outcome: Outcome) -> bool:
+    """Whether a group may be written: its members, where it has any, would commit over what is."""
+    if rules.live:
+        return True
+    for place in (here, there):
+        members = place.live_members(group) if place is not None else 0
+        if place is not None and members:
+            reason = f"it has {members} member(s) in {place.name}: stop them, or go on all the same with --live"
+            outcome.wrong(f"group {group}", reason)
+            return False
+    return True
+
+
+def _carry_out(
+    group: str, changes: Mapping[Partition, Change], there: OffsetStore, journal: Journal, outcome: Outcome
+) -> set[Partition]:
+    """Write, and read back; the partitions that do not stand as they should."""
+    journal.note(group, changes)
+    failed = there.write(group, changes)
+    now = there.read(group)
+    for partition, change in changes.items():
+        wanted = change.new.offset if change.new is not None else None
+        found = now[partition].offset if partition in now else None
+        if partition not in failed and found != wanted:
+            failed[partition] = f"{wanted} was written, but {found} stands there"
+    for partition, reason in sorted(failed.items()):
+        outcome.wrong(f"group {group}, {partition}", reason)
+    return set(failed)
+
+
+def undo(
+    there: OffsetStore,
+    entries: Mapping[str, Mapping[Partition, Undo]],
+    rules: Rules,
+    journal: Callable[[], Journal] | None,
+    told: Callable[[int], None],
+) -> Outcome:
+    """Put back what stood there before. What somebody has changed since stays, unless `exact`. Raises ClientError."""
+    outcome = Outcome()
+    for number, (group, undos) in enumerate(entries.items(), 1):
+        if not _is_quiet(group, None, there, rules, outcome):
+            continue
+        outcome.groups += 1
+        now = there.read(group)
+        changes: dict[Partition, Change] = {}
+        for partition, (before, written) in undos.items():
+            found = now.get(partition)
+            action = Action.SET
+            if _offset(found) == _offset(before):
+                action = Action.SAME
+            elif _offset(found) not in map(_offset, written) and not rules.exact:
+                action = Action.REFUSED
+                outcome.wrong(
+                    f"group {group}, {partition}",
+                    f"{_offset(found)} stands there, which no change of the journal wrote: --exact puts "
+                    f"{_offset(before)} back all the same",
+                )
+            else:
+                changes[partition] = Change(found, before)
+            outcome.counts[action] += 1
+        if changes and journal is not None:
+            failed = _carry_out(group, changes, there, journal(), outcome)
+            outcome.counts[Action.SET] -= len(failed)
+            outcome.counts[Action.REFUSED] += len(failed)
+        told(number)
+    return outcome
+
+
+def _offset(position: Position | None) -> int | None:
+    return None if position is None else position.offset
+
+
+class Difference(NamedTuple):
+    """A partition whose positions are not the same."""
+
+    group: str
+    partition: Partition
+    here: Position | None
+    there: Position | None
+
+
+def verify(
+    groups: Mapping[str, Mapping[Partition, Position]] | OffsetStore,
+    there: OffsetStore,
+    names: list[str],
+    told: Callable[[int], None],
+) -> tuple[int, list[Difference]]:
+    """How many partitions were compared, and those that differ; what only `there` has is no difference."""
+    count = 0
+    found = []
+    for number, group in enumerate(names, 1):
+        here = groups.get(group, {}) if isinstance(groups, Mapping) else groups.read(group)
+        now = there.read(group)
+        count += len(here)
+        found += [
+            Difference(group, partition, position, now.get(partition))
+            for partition, position in sorted(here.items())
+            if _offset(now.get(partition)) != position.offset
+        ]
+        told(number)
+    return count, found
