@@ -176,7 +176,7 @@ def refuses(*_: object) -> None:
 @pytest.mark.parametrize(
     "parts",
     [{"io_manager": None}, {"process_events": refuses}, {"_epoll": None}, {"_epoll": object()}, {"runq": None}],
-    ids=str,
+    ids=["no manager", "a manager that refuses", "no epoll", "another epoll", "no queue"],
 )
 async def test_a_trio_of_other_insides_is_woken_by_a_task_and_the_log_says_so(
     parts: dict[str, object], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
