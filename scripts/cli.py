@@ -359,6 +359,12 @@ def _add_offsets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     imported.add_argument("file", metavar="FILE", help="- for standard input")
     imported.set_defaults(run=_lazy(command, "import_"))
     copy = actions.add_parser("copy", parents=[source, target, groups, safety, writing], help="from place to place")
+    copy.add_argument(
+        "--translate",
+        choices=("time", "content"),
+        default="",
+        help="the logs differ: find each group's next record there, by its time or by key, timestamp and CRC",
+    )
     copy.set_defaults(run=_lazy(command, "copy_"))
     verify = actions.add_parser(
         "verify", parents=[target, groups, reading], help="compare; the status is 1 if not equal"

@@ -64,6 +64,8 @@ def import_(args: argparse.Namespace) -> int:
 
 def copy_(args: argparse.Namespace) -> int:
     """From one place to another."""
+    if args.translate and any(address.startswith("zookeeper:") for address in (args.source, args.target)):
+        raise ClientError("--translate reads the records of both places: ZooKeeper has none")
     with _store(args.source) as here, _store(args.target) as there:
         return _copy(args, here, there, _names(args.group, here.groups), here.problems, optional=not args.group)
 
@@ -124,7 +126,7 @@ def _copy(
 ) -> int:
     """`optional`: nobody has named the groups, so one without offsets is none that is missed."""
     made = _Journals(args, there)
-    rules = Rules(args.exact, args.any_range, args.live)
+    rules = Rules(args.exact, args.any_range, args.live, getattr(args, "translate", ""))
     with _progress("planned" if args.dry_run else "copied", len(names)) as told:
         outcome = copy(here, there, names, rules, None if args.dry_run else made.get, told)
     if optional:

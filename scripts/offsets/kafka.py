@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.errors import check
+from barnabas.client.fetch import fetch, records_of
 from barnabas.client.groups import Committed, commit, committed, delete_offsets, describe_group, list_groups
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.scripts.offsets.store import Bounds, Change, Partition, Position, Problem
+from barnabas.wire.batch import Record
 from barnabas.wire.errors import ErrorCode
 
 #: A commit of more partitions is sent in several requests.
@@ -76,6 +79,31 @@ class KafkaStore:
             key = (partition.topic, partition.number)
             self._bounds[partition] = Bounds(first[key], last[key]) if key in first else None
         return self._bounds
+
+    def records(self, partition: Partition, start: int, most: int) -> list[Record]:
+        """Up to `most` records from an offset on."""
+        key = (partition.topic, partition.number)
+        found: list[Record] = []
+        while len(found) < most:
+            told = fetch(self._cluster, {key: start}, wait_ms=0)
+            part = told.get(key)
+            if part is None:
+                continue
+            check(part.error_code, f"Fetch of {partition}")
+            before = start
+            for record, behind in records_of(part, before):
+                start = behind
+                if record is not None and len(found) < most:
+                    found.append(record)
+            if start == before:
+                break
+        return found
+
+    def offset_at(self, partition: Partition, timestamp: int) -> int | None:
+        """The offset of the first record that is not older, None if there is none."""
+        key = (partition.topic, partition.number)
+        found = list_offsets(self._cluster, [key], timestamp, isolation=0)[key]
+        return found if found >= 0 else None
 
 
 def _name(code: int) -> str:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.scripts.offsets.journal import Journal, Undo
+from barnabas.scripts.offsets.kafka import KafkaStore
 from barnabas.scripts.offsets.plan import Action, Step, plan
 from barnabas.scripts.offsets.store import Change, OffsetStore, Partition, Position, Problem
+from barnabas.scripts.offsets.translate import translate
 
 
 class Rules(NamedTuple):
@@ -18,6 +20,7 @@ class Rules(NamedTuple):
     exact: bool = False
     any_range: bool = False
     live: bool = False  # groups with members, too
+    translate: str = ""  # how positions are found in logs that differ: see `translate`
 
 
 @dataclass
@@ -61,6 +64,11 @@ def copy(
             outcome.wrong(f"group {group}", "there are no offsets to copy")
             continue
         outcome.groups += 1
+        if rules.translate:
+            assert isinstance(source, KafkaStore)
+            assert isinstance(there, KafkaStore)
+            here, problems = translate(source, there, here, rules.translate, group)
+            outcome.problems += problems
         now = there.read(group)
         steps = plan(here, now, there.bounds(here), exact=rules.exact, any_range=rules.any_range)
         for step in steps:
