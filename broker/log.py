@@ -1,7 +1,6 @@
-"""Structured log lines on standard error: `time level event key=value ...` (logfmt), one line per event.
+"""The broker's log on standard error: `time level event key=value ...`, one line per event, as `wire.logfmt` forms it.
 
-A value may be a stranger's text (a group id, a host name, an error that quotes them): it stays one value of one line,
-steers no terminal, and is bounded in length. What other packages tell Python's `logging` comes here too (`Bridge`).
+What other packages tell Python's `logging` comes here too (`Bridge`).
 """
 
 from __future__ import annotations
@@ -12,29 +11,10 @@ import time
 import traceback
 from typing import Any, TextIO
 
-from barnabas.wire.text import visible
+from barnabas.wire.logfmt import LEVELS, event_of, level_of, message_of, told
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-# A longer value is cut in its middle: in a traceback both ends say most.
-MAX_VALUE_CHARS = 8192
 # Lines of `logging` below error in a second: clients can make any number of them happen.
 BRIDGE_LINES_PER_SECOND = 200
-_QUOTED = frozenset(' "=\\')
-
-
-def _quote(value: Any) -> str:
-    text = _cut(str(value))
-    if text and text.isprintable() and _QUOTED.isdisjoint(text):
-        return text
-    return '"' + visible(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
-
-
-def _cut(text: str) -> str:
-    more = len(text) - MAX_VALUE_CHARS
-    if more <= 0:
-        return text
-    head = MAX_VALUE_CHARS // 2
-    return f"{text[:head]} ... {more} characters left out ... {text[head + more :]}"
 
 
 class Log:
@@ -50,9 +30,8 @@ class Log:
             return
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
-        pairs = "".join(f" {visible(key)}={_quote(value)}" for key, value in fields.items())
         try:
-            self.stream.write(f"{stamp} {level} {visible(event)}{pairs}\n")
+            self.stream.write(f"{stamp} {level} {told(event, fields)}\n")
             self.stream.flush()
         except (OSError, ValueError):
             pass  # a log that nobody can read must not stop the broker
@@ -89,8 +68,8 @@ class Log:
 class Bridge(logging.Handler):
     """Takes what is told to Python's `logging` to the log: the event is the logger's name, the text its `message`.
 
-    The coordinator tells what it does so, as it knows no broker. Texts in a message are quoted as values are, so that a
-    group id cannot read as the rest of the sentence. Lines beyond a number in a second are counted, and left out.
+    The coordinator tells what it does so, as it knows no broker. Lines beyond a number in a second are left out, and
+    counted.
     """
 
     def __init__(self, log: Log) -> None:
@@ -100,14 +79,14 @@ class Bridge(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record; called with the handler's lock held, from any thread."""
-        level = _level(record.levelno)
+        level = level_of(record)
         if LEVELS[level] < self._log.level or (record.levelno < logging.ERROR and not self._may_write()):
             return
-        fields: dict[str, Any] = {"message": _message(record)}
+        fields: dict[str, Any] = {"message": message_of(record)}
         if record.exc_info and record.exc_info[1]:
             fields["error"] = repr(record.exc_info[1])
             fields["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
-        self._log.write(level, record.name.removeprefix("barnabas."), fields)
+        self._log.write(level, event_of(record), fields)
 
     def _may_write(self) -> bool:
         second = int(time.monotonic())
@@ -118,20 +97,6 @@ class Bridge(logging.Handler):
                 self._log.warning("log.lines_left_out", lines=left_out)
         self._lines += 1
         return self._lines <= BRIDGE_LINES_PER_SECOND
-
-
-def _level(number: int) -> str:
-    return next((name for name in ("error", "warning", "info") if number >= LEVELS[name]), "debug")
-
-
-def _message(record: logging.LogRecord) -> str:
-    args = record.args
-    if isinstance(args, tuple):
-        args = tuple(_quote(arg) if isinstance(arg, str) else arg for arg in args)
-    try:
-        return str(record.msg) % args if args else str(record.msg)
-    except (TypeError, ValueError):
-        return f"{record.msg} {args}"
 
 
 def take_logging(log: Log) -> None:

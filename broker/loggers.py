@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from barnabas.broker.log import LEVELS, Log
+from barnabas.broker.log import Log
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.logfmt import LEVELS
 
 ROOT = "root"
 SET, DELETE = 0, 1

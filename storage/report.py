@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from barnabas.wire.text import visible
+from barnabas.wire.logfmt import told
 
 _log = logging.getLogger("storage")
 
@@ -18,4 +18,4 @@ class Tell(Protocol):
 
 def tell_logging(event: str, /, **fields: object) -> None:
     """For users of storage that have no log of their own."""
-    _log.warning("%s %s", event, " ".join(f"{name}={visible(str(value))}" for name, value in fields.items()))
+    _log.warning(told(event, fields))

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.log import BRIDGE_LINES_PER_SECOND, MAX_VALUE_CHARS, Bridge, Log
+from barnabas.broker.log import BRIDGE_LINES_PER_SECOND, Bridge, Log
+from barnabas.wire.logfmt import MAX_VALUE_CHARS
 
 HOSTILE = (
     "g\n2026-01-01T00:00:00.000Z error forged",

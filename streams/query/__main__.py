@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
 
-from barnabas.wire.text import SPARK_REMEDY, visible
+from barnabas.wire.logfmt import event_of, level_of, message_of, told
+from barnabas.wire.text import SPARK_REMEDY
 
 TAKEN_OVER = 4
 RETRY_SECONDS = 1.0
@@ -66,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.child:
         threading.Thread(target=_die_with_parent, daemon=True).start()
     signal.signal(signal.SIGTERM, _end)
+    say_logging(say)
     try:
         from barnabas.streams.query.driver import Driver
         from barnabas.streams.query.errors import FatalError, TakenOverError
@@ -110,12 +113,34 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _say_in_json(level: str, event: str, **fields: Any) -> None:
-    print(json.dumps({"level": level, "event": event, **fields}), flush=True)
+    _write(sys.stdout, json.dumps({"level": level, "event": event, **fields}))
 
 
 def _say_in_words(level: str, event: str, **fields: Any) -> None:
-    pairs = "".join(f" {key}={value!r}" if " " in str(value) else f" {key}={value}" for key, value in fields.items())
-    print(visible(f"{level} {event}{pairs}"), file=sys.stderr, flush=True)
+    _write(sys.stderr, f"{level} {told(event, fields)}")
+
+
+def _write(stream: TextIO, line: str) -> None:
+    stream.write(line + "\n")  # at once: any thread may say something
+    stream.flush()
+
+
+def say_logging(say: Callable[..., None]) -> None:
+    """From now on what the project's own code tells Python's `logging` is said, and goes nowhere else."""
+    own = logging.getLogger("barnabas")
+    own.handlers, own.propagate = [SayLogging(say)], False
+
+
+class SayLogging(logging.Handler):
+    """Says what the project's own code tells Python's `logging`; the words of libraries stay on standard error."""
+
+    def __init__(self, say: Callable[..., None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say a record."""
+        self._say(level_of(record), event_of(record), message=message_of(record))
 
 
 def _die_with_parent() -> None:
