@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 
-_ENTRY = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
+_LINE_END = re.compile(r"\r\n|[\r\n]")  # only these: a form feed is a blank, and U+2028 a letter
+_BLANKS = " \t\f"
+_ENTRY = re.compile(rf"((?:\\.|[^\\=:{_BLANKS}])*)[{_BLANKS}]*[=:]?[{_BLANKS}]*(.*)", re.DOTALL)
+_TRIMMED = "".join(map(chr, range(33)))  # by Java's String.trim, which Kafka applies to values
+_ESCAPE = re.compile(r"((?:\\u[0-9a-fA-F]{4})+)|\\(.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
@@ -16,8 +19,8 @@ def parse_properties(text: str) -> dict[str, str]:
     """Keys and values: comments, `=`, `:` or blank as separator, line continuation, escapes."""
     found: dict[str, str] = {}
     logical = ""
-    for raw in [*text.splitlines(), ""]:  # the last line may end in a continuation
-        line = raw.lstrip()
+    for raw in [*_LINE_END.split(text), ""]:  # the last line may end in a continuation
+        line = raw.lstrip(_BLANKS)
         if not logical and (not line or line[0] in "#!"):
             continue
         logical += line
@@ -26,10 +29,15 @@ def parse_properties(text: str) -> dict[str, str]:
             continue
         entry = _ENTRY.match(logical)
         assert entry is not None, "it matches every text"
-        found[_unescape(entry[1])] = _unescape(entry[2].rstrip())
+        found[_unescape(entry[1])] = _unescape(entry[2].rstrip(_TRIMMED))
         logical = ""
     return found
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _CONTROLS.get(found[2], found[2]), text)
+    return _ESCAPE.sub(lambda found: _utf16(found[1]) if found[1] else _CONTROLS.get(found[2], found[2]), text)
+
+
+def _utf16(escapes: str) -> str:
+    """Letters of Java's, of which two make one beyond U+FFFF."""
+    return bytes.fromhex(escapes.replace("\\u", "")).decode("utf-16-be", "surrogatepass")
