@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CHOSEN = "PYSPARK_PYTHON"
-_TRIAL = "import sys; print('%d.%d' % sys.version_info[:2], flush=True); import pyspark, streams.source.source"
+_TRIAL = "import sys; print('%d.%d' % sys.version_info[:2], flush=True); import pyspark, barnabas.streams.source.source"
 _TRIAL_SECONDS = 60
 
 

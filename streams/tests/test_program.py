@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from barnabas.streams.java import options
+from barnabas.streams.source.workers import check_workers
 from barnabas.streams.tests.support import Logs
 from barnabas.streams.uncaught import in_one_line
 from barnabas.streams.wal import WalError
@@ -55,6 +59,23 @@ def bare(tmp_path: Path) -> Path:
     """A Python without this project and its packages."""
     venv.create(tmp_path / "bare", with_pip=False)
     return tmp_path / "bare" / "bin"
+
+
+def test_another_python_that_has_all_that_is_needed_is_taken(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the project is installed, and no checkout lies on its path."""
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed" / "barnabas").symlink_to(ROOT / "barnabas")
+    (packages,) = bare.parent.glob("lib/python*/site-packages")
+    (packages / "more.pth").write_text(f"{sysconfig.get_path('purelib')}\n{tmp_path / 'installed'}\n")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare / "python"))
+    context = SimpleNamespace(master="local[1]", pythonExec=str(bare / "python"))
+    spark: Any = SimpleNamespace(sparkContext=context)
+    check_workers(spark)
+    assert context.pythonExec == str(bare / "python")
 
 
 def test_a_missing_topic_is_one_line_with_those_that_there_are(tmp_path: Path) -> None:
