@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 from barnabas.streams import doors
 from barnabas.streams.query import linear, room
 from barnabas.streams.query.analysis import source_of
-from barnabas.streams.query.catalyst import companion, jvm_process, kind_of
+from barnabas.streams.query.catalyst import companion, jvm_of, jvm_process, kind_of
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.job import Job, begin
 from barnabas.streams.query.sink import ROW
@@ -124,7 +124,7 @@ def test_a_regular_expression_of_another_name_is_refused_and_never_left_to_java(
 
 
 def test_without_re2_regular_expressions_are_refused(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    jvm: Any = session._jvm
+    jvm = jvm_of(session)
     others = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=jvm.nosuch, spark=jvm.org.apache.spark)))
     monkeypatch.setattr(linear, "jvm_of", lambda _: others)
     with pytest.raises(QueryError, match="comes without RE2/J"):
@@ -135,8 +135,7 @@ def test_without_re2_regular_expressions_are_refused(session: SparkSession, monk
 def test_an_executor_whose_memory_is_not_told_has_the_least(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    jvm: Any = session._jvm
-    monkeypatch.setattr(room, "jvm_of", lambda _: jvm.nosuch)
+    monkeypatch.setattr(room, "jvm_of", lambda _: jvm_of(session).nosuch)
     cluster: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="yarn", getConf=dict))
     assert room.heap_of(cluster) == 0
     assert "a row may be as large as the least heap allows" in caplog.text
