@@ -1,0 +1,62 @@
+"""With the private doors into Spark shut, queries are slower or refused, and the driver and its broker go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compat_tests.broker_process import Barnabas
+from compat_tests.cli.test_cli import run
+from compat_tests.confluent.driver import ConfluentDriver
+from compat_tests.driver import Record
+from compat_tests.query_topics.processes import processes
+from compat_tests.tools import missing
+
+pytestmark = pytest.mark.door
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+if reason := missing("java"):
+    pytest.skip(reason, allow_module_level=True)
+
+# What Spark may be one day. The file runs in the driver, before it hears of any query.
+SHUT = """
+from barnabas.streams.query import analysis, pushdown, question
+from barnabas.streams.query.catalyst import companion
+
+def init(spark):
+    pushdown.companion = lambda package, name: companion(package, name + "V2")
+    parser = question.session_state
+    def session_state(spark):
+        raise AttributeError("'SparkSession' object has no attribute '_jsparkSession'")
+    checked = question.check_text
+    def check_text(text):  # a query that names `moved` finds another Spark
+        question.session_state = session_state if "moved" in text else parser
+        checked(text)
+    question.check_text = check_text
+"""
+
+
+def test_a_query_is_refused_in_one_line_or_runs_the_slower_way(tmp_path: Path) -> None:
+    (tmp_path / "shut.py").write_text(SHUT)
+    settings = {
+        "barnabas.streams.master": "local[2]",
+        "barnabas.streams.driver.memory": "512m",
+        "barnabas.streams.init.file": str(tmp_path / "shut.py"),
+    }
+    with Barnabas(tmp_path, settings) as broker:
+        at = ("-b", broker.address)
+        run("sql", "CREATE TOPIC sensors (device STRING, temp DOUBLE)", *at)
+        told = run("sql", "CREATE TOPIC no AS SELECT device AS moved FROM sensors", *at, status=1)
+        assert "INVALID_CONFIG (Spark cannot take this query: " in told
+        assert "has no attribute '_jsparkSession'" in told
+        (driver,) = processes(broker, "driver")
+        run("sql", "CREATE TOPIC hot AS SELECT device FROM sensors WHERE temp > 80", *at)
+        client = ConfluentDriver(broker.address)
+        client.produce("sensors", [Record(b'{"device":"a","temp":95}'), Record(b'{"device":"b","temp":2}')])
+        assert [record.value for record in client.consume("hot", 1)] == [b'{"device":"a"}']
+        client.close()
+        assert processes(broker, "driver") == [driver], "neither question has ended it"
+        log = broker.log_file.read_text()
+        assert log.count(" warning streams message=") == log.count("queries look at every row in the JVM") == 1
+        assert not broker.errors()
+        assert broker.stop() == 0
