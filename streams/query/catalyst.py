@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import Column, DataFrame, SparkSession
 
 #: What is raised for an attribute, a class (Py4J takes it for a package) or a method that is not there.
@@ -46,6 +46,18 @@ def companion(package: Any, name: str) -> Any:
 def jvm_process(spark: SparkSession) -> Any:
     """The process of the JVM, a `subprocess.Popen`; None if another program has started it, or Spark does not tell."""
     return getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
+
+
+def jvm_has_ended(spark: SparkSession) -> bool:
+    """Whether the JVM is gone: its process says so, and where that is not known, that it answers no more."""
+    process = jvm_process(spark)
+    if process is not None:
+        return process.poll() is not None
+    try:
+        spark.sparkContext.statusTracker().getActiveJobsIds()
+    except (OSError, Py4JNetworkError):
+        return True
+    return False
 
 
 def nodes(tree: Any) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
-from barnabas.streams.query.catalyst import jvm_process
+from barnabas.streams.query.catalyst import jvm_has_ended
 from barnabas.streams.query.control import Control, now_ms
 from barnabas.streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_source
 from barnabas.streams.query.errors import (
@@ -205,8 +205,7 @@ class Driver:
 
     def _check_jvm(self) -> None:
         """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""
-        jvm = jvm_process(self._spark)  # under spark-submit it is not ours, and its end is ours too
-        if jvm is not None and jvm.poll() is not None:
+        if jvm_has_ended(self._spark):
             raise FatalError(
                 "Spark's JVM has ended: if it was out of memory, raise barnabas.streams.driver.memory (--driver-memory)"
             )

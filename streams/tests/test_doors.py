@@ -16,10 +16,12 @@ from barnabas.streams.tests.support import Logs
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
+from py4j.protocol import Py4JNetworkError
+
 from barnabas.streams import doors
 from barnabas.streams.query import linear, room
 from barnabas.streams.query.analysis import source_of
-from barnabas.streams.query.catalyst import companion, jvm_of, jvm_process, kind_of
+from barnabas.streams.query.catalyst import companion, jvm_has_ended, jvm_of, jvm_process, kind_of
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.job import Job, begin
 from barnabas.streams.query.sink import ROW
@@ -74,6 +76,7 @@ def test_all_are_open(session: SparkSession, caplog: pytest.LogCaptureFixture) -
     assert found.simple is not None
     assert check(session, "SELECT regexp_extract(device, '(a+)', 1) AS x FROM s WHERE device RLIKE 'a+'").simple is None
     assert jvm_process(session).poll() is None
+    assert not jvm_has_ended(session)
     assert room.heap_of(session) > 100 << 20
     cluster: Any = SimpleNamespace(
         _jvm=session._jvm, sparkContext=SimpleNamespace(master="yarn", getConf=lambda: {"spark.executor.memory": "3g"})
@@ -141,10 +144,22 @@ def test_an_executor_whose_memory_is_not_told_has_the_least(
     assert "a row may be as large as the least heap allows" in caplog.text
 
 
-def test_a_spark_that_does_not_tell_its_jvm_is_taken_for_one_that_lives() -> None:
-    for context in (SimpleNamespace(), SimpleNamespace(_gateway=None), SimpleNamespace(_gateway=SimpleNamespace())):
-        spark: Any = SimpleNamespace(sparkContext=context)
-        assert jvm_process(spark) is None
+class NoAnswer:
+    """The tracker of a JVM that is gone."""
+
+    def getActiveJobsIds(self) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+@pytest.mark.parametrize("insides", [{}, {"_gateway": None}, {"_gateway": SimpleNamespace()}], ids=str)
+def test_a_jvm_whose_process_is_not_told_is_asked_whether_it_lives(
+    session: SparkSession, insides: dict[str, object]
+) -> None:
+    context = SimpleNamespace(statusTracker=session.sparkContext.statusTracker, **insides)
+    spark: Any = SimpleNamespace(sparkContext=context)
+    assert not jvm_has_ended(spark)
+    context.statusTracker = NoAnswer
+    assert jvm_has_ended(spark)
 
 
 def test_each_is_said_once_in_a_process(caplog: pytest.LogCaptureFixture) -> None:
