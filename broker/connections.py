@@ -19,7 +19,7 @@ from barnabas.broker.buffers import ByteBudget, FrameBuffers
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.connection import Connection, Shared
 from barnabas.broker.listening import Bound
-from barnabas.broker.log import Log
+from barnabas.broker.log import EventLog
 from barnabas.broker.poller import Poller
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security import AllowAll
@@ -38,7 +38,7 @@ LARGE_REQUESTS = 1
 class Connections:
     """The connections of one broker. `serve` accepts them; a connection says itself when it ends."""
 
-    def __init__(self, config: BrokerConfig, log: Log, turn: Turn, workers: Workers) -> None:
+    def __init__(self, config: BrokerConfig, log: EventLog, turn: Turn, workers: Workers) -> None:
         self._config, self._log, self._turn = config, log, turn
         self._workers = workers
         self.budget = ByteBudget(config["queued.max.request.bytes"])

@@ -23,7 +23,7 @@ import trio
 from barnabas.broker import spark_here
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity
-from barnabas.broker.log import Log
+from barnabas.broker.log import EventLog
 from barnabas.storage.io import Io
 
 LOG_FILE = "streams-driver.log"
@@ -39,7 +39,7 @@ class DriverProcess:
         self,
         config: BrokerConfig,
         identity: Identity,
-        log: Log,
+        log: EventLog,
         io: Io,
         failed: Callable[[str], None],
         wanted: Callable[[], bool],

@@ -37,7 +37,7 @@ def _cut(text: str) -> str:
     return f"{text[:head]} ... {more} characters left out ... {text[head + more :]}"
 
 
-class Log:
+class EventLog:
     """A sink of events. `level` is the lowest that is written."""
 
     def __init__(self, stream: TextIO | None = None, level: str = "info") -> None:
@@ -93,7 +93,7 @@ class Bridge(logging.Handler):
     group id cannot read as the rest of the sentence. Lines beyond a number in a second are counted, and left out.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: EventLog) -> None:
         super().__init__()
         self._log = log
         self._second, self._lines = 0, 0
@@ -134,6 +134,6 @@ def _message(record: logging.LogRecord) -> str:
         return f"{record.msg} {args}"
 
 
-def take_logging(log: Log) -> None:
+def take_logging(log: EventLog) -> None:
     """From now on what is told to `logging` goes to `log`, and nowhere else."""
     logging.basicConfig(level=min(log.level, logging.INFO), handlers=[Bridge(log)], force=True)

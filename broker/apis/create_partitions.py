@@ -9,7 +9,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.order import METADATA
 from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_partitions import (
@@ -22,7 +22,7 @@ from barnabas.wire.messages.create_partitions import (
 
 @api(CreatePartitionsRequest, CreatePartitionsResponse, uses=METADATA, changes=METADATA)
 async def handle(
-    context: Context, request: CreatePartitionsRequest, topics: Topics, queries: Queries, identity: Identity
+    context: Context, request: CreatePartitionsRequest, topics: TopicManager, queries: Queries, identity: Identity
 ) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in request.topics)
     results = []
@@ -40,7 +40,7 @@ async def handle(
 
 
 async def _grow(
-    topics: Topics, queries: Queries, identity: Identity, topic: CreatePartitionsTopic, validate_only: bool
+    topics: TopicManager, queries: Queries, identity: Identity, topic: CreatePartitionsTopic, validate_only: bool
 ) -> None:
     if topic.name == QUERIES_TOPIC:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")

@@ -9,7 +9,7 @@ from barnabas.broker.order import METADATA
 from barnabas.broker.queries import Queries, check_keys, is_query
 from barnabas.broker.registry import Context, api
 from barnabas.broker.resource_configs import tell_unused, topic_entries
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_topics import (
@@ -25,7 +25,7 @@ from barnabas.wire.types import ZERO_UUID
 
 @api(CreateTopicsRequest, CreateTopicsResponse, uses=METADATA, changes=METADATA)
 async def handle(
-    context: Context, request: CreateTopicsRequest, topics: Topics, queries: Queries, config: BrokerConfig
+    context: Context, request: CreateTopicsRequest, topics: TopicManager, queries: Queries, config: BrokerConfig
 ) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
     answers = []
@@ -44,7 +44,7 @@ async def handle(
 
 
 async def _create(
-    topics: Topics, queries: Queries, config: BrokerConfig, asked: CreatableTopic, request: CreateTopicsRequest
+    topics: TopicManager, queries: Queries, config: BrokerConfig, asked: CreatableTopic, request: CreateTopicsRequest
 ) -> CreatableTopicResult:
     count = _partition_count(config, asked)
     configs = {entry.name: entry.value for entry in asked.configs}

@@ -6,7 +6,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.order import METADATA
 from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.delete_topics import (
@@ -20,7 +20,7 @@ from barnabas.wire.types import ZERO_UUID
 
 @api(DeleteTopicsRequest, DeleteTopicsResponse, uses=METADATA, changes=METADATA)
 async def handle(
-    context: Context, request: DeleteTopicsRequest, topics: Topics, queries: Queries, config: BrokerConfig
+    context: Context, request: DeleteTopicsRequest, topics: TopicManager, queries: Queries, config: BrokerConfig
 ) -> DeleteTopicsResponse:
     asked = request.topics if context.version >= 6 else [DeleteTopicState(name=name) for name in request.topic_names]
     answers = [
@@ -31,7 +31,7 @@ async def handle(
 
 
 async def _delete(
-    context: Context, topics: Topics, queries: Queries, config: BrokerConfig, asked: tuple[str | None, bytes]
+    context: Context, topics: TopicManager, queries: Queries, config: BrokerConfig, asked: tuple[str | None, bytes]
 ) -> DeletableTopicResult:
     name, topic_id = asked
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from barnabas.broker.metadata import Metadata
+from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
@@ -25,7 +25,7 @@ async def handle(
     context: Context,
     request: DescribeLogDirsRequest,
     partitions: Partitions,
-    metadata: Metadata,
+    metadata: MetadataImage,
     data_dir: DataDir,
 ) -> DescribeLogDirsResponse:
     wanted = None if request.topics is None else {(t.topic, index) for t in request.topics for index in t.partitions}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.identity import Identity
-from barnabas.broker.metadata import METADATA_TOPIC
+from barnabas.broker.metadata_image import METADATA_TOPIC
 from barnabas.broker.order import METADATA
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api

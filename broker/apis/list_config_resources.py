@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from barnabas.broker.identity import Identity
 from barnabas.broker.large import Breath, Large
-from barnabas.broker.metadata import (
+from barnabas.broker.metadata_image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
-    Metadata,
+    MetadataImage,
 )
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
@@ -24,7 +24,7 @@ from barnabas.wire.messages.list_config_resources import (
 
 @api(ListConfigResourcesRequest, ListConfigResourcesResponse, uses=METADATA)
 async def handle(
-    context: Context, request: ListConfigResourcesRequest, metadata: Metadata, identity: Identity
+    context: Context, request: ListConfigResourcesRequest, metadata: MetadataImage, identity: Identity
 ) -> ListConfigResourcesResponse | Large:
     names: dict[int, list[str]] = {
         RESOURCE_TOPIC: sorted(metadata.topics),

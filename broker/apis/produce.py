@@ -74,7 +74,7 @@ def handle(context: Context, request: ProduceRequest, parts: Parts) -> ProduceRe
     return Producing(context, request, refusal, parts).begin(request)
 
 
-class Asked(NamedTuple):
+class RequestPartition(NamedTuple):
     """A partition of a request as it is named, the batch for it, and where its answer goes."""
 
     name: str | None
@@ -84,7 +84,7 @@ class Asked(NamedTuple):
     at: int
 
 
-class Place(NamedTuple):
+class PendingAppend(NamedTuple):
     """The same, of a partition that is there."""
 
     vnode: Vnode
@@ -93,7 +93,7 @@ class Place(NamedTuple):
     at: int
 
 
-class Wait(NamedTuple):
+class PendingFlush(NamedTuple):
     """A batch that consumers do not see yet, where it ends, and where its answer stands."""
 
     vnode: Vnode
@@ -135,10 +135,10 @@ class Producing:
         self._now_ms = parts.clock.wall_ms()
         self.topics: list[TopicProduceResponse] = []
         #: Batches that others come before.
-        self.rest: list[Asked] = []
+        self.rest: list[RequestPartition] = []
         #: Batches that would take too long to look at here.
-        self.todo: list[Place] = []
-        self.waits: list[Wait] = []
+        self.todo: list[PendingAppend] = []
+        self.waits: list[PendingFlush] = []
         self.failed: KafkaError | None = None
 
     def begin(self, request: ProduceRequest) -> ProduceResponse | Later | None:
@@ -153,11 +153,13 @@ class Producing:
                 if not until:
                     until = time.perf_counter() + HOLD_SECONDS
                 elif time.perf_counter() > until and not self._by_driver:
-                    self.rest.append(Asked(name, part.index, None if data is None else kept(data), answers, at))
+                    self.rest.append(
+                        RequestPartition(name, part.index, None if data is None else kept(data), answers, at)
+                    )
                     answers.append(PENDING)
                     continue
                 self.take(name, part.index, data, answers, at)
-        return Slow(self, self._parts.workers) if self.todo or self.rest else self.end()
+        return SlowProduce(self, self._parts.workers) if self.todo or self.rest else self.end()
 
     def take(
         self, name: str | None, index: int, data: BytesLike | None, answers: list[PartitionProduceResponse], at: int
@@ -173,7 +175,7 @@ class Producing:
             answer = self._success(vnode, index, result, answers, at)
         except TooHeavy:
             assert data is not None
-            self.todo.append(Place(vnode, kept(data), answers, at))
+            self.todo.append(PendingAppend(vnode, kept(data), answers, at))
             answer = PartitionProduceResponse(index=index)
         except KafkaError as error:
             answer = self._failure(index, error, name)
@@ -192,7 +194,7 @@ class Producing:
                 found.append(error)
         return found
 
-    def append(self, place: Place, found: Valid | KafkaError) -> None:
+    def append(self, place: PendingAppend, found: Valid | KafkaError) -> None:
         """Append a batch that was looked at in a thread."""
         vnode, _, answers, at = place
         index = answers[at].index
@@ -211,7 +213,7 @@ class Producing:
         """
         if self._acks == 0 and self.failed is not None:
             raise Disconnected(f"produce with acks=0 failed: {self.failed.code.name}")
-        return Durable(self, self._parts.flusher) if self.waits else self.response()
+        return DelayedProduce(self, self._parts.flusher) if self.waits else self.response()
 
     def response(self) -> ProduceResponse | None:
         return None if self._acks == 0 else ProduceResponse(responses=self.topics)
@@ -257,7 +259,7 @@ class Producing:
         self, vnode: Vnode, index: int, result: AppendResult, answers: list[PartitionProduceResponse], at: int
     ) -> PartitionProduceResponse:
         if vnode.high_watermark <= result.last_offset:
-            self.waits.append(Wait(vnode, result.last_offset + 1, answers, at))
+            self.waits.append(PendingFlush(vnode, result.last_offset + 1, answers, at))
         else:
             self._parts.flusher.request(vnode)
         return PartitionProduceResponse(
@@ -301,7 +303,7 @@ def _refused(queries: Queries, topic: str) -> KafkaError:
     )
 
 
-class Durable(Later):
+class DelayedProduce(Later):
     """The response once consumers see every batch."""
 
     __slots__ = ("_left", "_producing")
@@ -320,7 +322,7 @@ class Durable(Later):
             self.finish(self._producing.response())
 
 
-class Slow(Later):
+class SlowProduce(Later):
     """A request whose batches take long to look at. It goes on when its client has left: the batches were sent."""
 
     __slots__ = ("_producing", "_workers")

@@ -14,6 +14,6 @@ and the next one begins where it ends. So a run that was killed is just started 
 from __future__ import annotations
 
 from barnabas.streams.export.command import Request, Totals, export
-from barnabas.streams.export.partition import Plan, Work, export_partition
+from barnabas.streams.export.partition import ExportPlan, Work, export_partition
 
-__all__ = ["Plan", "Request", "Totals", "Work", "export", "export_partition"]
+__all__ = ["ExportPlan", "Request", "Totals", "Work", "export", "export_partition"]
