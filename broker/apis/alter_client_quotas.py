@@ -1,4 +1,7 @@
-"""AlterClientQuotas (49), versions 0-1 (KIP-546): quotas are kept in the metadata log; nothing enforces them yet."""
+"""AlterClientQuotas (49), versions 0-1 (KIP-546): quotas are kept in the metadata log; nothing enforces them yet.
+
+Version 0: all fields. Version 1: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""CreatePartitions (37), versions 0-3."""
+"""CreatePartitions (37), versions 0-3: a topic gets more partitions, never fewer (KIP-195).
+
+Version 0: the new total, with or without an assignment, which can name this broker only. Version 1: the same.
+Version 2: only the encoding is new (flexible).
+Version 3: THROTTLING_QUOTA_EXCEEDED is possible (KIP-599); it is never given, as quotas are not enforced yet.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""CreateTopics (19), versions 2-7."""
+"""CreateTopics (19), versions 2-7: a topic with its partitions and settings, or only a check of them (`validate_only`).
+
+Version 2: the first that is served. Version 3: the same.
+Version 4: -1 as partition count or replication factor means the broker's default (KIP-464); older ones may send it too.
+Version 5: the answer has partition count, replication factor and settings (KIP-525).
+Version 6: THROTTLING_QUOTA_EXCEEDED is possible (KIP-599); it is never given. Version 7: the answer has the topic's id.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""DeleteTopics (20), versions 1-6: by name, from version 6 also by id."""
+"""DeleteTopics (20), versions 1-6: by name, from version 6 also by id.
+
+Version 1: the first that is served; INVALID_REQUEST where delete.topic.enable is false. Version 2: the same.
+Version 3: TOPIC_DELETION_DISABLED instead of that. Version 4: only the encoding is new (flexible).
+Version 5: the answer has error messages, and THROTTLING_QUOTA_EXCEEDED is possible (KIP-599); it is never given.
+Version 6: a topic is named by name or by id; the answer has both, and no name where the id is unknown (KIP-516).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DescribeClientQuotas (48), versions 0-1 (KIP-546)."""
+"""DescribeClientQuotas (48), versions 0-1 (KIP-546): the quotas that AlterClientQuotas has stored.
+
+Version 0: all fields. Version 1: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""DescribeLogDirs (35), versions 1-5: where the logs are, and how large (KIP-113, KIP-827)."""
+"""DescribeLogDirs (35), versions 1-5: where the logs are, and how large (KIP-113).
+
+Version 1: directories with the sizes of their partitions. Version 2: only the encoding is new (flexible).
+Version 3: an error code for the whole answer. Version 4: size and free space of the disk (KIP-827).
+Version 5: whether the directory takes no new partitions; it always takes them.
+"""
 
 from __future__ import annotations
 

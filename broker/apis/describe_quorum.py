@@ -1,4 +1,8 @@
-"""DescribeQuorum (55), versions 0-2 (KIP-595, KIP-853): the metadata log has one voter, this node."""
+"""DescribeQuorum (55), versions 0-2 (KIP-595): the metadata log has one voter, this node.
+
+Version 0: leader, high watermark and voters. Version 1: when a replica last fetched and was caught up (KIP-836): now.
+Version 2: error messages, and the addresses of the nodes (KIP-853), left out where no partition is described.
+"""
 
 from __future__ import annotations
 

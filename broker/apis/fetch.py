@@ -2,10 +2,16 @@
 
 A request that finds `min_bytes` is answered at once. What a limit on the answer's size cuts off counts as found, and
 `min_bytes` asks for no more than the limits allow: waiting would not make the answer larger. Nor would it at the end of
-an older segment, as a range is of one file. Otherwise it waits on its partitions: each one tells when its high
+an older segment, as a range is of one file. Otherwise the request waits on its partitions: each one tells when its high
 watermark moves, and only those are read again. In a session the partitions without news are not even looked at.
 `max_bytes` is shared in the order of the request (or of the session, see `broker.fetch_sessions`); the first batch is
 given whole even if it is larger.
+
+Version 4: isolation level; aborted transactions are listed, and there are none. Versions 5-6: the log start offset.
+Version 7: incremental fetch sessions (KIP-227). Version 8: the same.
+Version 9: the leader epoch that the client knows is checked (KIP-320). Versions 10-11: zstd; the client's rack, unused.
+Version 12: the epoch last fetched; where the logs diverge, the answer says from when on (KIP-595).
+Version 13: topics by id (KIP-516). Versions 14-18: for followers and tiered storage, which are not served.
 """
 
 from __future__ import annotations

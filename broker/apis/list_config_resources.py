@@ -1,4 +1,8 @@
-"""ListConfigResources (74), versions 0-1 (KIP-1142): what has a configuration; version 0 asks for client metrics."""
+"""ListConfigResources (74), versions 0-1: what has a configuration.
+
+Version 0: client metrics only, and there are none (KIP-714). Version 1: resources of the types asked for, or of all
+(KIP-1142).
+"""
 
 from __future__ import annotations
 

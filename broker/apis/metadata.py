@@ -2,6 +2,13 @@
 
 A topic that does not exist is created if client and broker allow it, and is complete in the answer. Topics asked for
 by id are never created.
+
+Version 0: no topics in the request means all. Version 1: null means all, an empty list none; rack and controller.
+Versions 2-3: cluster id, throttle time. Version 4: the client says whether topics may be created.
+Versions 5-7: offline replicas (never any) and leader epochs. Version 8: allowed operations, if asked for (KIP-430).
+Version 9: only the encoding is new (flexible). Version 10: topic ids in the answer (KIP-516).
+Version 11: without the cluster's operations (KIP-700). Version 12: topics by id; an unknown one has no name.
+Version 13: an error code for the whole answer; it is never set.
 """
 
 from __future__ import annotations

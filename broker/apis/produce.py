@@ -6,6 +6,12 @@ Most batches are looked at and appended at once. One that takes long (compressed
 looked at in a thread; what follows on the connection waits for its append. With acks=all and acks=1 the answer leaves
 when consumers see the batch: under the fsync policy when it is on disk, under Kafka's page-cache policy after the
 write. With acks=0 there is no answer, and an error closes the connection, as that is the only way to tell.
+
+Version 3: message format 2, and a transactional id, which is refused (but for the streams driver's).
+Version 4: the same. Versions 5-6: the answer has the log start offset. Version 7: zstd is accepted (KIP-110).
+Version 8: the answer names the records that a batch is refused for, and says why (KIP-467).
+Versions 9-10: flexible, and tagged fields for another leader, of which there is none (KIP-951).
+Versions 11-12: for transactions (KIP-890). Version 13: topics by id; an unknown one is UNKNOWN_TOPIC_ID (KIP-516).
 """
 
 from __future__ import annotations
