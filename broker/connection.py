@@ -223,7 +223,7 @@ class Connection:
             if time.perf_counter() > self._slice_ends:
                 self._shared.poller.again(self._readable)
                 return
-            self._send()  # who has more to say does not wait for the answers before
+            self._send()  # a client with more to send does not wait for the answers before
 
     def _receive_some(self) -> bool:
         """Handle what one recv brings, or what is left from the last one; whether to go on."""

@@ -1,4 +1,4 @@
-"""All connections of a broker: who is let in, how many, and who is shown out.
+"""All connections of a broker: which are accepted, how many, and which are closed.
 
 Refused are connections beyond `max.connections`, `max.connections.per.ip` and what the descriptors of the process
 allow; closed are those on which nothing moves, and those whose request comes in too slowly.

@@ -1,6 +1,6 @@
 """The streams driver as a child process: started with the first query topic, and again with back-off when it ends,
-also when another driver has taken over: whoever runs one by hand sets `barnabas.streams.driver=none`. While there is no
-query, and nobody asks for one, none is started; nor where Spark or Java is missing, which the log says once.
+also when another driver has taken over: an operator who runs one by hand sets `barnabas.streams.driver=none`. Without a
+query, and a client that asks for one, none is started; nor where Spark or Java is missing, which the log says once.
 
 The child is `python -m barnabas.streams.query`: a Kafka client of this broker that runs Spark. Its life hangs on its
 standard input, which the system closes when this process ends, however it does. It says on its standard output, in

@@ -55,7 +55,7 @@ from barnabas.wire.queries.messages import Changed, Check, Checked, Conversation
 from barnabas.wire.queries.plan import QueryPlan, Reads, plan_of
 from barnabas.wire.types import Message
 
-# The log is talk: who was not there does not need it.
+# The log is a conversation: a driver that comes later needs none of it.
 _LOG_CONFIGS = {"retention.ms": "3600000", "segment.bytes": str(4 << 20), "cleanup.policy": "delete"}
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
 
@@ -102,7 +102,7 @@ class Queries:
         self.closed: set[str] = set(INTERNAL_TOPICS)
         #: The producer id of the driver, None until one has asked.
         self.writer: int | None = None
-        #: Who proves with it to be the driver, and asked for a producer id last, may write query topics.
+        #: A client that proves with it to be the driver, and was the last to get a producer id, may write query topics.
         self.secret = DriverSecret(Path(config.data_dir))
         self.driver = DriverProcess(config, identity, log, io, self._driver_failed, self._driver_wanted)
 

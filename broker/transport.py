@@ -45,7 +45,7 @@ class Transport(Protocol):
         """Wait until `chunk`, the first that was left, can be sent on."""
 
     def close(self) -> None:
-        """End the connection; who waits in `until_sendable` is told."""
+        """End the connection; a task that waits in `until_sendable` is told."""
 
 
 class PlainTransport:

@@ -63,7 +63,7 @@ def select(
 
 
 class _Steps:
-    """Where a SELECT is, for who waits: in a step of which nothing more is known, or so many tasks into a job."""
+    """How far a SELECT is, for its user: in a step without a measure, or with a number of tasks done of a job."""
 
     def __init__(self) -> None:
         self._step = "starting Spark"

@@ -199,7 +199,7 @@ def iter_batches(buf: BytesLike) -> Iterator[tuple[BatchHeader, memoryview]]:
 def iter_records(buf: BytesLike, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Record]:
     """The records of the batch at the start of `buf`. Strict: a wrong length, count or order is INVALID_RECORD.
 
-    The CRC is not checked here; who reads untrusted bytes calls `check` first.
+    The CRC is not checked here; a reader of untrusted bytes calls `check` first.
     """
     header, data = _records_of(buf, max_decompressed)
     return decode_records(header, data)

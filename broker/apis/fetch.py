@@ -317,7 +317,7 @@ class DelayedFetch(Later):
             self._reading.leave_unchecked()
             if self._reading.enough() and self.message is None:
                 self._answer()
-        except Exception as error:  # whoever moved the partition must not suffer for it
+        except Exception as error:  # the request that moved the partition must not suffer for it
             self.fail(error)
 
     def _answer(self) -> None:

@@ -56,7 +56,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def serve(count: int) -> list[str]:
-    """What is called, in order, when so many sockets are readable at one time."""
+    """The calls, in order, when `count` sockets are readable at one time."""
     seen: list[str] = []
     served = trio.Event()
     poller = Poller(Around(seen))

@@ -297,7 +297,7 @@ def join_k(pipe: Pipe, names: Names) -> bool:
 
 
 def prepare(pipe: Pipe, count: int) -> list[Names]:
-    """Topics and groups for so many runs."""
+    """Topics and groups for `count` runs."""
     runs = [Names(number) for number in range(count)]
     for start in range(0, count, 100):
         some = runs[start : start + 100]

@@ -329,7 +329,7 @@ class Driver:
     def _plan_tick(
         self, group: list[Definition], ranges: dict[TopicPartition, tuple[int, int]], first: dict[TopicPartition, int]
     ) -> Tick:
-        """Splits for the tasks, of so many bytes that a tick stays short."""
+        """Splits for the tasks, with few enough bytes for a short tick."""
         there = {key: (max(lo, min(first[key], hi)), hi) for key, (lo, hi) in ranges.items()}
         most = self._pace.most(definition.topic for definition in group)
         cut = self._planner.within_bytes(there, most)
