@@ -47,7 +47,7 @@ class Walk(NamedTuple):
 
 
 class Follower:
-    """A profiler that notes calls into files of the project, but for this one and tests."""
+    """A profiler that notes calls into files of the project, except for this one and tests."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []

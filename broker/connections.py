@@ -29,7 +29,7 @@ from barnabas.broker.workers import Workers
 
 # Descriptors that connections never get: the log files' share comes on top.
 RESERVED_DESCRIPTORS = 128
-# How often frames that come in too slowly are looked for.
+# How often the broker checks for frames that come in too slowly.
 PACE_CHECK_SECONDS = 0.5
 # Large requests and answers that threads decode and encode at one time.
 LARGE_REQUESTS = 1

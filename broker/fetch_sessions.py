@@ -68,7 +68,7 @@ class FetchSession:
         self.hot.pop(key, None)
 
     def quieten(self, key: TopicIdPartition, vnode: Vnode) -> None:
-        """Nothing more is to be had of a partition until its vnode moves."""
+        """A partition has nothing more to give until its vnode moves."""
         if vnode.error is None and self._quiet.setdefault(vnode, key) == key:
             self.hot.pop(key, None)
             vnode.on_high_watermark.subscribe(self._moved)

@@ -41,7 +41,7 @@ SPOT_BYTES = 256 << 10
 # Weight of the newest fsync in what one is expected to take, and that expectation at the start.
 _NEWEST = 0.2
 _EXPECTED_SECONDS = 0.0002
-# When an fsync that could not begin, for want of descriptors, is tried again.
+# When an fsync that could not begin, for lack of descriptors, is tried again.
 AGAIN_SECONDS = 0.1
 # A vnode that was not flushed for so long, or twice as long at most, is left alone.
 ALONE_SECONDS = 1.0

@@ -37,7 +37,7 @@ _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 def select(
     server: str, data_dir: str | None, master: str, query: str, limit: int
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names, and at most `limit` rows of a query; how far it is, is told on stderr.
+    """Column names, and at most `limit` rows of a query; its progress goes to stderr.
 
     The broker's data directory is where it says, unless `data_dir` is given. Raises ClientError, in one line.
     """

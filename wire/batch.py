@@ -132,7 +132,7 @@ def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
 
 
 def parse_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
-    """The header at `pos`, unchecked but for its presence (`KafkaError` CORRUPT_MESSAGE)."""
+    """The header at `pos`, unchecked except for its presence (`KafkaError` CORRUPT_MESSAGE)."""
     try:
         return BatchHeader(*HEADER.unpack_from(buf, pos))
     except struct.error:

@@ -7,7 +7,7 @@ looked at in a thread; what follows on the connection waits for its append. With
 when consumers see the batch: under the fsync policy when it is on disk, under Kafka's page-cache policy after the
 write. With acks=0 there is no answer, and an error closes the connection, as that is the only way to tell.
 
-Version 3: message format 2, and a transactional id, which is refused (but for the streams driver's).
+Version 3: message format 2, and a transactional id, which is refused (except for the streams driver's).
 Version 4: the same. Versions 5-6: the answer has the log start offset. Version 7: zstd is accepted (KIP-110).
 Version 8: the answer names the records that a batch is refused for, and says why (KIP-467).
 Versions 9-10: flexible, and tagged fields for another leader, of which there is none (KIP-951).
@@ -225,7 +225,7 @@ class Producing:
         return None if self._acks == 0 else ProduceResponse(responses=self.topics)
 
     def settle(self) -> None:
-        """Consumers see every batch, but for those of a partition that has failed: these get its error."""
+        """Consumers see every batch, except for those of a partition that has failed: these get its error."""
         for vnode, _, answers, at in self.waits:
             if vnode.error is not None:
                 answers[at] = self._failure(answers[at].index, self._gone(vnode) or vnode.error, vnode.topic)

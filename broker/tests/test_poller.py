@@ -209,7 +209,7 @@ def ask(sock: socket.socket, times: int) -> None:
 
 
 async def test_who_asks_again_at_once_is_waited_for_without_a_sleep(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """And without a pass of the event loop for each request, but for the first ones."""
+    """And without a pass of the event loop for each request, except for the first ones."""
     monkeypatch.setattr("barnabas.broker.poller.HOLD_SECONDS", 60.0)
     passes, poller = Passes(), Poller(nullcontext(), idle_poll=60.0)
     with pairs(1) as [(ours, theirs)]:

@@ -50,7 +50,7 @@ class Totals(msgspec.Struct):
 
 
 def export(request: Request, out: TextIO = sys.stderr) -> Totals:
-    """Write all that is durable now and not yet exported; how far it is, is told on `out`.
+    """Write all that is durable now and not yet exported; its progress goes to `out`.
 
     Raises WalError before anything is written; what fails later is in the totals.
     """
