@@ -48,7 +48,7 @@ $(VENV)/.archive: lock/test.txt | $(VENV)/.test
 	@if [ -f $(VENV)/barnabas-spark.jsa ]; then touch $@; fi
 
 # lock/test.txt has the spark extra too, which the tests of streams need; `make run` does without.
-# The clients that are not Python packages: kcat, kafkajs, Kafka's jars. Tests of what cannot be had skip and say why.
+# The clients that are not Python packages: kcat, kafkajs, Kafka's jars. Tests of a tool that cannot be installed are skipped with the reason.
 tools: $(VENV)/.test
 	@$(BIN)/python -m compat_tests.setup_tools
 

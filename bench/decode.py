@@ -3,7 +3,7 @@
     python -m bench.decode [--records 1000000] [--rounds 5] [--json FILE]
 
 Records of about 180 bytes on the wire (key and JSON value), decoded from memory to the columns key, value, offset and
-timestamp. The best of the rounds is told: what others do on the machine only ever makes it slower.
+timestamp. The best of the rounds is reported: other work on the machine only ever makes it slower.
 """
 
 from __future__ import annotations

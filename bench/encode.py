@@ -2,8 +2,8 @@
 
     python -m bench.encode [--records 1000000] [--rounds 5] [--json FILE]
 
-Rows with a key of 8 bytes and a value of 100 or 180, in Arrow batches of 16,384 rows. The best of the rounds is told:
-what others do on the machine only ever makes it slower.
+Rows with a key of 8 bytes and a value of 100 or 180, in Arrow batches of 16,384 rows. The best of the rounds is
+reported: other work on the machine only ever makes it slower.
 """
 
 from __future__ import annotations

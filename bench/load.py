@@ -135,7 +135,7 @@ class Load:
             self.receive(self.by_fd[fd])
 
     def warm(self, settle: float, least: int) -> list[float]:
-        """Run until the rate has settled and so many answers came, each request at least once; gives the rates."""
+        """Run until the rate has settled and `least` answers came, each request at least once; gives the rates."""
         rates: list[float] = []
         began, enough = time.perf_counter(), max(len(self.frames), self.count)
         while settle > 0 and self.frames:

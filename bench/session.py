@@ -127,7 +127,7 @@ def measure(address: str, meter: Meter, topics: list[tuple[str, int]], seconds: 
 
 
 def _rate(session: Session, seconds: float, least: int = 1) -> float:
-    """Fetch for so many seconds and at least so often; gives the rate."""
+    """Fetch for `seconds`, and at least `least` times; gives the rate."""
     count, began = 0, time.perf_counter()
     while count < least or time.perf_counter() < began + seconds:
         session.fetch()

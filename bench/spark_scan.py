@@ -6,7 +6,7 @@ Records of about 180 bytes on the wire with a JSON value, in batches of 256 KiB 
 temporary directory without a broker. `offset` and `full rows` go to Spark's noop sink; `typed json` is parsed in the
 worker and grouped by device. Where its jars can be had, Spark's own Kafka connector does the same beside it, with the
 same records in Apache Kafka; it parses with from_json. Each way has a JVM of its own, as what that has compiled for
-another job makes it slower. The best of the rounds is told: what others do on the machine only ever makes it slower.
+another job makes it slower. The best of the rounds is reported: other work on the machine only ever makes it slower.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import trio
 import trio.testing
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.log import Log
+from barnabas.broker.log import EventLog
 from barnabas.broker.node import Node
 from barnabas.broker.tests.client import batch_of, fetch_request, frame_of, produce_request
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -47,7 +47,7 @@ class Walk(NamedTuple):
 
 
 class Follower:
-    """A profiler that notes calls into files of the project, but for this one and tests."""
+    """A profiler that notes calls into files of the project, except for this one and tests."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -114,7 +114,7 @@ def join(member: str) -> JoinGroupRequest:
 
 async def walks(config: dict[str, str]) -> dict[str, Walk]:
     """The walk of each kind of request."""
-    node = Node(BrokerConfig(config), Log(io.StringIO()))
+    node = Node(BrokerConfig(config), EventLog(io.StringIO()))
     found: dict[str, Walk] = {}
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)

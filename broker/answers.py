@@ -102,7 +102,7 @@ class Answers:
         return ready
 
     def sent(self, left: list[SizedChunk]) -> None:
-        """What `take` gave was sent, but for what is `left` of it."""
+        """What `take` gave was sent, except for what is `left` of it."""
         if left:
             self.queue.appendleft(left)
         if self.queue:
@@ -117,5 +117,5 @@ class Answers:
         for item in queue:
             if isinstance(item, _Open):
                 later = item.later
-                later.on_finish = later.on_error = None  # but for `on_applied`: it may hold a frame
+                later.on_finish = later.on_error = None  # except for `on_applied`: it may hold a frame
                 later.abandon()

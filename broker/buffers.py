@@ -45,7 +45,7 @@ class FrameBuffers:
 
 
 class ByteBudget:
-    """Bytes that all connections together may hold in unfinished large requests; who asks for more waits its turn.
+    """Bytes that all connections together may hold in unfinished large requests; a request beyond that waits its turn.
 
     A quarter is for requests of at most `small` bytes: they never wait for large ones, which may come in slowly.
     While a larger one waits, small ones have only that quarter, so that it gets its turn, too.

@@ -51,11 +51,11 @@ def _keys(keys: Iterable[ConfigKey]) -> dict[str, ConfigKey]:
 BROKER = _keys([
     ConfigKey("node.id", "int", 1, "Id of this broker.", minimum=0),
     ConfigKey("broker.id", "int", -1, "Old name of node.id."),
-    ConfigKey("broker.rack", "string", None, "Where this broker stands; clients are told."),
+    ConfigKey("broker.rack", "string", None, "Where this broker stands; announced to clients."),
     ConfigKey("process.roles", "list", ("broker", "controller"), "Roles of this process; both are always served here.",
         choices=("broker", "controller")),
     ConfigKey("listeners", "list", ("PLAINTEXT://127.0.0.1:9092",), "Addresses to listen on: NAME://HOST:PORT, ..."),
-    ConfigKey("advertised.listeners", "list", None, "Addresses that clients are told; default: listeners."),
+    ConfigKey("advertised.listeners", "list", None, "Addresses announced to clients; default: listeners."),
     ConfigKey("controller.listener.names", "list", (), "Listeners of the controller's quorum: not opened, as the "
         "one node is its own controller."),
     ConfigKey("listener.security.protocol.map", "string", "PLAINTEXT:PLAINTEXT",
@@ -104,7 +104,8 @@ BROKER = _keys([
     ConfigKey("log.retention.minutes", "int", None, "How long records are kept; log.retention.ms has precedence."),
     ConfigKey("log.retention.hours", "int", 168, "How long records are kept; the finer keys have precedence."),
     ConfigKey("log.retention.bytes", "long", -1, "Bytes kept in each partition; -1 for no limit.", dynamic=True),
-    ConfigKey("log.retention.check.interval.ms", "long", 300000, "How often old segments are looked for.", minimum=1),
+    ConfigKey("log.retention.check.interval.ms", "long", 300000, "How often the broker checks for segments to delete.",
+        minimum=1),
     ConfigKey("log.cleanup.policy", "list", ("delete",), "What happens to old records.", choices=("delete", "compact"),
         dynamic=True),
     ConfigKey("log.segment.delete.delay.ms", "long", 60000, "How long a deleted file is kept for readers.", minimum=0,
@@ -127,9 +128,9 @@ BROKER = _keys([
     ConfigKey("offsets.topic.replication.factor", "short", 1, "Replicas of __consumer_offsets.", check=one_replica),
     ConfigKey("offsets.topic.segment.bytes", "int", 100 << 20, "Segment size of __consumer_offsets.", minimum=1),
     ConfigKey("offsets.retention.minutes", "int", 10080, "How long offsets of an empty group are kept.", minimum=1),
-    ConfigKey("offsets.retention.check.interval.ms", "long", 600000, "How often expired offsets are looked for.",
+    ConfigKey("offsets.retention.check.interval.ms", "long", 600000, "How often the broker checks for expired offsets.",
         minimum=1),
-    ConfigKey("barnabas.idle.poll.us", "int", 100, "Microseconds that the broker looks for the next request instead of "
+    ConfigKey("barnabas.idle.poll.us", "int", 100, "Microseconds that the broker polls for the next request instead of "
         "sleeping, while requests come as quickly as that; 0: not at all.", minimum=0, maximum=1000),
     ConfigKey("barnabas.streams.driver", "string", "auto",
         "auto: the broker starts the Spark driver with the first query "

@@ -34,7 +34,7 @@ from barnabas.broker.buffers import SMALL_REQUEST, ByteBudget, FrameBuffers
 from barnabas.broker.errors import Disconnected
 from barnabas.broker.framing import FrameError, Framing
 from barnabas.broker.later import Coroutine, Later
-from barnabas.broker.log import Log
+from barnabas.broker.log import EventLog
 from barnabas.broker.pace import Pace
 from barnabas.broker.poller import Poller
 from barnabas.broker.registry import Answer, Context, Endpoint
@@ -77,7 +77,7 @@ class Shared:
     nursery: trio.Nursery
     poller: Poller
     turn: Turn
-    log: Log
+    log: EventLog
     find: Callable[[int, int], Endpoint]  # by API key and version; raises ProtocolError
     authorizer: Authorizer
     buffers: FrameBuffers
@@ -223,7 +223,7 @@ class Connection:
             if time.perf_counter() > self._slice_ends:
                 self._shared.poller.again(self._readable)
                 return
-            self._send()  # who has more to say does not wait for the answers before
+            self._send()  # a client with more to send does not wait for the answers before
 
     def _receive_some(self) -> bool:
         """Handle what one recv brings, or what is left from the last one; whether to go on."""

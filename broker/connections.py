@@ -1,4 +1,4 @@
-"""All connections of a broker: who is let in, how many, and who is shown out.
+"""All connections of a broker: which are accepted, how many, and which are closed.
 
 Refused are connections beyond `max.connections`, `max.connections.per.ip` and what the descriptors of the process
 allow; closed are those on which nothing moves, and those whose request comes in too slowly.
@@ -19,7 +19,7 @@ from barnabas.broker.buffers import ByteBudget, FrameBuffers
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.connection import Connection, Shared
 from barnabas.broker.listening import Bound
-from barnabas.broker.log import Log
+from barnabas.broker.log import EventLog
 from barnabas.broker.poller import Poller
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security import AllowAll
@@ -29,7 +29,7 @@ from barnabas.broker.workers import Workers
 
 # Descriptors that connections never get: the log files' share comes on top.
 RESERVED_DESCRIPTORS = 128
-# How often frames that come in too slowly are looked for.
+# How often the broker checks for frames that come in too slowly.
 PACE_CHECK_SECONDS = 0.5
 # Large requests and answers that threads decode and encode at one time.
 LARGE_REQUESTS = 1
@@ -38,7 +38,7 @@ LARGE_REQUESTS = 1
 class Connections:
     """The connections of one broker. `serve` accepts them; a connection says itself when it ends."""
 
-    def __init__(self, config: BrokerConfig, log: Log, turn: Turn, workers: Workers) -> None:
+    def __init__(self, config: BrokerConfig, log: EventLog, turn: Turn, workers: Workers) -> None:
         self._config, self._log, self._turn = config, log, turn
         self._workers = workers
         self.budget = ByteBudget(config["queued.max.request.bytes"])

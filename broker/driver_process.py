@@ -1,6 +1,6 @@
 """The streams driver as a child process: started with the first query topic, and again with back-off when it ends,
-also when another driver has taken over: whoever runs one by hand sets `barnabas.streams.driver=none`. While there is no
-query, and nobody asks for one, none is started; nor where Spark or Java is missing, which the log says once.
+also when another driver has taken over: an operator who runs one by hand sets `barnabas.streams.driver=none`. Without a
+query, and a client that asks for one, none is started; nor where Spark or Java is missing, which the log says once.
 
 The child is `python -m barnabas.streams.query`: a Kafka client of this broker that runs Spark. Its life hangs on its
 standard input, which the system closes when this process ends, however it does. It says on its standard output, in
@@ -23,7 +23,7 @@ import trio
 from barnabas.broker import spark_here
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity
-from barnabas.broker.log import Log
+from barnabas.broker.log import EventLog
 from barnabas.storage.io import Io
 
 LOG_FILE = "streams-driver.log"
@@ -39,7 +39,7 @@ class DriverProcess:
         self,
         config: BrokerConfig,
         identity: Identity,
-        log: Log,
+        log: EventLog,
         io: Io,
         failed: Callable[[str], None],
         wanted: Callable[[], bool],

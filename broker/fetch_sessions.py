@@ -23,7 +23,7 @@ EVICTION_SECONDS = 120.0
 MAX_PARTITIONS = 500_000
 
 
-class Asked(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """A partition as a request names it: by name up to version 12, by topic id after that."""
 
     topic: str
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
     partition: int
 
 
-class Cached:
+class CachedPartition:
     """A session's partition: what is asked, and what the client was told last."""
 
     __slots__ = ("high_watermark", "log_start_offset", "wanted")
@@ -41,34 +41,34 @@ class Cached:
         self.high_watermark = self.log_start_offset = -1
 
 
-class Session:
+class FetchSession:
     """One client's session. `epoch` is that of the next request; `on_news` is called when a partition turns hot."""
 
     __slots__ = ("_quiet", "epoch", "hot", "id", "last_used", "on_news", "partitions")
 
     def __init__(self, session_id: int, now: float) -> None:
         self.id, self.epoch, self.last_used = session_id, 1, now
-        self.partitions: dict[Asked, Cached] = {}
-        self.hot: OrderedDict[Asked, None] = OrderedDict()
-        self._quiet: dict[Vnode, Asked] = {}
-        self.on_news: dict[Callable[[Vnode, Asked], None], None] = {}
+        self.partitions: dict[TopicIdPartition, CachedPartition] = {}
+        self.hot: OrderedDict[TopicIdPartition, None] = OrderedDict()
+        self._quiet: dict[Vnode, TopicIdPartition] = {}
+        self.on_news: dict[Callable[[Vnode, TopicIdPartition], None], None] = {}
 
-    def want(self, key: Asked, wanted: FetchPartition) -> None:
+    def want(self, key: TopicIdPartition, wanted: FetchPartition) -> None:
         """Take in a partition, or what is now asked of it."""
         known = self.partitions.get(key)
         if known is None:
-            self.partitions[key] = Cached(wanted)
+            self.partitions[key] = CachedPartition(wanted)
         else:
             known.wanted = wanted
         self.hot[key] = None
 
-    def forget(self, key: Asked) -> None:
+    def forget(self, key: TopicIdPartition) -> None:
         """Take a partition out. One that is quiet wakes once more, to no effect."""
         self.partitions.pop(key, None)
         self.hot.pop(key, None)
 
-    def quieten(self, key: Asked, vnode: Vnode) -> None:
-        """Nothing more is to be had of a partition until its vnode moves."""
+    def quieten(self, key: TopicIdPartition, vnode: Vnode) -> None:
+        """A partition has nothing more to give until its vnode moves."""
         if vnode.error is None and self._quiet.setdefault(vnode, key) == key:
             self.hot.pop(key, None)
             vnode.on_high_watermark.subscribe(self._moved)
@@ -94,20 +94,20 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == 2**31 - 1 else epoch + 1
 
 
-class Plan(NamedTuple):
+class FetchContext(NamedTuple):
     """What a request comes to: the partitions to read in order, and the session to answer in, if any.
 
     `incremental` reads the hot partitions only, and its answers leave out what has not changed.
     """
 
-    partitions: list[tuple[Asked, FetchPartition]]
-    session: Session | None
+    partitions: list[tuple[TopicIdPartition, FetchPartition]]
+    session: FetchSession | None
     incremental: bool
 
 
-def asked_for(request: FetchRequest) -> dict[Asked, FetchPartition]:
+def partitions_of(request: FetchRequest) -> dict[TopicIdPartition, FetchPartition]:
     """The partitions that a request names; of one that it names twice, the last."""
-    return {Asked(t.topic, t.topic_id, p.partition): p for t in request.topics for p in t.partitions}
+    return {TopicIdPartition(t.topic, t.topic_id, p.partition): p for t in request.topics for p in t.partitions}
 
 
 class FetchSessions:
@@ -116,19 +116,19 @@ class FetchSessions:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._partitions = 0  # of all sessions
-        self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, now: float) -> Plan:
+    def new_context(self, request: FetchRequest, now: float) -> FetchContext:
         """Apply a request to its session. Raises KafkaError for an unknown session or an epoch out of turn."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id:
                 self._close(request.session_id)
-            asked = asked_for(request)
+            asked = partitions_of(request)
             session = self._open(asked, now) if request.session_epoch == INITIAL_EPOCH else None
-            return Plan(list(asked.items()), session, False)
+            return FetchContext(list(asked.items()), session, False)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
@@ -142,14 +142,14 @@ class FetchSessions:
         before = len(session.partitions)
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
-                session.forget(Asked(topic.topic, topic.topic_id, index))
-        for key, wanted in asked_for(request).items():
+                session.forget(TopicIdPartition(topic.topic, topic.topic_id, index))
+        for key, wanted in partitions_of(request).items():
             session.want(key, wanted)
         self._partitions += len(session.partitions) - before
         if self._partitions > MAX_PARTITIONS:
             self._close(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "no room for more partitions in fetch sessions")
-        return Plan([(key, session.partitions[key].wanted) for key in session.hot], session, True)
+        return FetchContext([(key, session.partitions[key].wanted) for key in session.hot], session, True)
 
     def _close(self, session_id: int) -> None:
         gone = self._sessions.pop(session_id, None)
@@ -157,7 +157,7 @@ class FetchSessions:
             self._partitions -= len(gone.partitions)
             gone.close()
 
-    def _open(self, asked: dict[Asked, FetchPartition], now: float) -> Session | None:
+    def _open(self, asked: dict[TopicIdPartition, FetchPartition], now: float) -> FetchSession | None:
         """A new session, or None where there is no room or nothing to keep."""
         if not asked or self.slots == 0 or self._partitions + len(asked) > MAX_PARTITIONS:
             return None
@@ -169,7 +169,7 @@ class FetchSessions:
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = random.randrange(1, 2**31)
-        session = self._sessions[session_id] = Session(session_id, now)
+        session = self._sessions[session_id] = FetchSession(session_id, now)
         for key, wanted in asked.items():
             session.want(key, wanted)
         self._partitions += len(asked)

@@ -9,11 +9,10 @@ import trio
 from barnabas.broker.clock import Clock
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.later import Later
-from barnabas.broker.log import Log
-from barnabas.broker.metadata import Metadata
-from barnabas.broker.metadata import Topic as MetadataTopic
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata_image import MetadataImage, TopicImage
 from barnabas.broker.partitions import Partitions
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.log_store import LogStore
 from barnabas.groupcoord.timers import load_partition, run_timers
@@ -47,12 +46,12 @@ class Groups:
     def __init__(
         self,
         config: BrokerConfig,
-        metadata: Metadata,
-        topics: Topics,
+        metadata: MetadataImage,
+        topics: TopicManager,
         partitions: Partitions,
         flusher: Flusher,
         clock: Clock,
-        log: Log,
+        log: EventLog,
     ) -> None:
         self._metadata, self._topics, self._partitions, self._log = metadata, topics, partitions, log
         self._limiter = trio.CapacityLimiter(2)
@@ -115,7 +114,7 @@ class Groups:
                 await trio.sleep(wait)
                 wait = min(wait * 2, LAST_RETRY_SECONDS)
 
-    def topic_deleted(self, topic: MetadataTopic) -> None:
+    def topic_deleted(self, topic: TopicImage) -> None:
         """Forget the offsets of a deleted topic."""
         if topic.name == OFFSETS_TOPIC:
             for partition in self._loaded:
@@ -128,7 +127,7 @@ class Groups:
 class _KnownTopics:
     """The metadata image as the coordinator wants to see it."""
 
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: MetadataImage) -> None:
         self._metadata = metadata
 
     def by_name(self, name: str) -> Topic | None:
@@ -137,7 +136,7 @@ class _KnownTopics:
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._shown(self._metadata.by_id.get(topic_id))
 
-    def _shown(self, topic: MetadataTopic | None) -> Topic | None:
+    def _shown(self, topic: TopicImage | None) -> Topic | None:
         if topic is None:
             return None
         since_ms = self._metadata.removed_ms.get(topic.name, -1)

@@ -1,4 +1,4 @@
-"""Who this broker is, and what clients are told of it."""
+"""The identity of this broker: cluster and node id, and the addresses announced to clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Identity:
         self.bound: list[Listener] = []
 
     def advertised(self, listener: str) -> tuple[str, int]:
-        """(host, port) that clients of a listener are told."""
+        """(host, port) as announced to clients of a listener."""
         bound = next(each for each in self.bound if each.name == listener)
         told = self._config.advertised_for(listener, bound)
         return told.host, told.port

@@ -21,7 +21,7 @@ from barnabas.broker.registry import Answer, Context, Endpoint
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.types import Message, SizedChunk, replace
 
-# A request of this size may have so many elements that it takes more than a few milliseconds.
+# A request of this size can have enough elements to take more than a few milliseconds.
 LARGE_FRAME = 8 << 10
 # A fetch says more of each element, and has a way of its own to take its time.
 LARGE_FETCH = 64 << 10

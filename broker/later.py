@@ -42,7 +42,7 @@ class Later:
             self.on_applied()
 
     def finish(self, message: Message | None) -> None:
-        """The answer is there, or None where nothing is to be sent; whoever waits for it is told."""
+        """The answer is there, or None where nothing is to be sent; the connection that waits for it is told."""
         self.message, self.finished = message, True
         if self.on_finish is not None:
             self.on_finish()

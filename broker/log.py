@@ -17,7 +17,7 @@ from barnabas.wire.logfmt import LEVELS, event_of, level_of, message_of, told
 BRIDGE_LINES_PER_SECOND = 200
 
 
-class Log:
+class EventLog:
     """A sink of events. `level` is the lowest that is written."""
 
     def __init__(self, stream: TextIO | None = None, level: str = "info") -> None:
@@ -72,7 +72,7 @@ class Bridge(logging.Handler):
     counted.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: EventLog) -> None:
         super().__init__()
         self._log = log
         self._second, self._lines = 0, 0
@@ -99,6 +99,6 @@ class Bridge(logging.Handler):
         return self._lines <= BRIDGE_LINES_PER_SECOND
 
 
-def take_logging(log: Log) -> None:
+def take_logging(log: EventLog) -> None:
     """From now on what is told to `logging` goes to `log`, and nowhere else."""
     logging.basicConfig(level=min(log.level, logging.INFO), handlers=[Bridge(log)], force=True)

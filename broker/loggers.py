@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from barnabas.broker.log import Log
+from barnabas.broker.log import EventLog
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.logfmt import LEVELS
 
@@ -17,7 +17,7 @@ SET, DELETE = 0, 1
 _OURS = {"DEBUG": "debug", "TRACE": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error", "FATAL": "error"}
 
 
-def level(log: Log) -> str:
+def level(log: EventLog) -> str:
     """The level of the log, as Kafka calls it."""
     return next(name for name, ours in _OURS.items() if LEVELS[ours] == log.level)
 
@@ -28,7 +28,7 @@ def check_name(node_id: int, name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but got {name!r}")
 
 
-def alter(log: Log, changes: Iterable[tuple[str, int, str | None]], *, validate_only: bool) -> None:
+def alter(log: EventLog, changes: Iterable[tuple[str, int, str | None]], *, validate_only: bool) -> None:
     """Set the level. Raises KafkaError; then nothing has changed."""
     wanted = log.level
     for logger, operation, value in changes:

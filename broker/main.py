@@ -13,7 +13,7 @@ import trio
 
 from barnabas.broker.config import BrokerConfig, read_properties
 from barnabas.broker.keys import ConfigError
-from barnabas.broker.log import Log, take_logging
+from barnabas.broker.log import EventLog, take_logging
 from barnabas.storage.errors import StorageError
 from barnabas.wire.text import visible
 
@@ -44,7 +44,7 @@ def serve(
 ) -> int:
     """Run a broker until SIGTERM, SIGINT or SIGHUP. Gives the exit status; an operator's error is one line."""
     began = time.perf_counter()
-    log = Log(level=log_level)
+    log = EventLog(level=log_level)
     take_logging(log)
     failures: list[BaseException] = []
     try:
@@ -74,7 +74,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return found
 
 
-async def _serve(config: BrokerConfig, log: Log, began: float) -> None:
+async def _serve(config: BrokerConfig, log: EventLog, began: float) -> None:
     from barnabas.broker.node import Node
 
     sys.setswitchinterval(SWITCH_SECONDS)

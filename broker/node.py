@@ -21,14 +21,14 @@ from barnabas.broker.connections import Connections, raise_descriptor_limit
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.groups import Groups
 from barnabas.broker.identity import Identity
-from barnabas.broker.log import Log
-from barnabas.broker.metadata import METADATA_TOPIC, Metadata
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata_image import METADATA_TOPIC, MetadataImage
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Handlers
 from barnabas.broker.resource_configs import ResourceConfigs
-from barnabas.broker.topics import Topics, new_topic_id
+from barnabas.broker.topic_manager import TopicManager, new_topic_id
 from barnabas.broker.turn import Turn
 from barnabas.broker.workers import Workers
 from barnabas.groupcoord.deadlines import Deadlines
@@ -50,12 +50,12 @@ class Node:
     """One broker. `await run()` serves until it is cancelled; `stop()` ends it cleanly from inside."""
 
     def __init__(
-        self, config: BrokerConfig, log: Log | None = None, *, io: Io | None = None, clock: Clock | None = None
+        self, config: BrokerConfig, log: EventLog | None = None, *, io: Io | None = None, clock: Clock | None = None
     ) -> None:
-        self.config, self.log, self.io = config, log or Log(), io or Io()
+        self.config, self.log, self.io = config, log or EventLog(), io or Io()
         self.identity = Identity(config)
         self.clock = clock or Clock()
-        self.metadata = Metadata(config.node_id, self.clock)
+        self.metadata = MetadataImage(config.node_id, self.clock)
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.workers = Workers()
         self.turn = Turn()
@@ -129,7 +129,7 @@ class Node:
         self.workers.nursery = nursery
         self.flusher = Flusher(self.io, around=self.turn)
         nursery.start_soon(self.flusher.run)
-        self.topics = Topics(self.config, self.metadata, self.data_dir, self.flusher, self.log)
+        self.topics = TopicManager(self.config, self.metadata, self.data_dir, self.flusher, self.log)
         await self.data_dir.load(
             self._loading_progress,
             config_of=lambda topic: METADATA_LOG if topic == METADATA_TOPIC else self.config.log_config({}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.broker.metadata import Metadata
+from barnabas.broker.metadata_image import MetadataImage
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -12,7 +12,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 class Partitions:
     """The partitions that clients may know of: of a topic that exists, not of the metadata log."""
 
-    def __init__(self, metadata: Metadata, vnodes: Mapping[tuple[str, int], Vnode]) -> None:
+    def __init__(self, metadata: MetadataImage, vnodes: Mapping[tuple[str, int], Vnode]) -> None:
         """`vnodes` are all of this broker, by topic and partition; it may change."""
         self._metadata = metadata
         self.vnodes = vnodes

@@ -1,15 +1,17 @@
 """One poll of the operating system for all connections.
 
 A task for each connection costs a switch, and an epoll_ctl to arm its socket anew, for every request. Here the sockets
-stay registered with an epoll of their own. Trio wakes when that has something to tell, and before it runs its tasks the
-poller calls who has something to read. What is called must not wait. The calls of one pass are one turn: their answers
-leave together at its end, as a client that is woken for each answer alone costs more than the rest of the request.
+stay registered with an epoll of their own. Trio wakes when that epoll has events, and before it runs its tasks the
+poller calls the connections that have something to read. A call must not wait. The calls of one pass are one turn:
+their answers leave together at its end, as a client that is woken for each answer alone costs more than the rest of the
+request.
 
-Who has used up its time has more to do (`again`) and goes on behind all who have just become readable, one of them in
-each pass at least. So a client that says little is served at once, however much others push.
+A connection that has used up its time has more to do (`again`). It goes on behind all that have just become readable,
+but at least one such connection goes on in each pass. So a client that sends little is served at once, however much
+others push.
 
-To be woken costs more than a request, too. So where the next one came at once after the last answers, the poller looks
-for a while whether it does again before the process sleeps.
+Waking up costs more than a request, too. So where the next request came at once after the last answers, the poller
+polls for a while before the process sleeps.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import trio
 
 _log = logging.getLogger(__name__)
 
-# The tasks of the event loop have their turn after so many seconds of calls.
+# The longest time that calls run before the tasks of the event loop have their turn.
 HOLD_SECONDS = 0.002
 MOST_EVENTS = 256
 # So many waits in a row must have been shorter than the poller would look.
@@ -50,7 +52,7 @@ class Poller(trio.abc.Instrument):
         self._waits_from = 0.0
         self._short_waits = 0
         self._calls: dict[int, Callable[[], None]] = {}
-        # Who is to be called, in this order: those who have just become readable, then those who have more to do.
+        # The calls to make, in this order: connections that have just become readable, then those with more to do.
         self._readable: dict[Callable[[], None], None] = {}
         self._again: dict[Callable[[], None], None] = {}
         self._wake = trio.Event()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import trio
 
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 
 
 class ProducerIds:
     """Gives each id once. After a restart the rest of the last block is left unused."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: TopicManager) -> None:
         self._topics = topics
         self._next = self._end = 0
         self._reserving = trio.Lock()

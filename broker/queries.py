@@ -22,12 +22,12 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.driver_process import DriverProcess
 from barnabas.broker.driver_secret import DriverSecret
 from barnabas.broker.identity import Identity
-from barnabas.broker.log import Log
-from barnabas.broker.metadata import Metadata, Topic
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata_image import MetadataImage, TopicImage
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.time_lookup import find_time
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.broker.workers import Workers
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
@@ -55,7 +55,7 @@ from barnabas.wire.queries.messages import Changed, Check, Checked, Conversation
 from barnabas.wire.queries.plan import QueryPlan, Reads, plan_of
 from barnabas.wire.types import Message
 
-# The log is talk: who was not there does not need it.
+# The log is a conversation: a driver that comes later needs none of it.
 _LOG_CONFIGS = {"retention.ms": "3600000", "segment.bytes": str(4 << 20), "cleanup.policy": "delete"}
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
 
@@ -83,14 +83,14 @@ class Queries:
         self,
         config: BrokerConfig,
         identity: Identity,
-        metadata: Metadata,
-        topics: Topics,
+        metadata: MetadataImage,
+        topics: TopicManager,
         partitions: Partitions,
         flusher: Flusher,
         producer_ids: ProducerIds,
         workers: Workers,
         clock: Clock,
-        log: Log,
+        log: EventLog,
         io: Io,
     ) -> None:
         self._config, self._metadata, self._topics, self._partitions = config, metadata, topics, partitions
@@ -102,14 +102,14 @@ class Queries:
         self.closed: set[str] = set(INTERNAL_TOPICS)
         #: The producer id of the driver, None until one has asked.
         self.writer: int | None = None
-        #: Who proves with it to be the driver, and asked for a producer id last, may write query topics.
+        #: A client that proves with it to be the driver, and was the last to get a producer id, may write query topics.
         self.secret = DriverSecret(Path(config.data_dir))
         self.driver = DriverProcess(config, identity, log, io, self._driver_failed, self._driver_wanted)
 
         for topic in metadata.topics.values():
             self._note(topic)
 
-    def attach(self, topics: Topics) -> None:
+    def attach(self, topics: TopicManager) -> None:
         """Hear of all changes of topics from now on."""
         topics.on_created.append(self.created)
         topics.on_deleted.append(self.deleted)
@@ -123,7 +123,7 @@ class Queries:
 
     # --- definitions --------------------------------------------------------------------------------------------------
 
-    def _note(self, topic: Topic) -> bool:
+    def _note(self, topic: TopicImage) -> bool:
         """Take note of a topic's plan; whether it has one."""
         plan = plan_of(topic.configs)
         if plan is None:
@@ -133,12 +133,12 @@ class Queries:
         self.driver.need()
         return True
 
-    def created(self, topic: Topic) -> None:
+    def created(self, topic: TopicImage) -> None:
         """A topic was made."""
         if self._note(topic) or self._is_matched(topic):
             self._say(Changed())
 
-    def deleted(self, topic: Topic) -> None:
+    def deleted(self, topic: TopicImage) -> None:
         """A topic is gone."""
         if self.plans.pop(topic.name, None) is not None:
             self.closed.discard(topic.name)
@@ -146,19 +146,19 @@ class Queries:
         elif any(plan.source == topic.name or plan.pattern for plan in self.plans.values()):
             self._say(Changed())
 
-    async def delete_dead_letters(self, topic: Topic) -> None:
+    async def delete_dead_letters(self, topic: TopicImage) -> None:
         """A query topic was deleted: so are its dead letters. Raises KafkaError."""
         letters = dead_letters_of(topic.name)
         plan = self.plans.get(letters)
         if plan is not None and plan.dead_letter_of == str(uuid.UUID(bytes=topic.topic_id)):
             await self._topics.delete(letters)
 
-    def altered(self, topic: Topic) -> None:
+    def altered(self, topic: TopicImage) -> None:
         """A topic's configuration has changed."""
         if self._note(topic) or self._is_matched(topic):
             self._say(Changed())
 
-    def grown(self, source: Topic) -> None:
+    def grown(self, source: TopicImage) -> None:
         """A topic has more partitions: so have the topics of the queries over it."""
         source_id = str(uuid.UUID(bytes=source.topic_id))
         for name, plan in self.plans.items():
@@ -226,18 +226,18 @@ class Queries:
         letters = QueryPlan(offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)), pattern=plan.pattern)
         return len(offsets), {**configs, PLAN: letters.encode()}
 
-    async def ask(self, topic: Topic, configs: Mapping[str, str], timeout_ms: int) -> Planned:
+    async def ask(self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int) -> Planned:
         """What the driver says of a query for a topic that is there. Raises KafkaError as `prepare` does."""
         if not is_query(topic.configs):
             self._check_unused(topic)  # before a driver is started for nothing
         return await self._plan(topic.name, configs, timeout_ms)
 
-    def answered(self, topic: Topic, configs: Mapping[str, str], answer: Planned) -> dict[str, str]:
+    def answered(self, topic: TopicImage, configs: Mapping[str, str], answer: Planned) -> dict[str, str]:
         """The configuration of a topic with the query that the driver was asked about, as of now. Raises KafkaError."""
         return (self._changed if is_query(topic.configs) else self._converted)(topic, configs, *answer)
 
     def _changed(
-        self, topic: Topic, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], times: Times
+        self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], times: Times
     ) -> dict[str, str]:
         """Of a query topic: it may have another SELECT over the same source."""
         old = self.plans[topic.name]
@@ -250,7 +250,7 @@ class Queries:
         return {**configs, **output, PLAN: plan.encode()}
 
     def _converted(
-        self, topic: Topic, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], times: Times
+        self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], times: Times
     ) -> dict[str, str]:
         """Of an ordinary topic: it becomes a query topic, if it is empty. What its values were to be is the query's."""
         self._check_unused(topic)
@@ -267,7 +267,7 @@ class Queries:
             )
         return {key: value for key, value in made.items() if value is not None}
 
-    async def convert(self, topic: Topic, configs: Mapping[str, str], changes: Sequence[Message]) -> None:
+    async def convert(self, topic: TopicImage, configs: Mapping[str, str], changes: Sequence[Message]) -> None:
         """Make an ordinary topic a query topic, with what `answered` said. Raises KafkaError.
 
         The caller holds the lock of all changes, and has let nothing else run since `answered`. Nothing else runs
@@ -284,7 +284,7 @@ class Queries:
         """
         topics, plan = self._topics, plan_of(configs)
         assert plan is not None
-        made = Topic(topic.name, topic.topic_id, configs=dict(configs))
+        made = TopicImage(topic.name, topic.topic_id, configs=dict(configs))
         have = len(topic.partitions)
         count = max(have, len(plan.offsets))
 
@@ -299,7 +299,7 @@ class Queries:
         await topics.commit([*changes, *added], make, written=lambda: self.closed.add(topic.name))
         self._log.info("topic.converted", topic=topic.name, partitions=count)
 
-    def _check_unused(self, topic: Topic) -> None:
+    def _check_unused(self, topic: TopicImage) -> None:
         """Raises KafkaError INVALID_CONFIG for a topic that cannot become a query topic any more."""
         name, topic_id = topic.name, str(uuid.UUID(bytes=topic.topic_id))
         readers = [
@@ -350,11 +350,11 @@ class Queries:
                     times[topic.name, index] = vnode.high_watermark if found is None else found[0]
         return times
 
-    def _matching(self, pattern: str) -> list[Topic]:
+    def _matching(self, pattern: str) -> list[TopicImage]:
         """The topics that a query over a pattern reads: no internal ones, and no results of queries."""
         return [topic for topic in self._metadata.topics.values() if self._matches(pattern, topic)]
 
-    def _matches(self, pattern: str, topic: Topic) -> bool:
+    def _matches(self, pattern: str, topic: TopicImage) -> bool:
         if topic.internal or topic.name in self.plans:
             return False
         try:
@@ -362,7 +362,7 @@ class Queries:
         except PatternError:  # of an older version: the driver says that the query has failed
             return False
 
-    def _is_matched(self, topic: Topic) -> bool:
+    def _is_matched(self, topic: TopicImage) -> bool:
         """Whether a query reads a topic because of its name."""
         return any(plan.pattern and self._matches(plan.pattern, topic) for plan in self.plans.values())
 

@@ -25,18 +25,18 @@ from barnabas.broker.keys import (
     ConfigError,
     ConfigKey,
 )
-from barnabas.broker.log import Log
-from barnabas.broker.metadata import (
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata_image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
-    Metadata,
+    MetadataImage,
 )
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.queries import Queries, check_changes, is_query
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.queries.keys import DEAD_LETTER_OF, EVENTS, ON_ERROR, PLAN, QUERY, START
 from barnabas.wire.types import Message
@@ -144,7 +144,7 @@ def _says_nothing(current: Mapping[str, str], name: str, operation: int, value: 
     return value == key.show(key.default)
 
 
-def tell_unused(log: Log, keys: Mapping[str, ConfigKey], given: Mapping[str, str]) -> None:
+def tell_unused(log: EventLog, keys: Mapping[str, ConfigKey], given: Mapping[str, str]) -> None:
     """Say once of each key that is set to another value than its default that it has no effect."""
     unused = [
         name
@@ -165,11 +165,11 @@ class ResourceConfigs:
         self,
         config: BrokerConfig,
         identity: Identity,
-        metadata: Metadata,
-        topics: Topics,
+        metadata: MetadataImage,
+        topics: TopicManager,
         partitions: Partitions,
         queries: Queries,
-        log: Log,
+        log: EventLog,
     ) -> None:
         self._config, self._identity, self._metadata, self._topics = config, identity, metadata, topics
         self._partitions, self._queries, self._log = partitions, queries, log

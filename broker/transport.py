@@ -27,7 +27,7 @@ MAX_PIECES = 1024
 
 
 class Transport(Protocol):
-    """What a connection asks of its socket. None of it waits, but for `until_sendable`."""
+    """What a connection asks of its socket. None of it waits, except for `until_sendable`."""
 
     def fileno(self) -> int:
         """What the poller watches."""
@@ -45,7 +45,7 @@ class Transport(Protocol):
         """Wait until `chunk`, the first that was left, can be sent on."""
 
     def close(self) -> None:
-        """End the connection; who waits in `until_sendable` is told."""
+        """End the connection; a task that waits in `until_sendable` is told."""
 
 
 class PlainTransport:
@@ -104,8 +104,10 @@ def in_memory(chunk: SizedChunk) -> SizedChunk | None:
 
 
 def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]:
-    """Send what the socket takes without waiting; give back what is left. File slices go from file to socket, but for
-    small ones."""
+    """Send what the socket takes without waiting; give back what is left.
+
+    File slices go from file to socket, except for small ones.
+    """
     i, count = 0, len(chunks)
     while i < count:
         j, size = i, 0

@@ -91,7 +91,7 @@ def create_topic(
 
 
 def create_partitions(cluster: Cluster, name: str, count: int) -> None:
-    """Grow a topic to so many partitions. Raises ClientError."""
+    """Grow a topic to `count` partitions. Raises ClientError."""
     grown = CreatePartitionsTopic(name=name, count=count, assignments=None)
     more = CreatePartitionsRequest(topics=[grown], timeout_ms=_ADMIN_MS)
     result = only(cluster.controller(more, CreatePartitionsResponse).results, f"Topic {name}")

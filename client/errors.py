@@ -1,4 +1,4 @@
-"""What goes wrong for a client. Whoever catches `ClientError` has a line to show to the user."""
+"""What goes wrong for a client. The text of a `ClientError` is a line to show to the user."""
 
 from __future__ import annotations
 

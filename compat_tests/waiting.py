@@ -1,4 +1,4 @@
-"""Waiting without sleeping: whoever changes what a test looks at says `changed()`, and `until` looks again."""
+"""Waiting without sleeping: a thread that changes what a test looks at calls `changed()`, and `until` looks again."""
 
 from __future__ import annotations
 

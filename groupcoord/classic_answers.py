@@ -34,7 +34,7 @@ def answer_join(group: ClassicGroup, member: Member, *, known_leader: str | None
 
 
 def refuse_join(group: ClassicGroup, member: Member, error: ErrorCode, *, member_id: str | None = None) -> None:
-    """Refuse the join that waits, if one does; `member_id`: the id that the client is told instead of its own."""
+    """Refuse the join that waits, if one does; `member_id`: the id that the client gets instead of its own."""
     waiting = group.members.take_waiting_join(member)
     if waiting is not None:
         told_id = member.member_id if member_id is None else member_id
@@ -60,7 +60,7 @@ def refuse_sync(group: ClassicGroup, member: Member, error: ErrorCode) -> None:
 def join_answer(
     group: ClassicGroup, member: Member, *, leader: str | None = None, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """The generation as this member is told it; the leader is told all members and their metadata."""
+    """The generation as this member sees it; only the leader sees all members and their metadata."""
     leader = leader or group.leader or ""
     listed: list[JoinGroupResponseMember] = []
     if member.member_id == leader:

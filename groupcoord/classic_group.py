@@ -1,4 +1,4 @@
-"""A classic consumer group: who is a member, which generation it is in, who got what.
+"""A classic consumer group: its members, its generation, and what each member was assigned.
 
 Theory of operation. The group agrees on an assignment in two barriers, and every agreement has a number, the
 generation. First barrier, *join*: in PreparingRebalance every member must send JoinGroup, and none is answered until
@@ -22,8 +22,8 @@ A member stays as long as it is heard of within its session timeout; a request t
 except that the first join of a new member is given up after five minutes, as nobody can tell whether its client still
 listens. A dynamic member without id is first told one (MEMBER_ID_REQUIRED, KIP-394) and counts as *pending* until it
 joins with it. A static member (KIP-345) that comes without an id takes over the place that its group.instance.id has,
-under a new id; whoever uses the old one is fenced. In a Stable group that costs no rebalance if the choice of protocol
-stays the same, but the new id is answered only when it is durable.
+under a new id; a client that uses the old one is fenced. In a Stable group that costs no rebalance if the choice of
+protocol stays the same, but the new id is answered only when it is durable.
 
 Which partitions go to whom is the leader's matter, as is whether members give up partitions before they are moved
 (cooperative rebalancing): metadata and assignments pass through as bytes.
@@ -31,8 +31,8 @@ Which partitions go to whom is the leader's matter, as is whether members give u
 Rules kept here: every reply is called exactly once; a member waits for at most one join and one sync, and if it asks
 again the earlier request is answered with REBALANCE_IN_PROGRESS; a member that goes takes no unanswered request along.
 
-The barriers are `join_barrier` and `sync_barrier`; who comes is in `joining`, the books of members in `members`. Here
-is the rest: what the group is and what its record says, who goes, and what the coordinator asks.
+The barriers are `join_barrier` and `sync_barrier`; joins are in `joining`, the books of members in `members`. Here is
+the rest: what the group is and what its record says, how members leave, and what the coordinator asks.
 
 Source: KIP-62, KIP-134, KIP-345, KIP-394, KIP-814, and Kafka's description of the group membership protocol.
 """

@@ -1,4 +1,4 @@
-"""The states of a classic group, and which may follow which. What they mean is told in `classic_group`."""
+"""The states of a classic group, and which may follow which. `classic_group` says what they mean."""
 
 from __future__ import annotations
 

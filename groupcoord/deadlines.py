@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 NEVER = float("inf")
-_FEW = 64  # so many void entries are left where they are
+_FEW = 64  # the most void entries that are left where they are
 
 
 class Deadline:

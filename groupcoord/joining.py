@@ -1,4 +1,4 @@
-"""Who comes into a classic group: new members, members that join again, static members that take over their place.
+"""Joins of a classic group: new members, members that join again, static members that take over their place.
 
 A dynamic member without an id is first told one (MEMBER_ID_REQUIRED, KIP-394) and is *pending* until it joins with it.
 A static member (KIP-345) that comes without an id takes over the place of its group.instance.id, under a new id. In a

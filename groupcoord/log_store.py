@@ -153,7 +153,7 @@ class Replay:
 
 
 def _parts(records: Sequence[CoordinatorRecord]) -> Iterator[Sequence[CoordinatorRecord]]:
-    """All at once, but for many tombstones: half of a clean-up is as good a state as any, a batch too large is none."""
+    """All at once, except for many tombstones: half a clean-up is a valid state, a batch that is too large is not."""
     if len(records) <= _TOMBSTONES_AT_ONCE or any(record.value is not None for record in records):
         yield records
         return

@@ -23,7 +23,7 @@ class WaitingJoin(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """Who it is, what it can do, what it was given, and which of its requests wait for an answer."""
+    """Its identity, its protocols, its assignment, and which of its requests wait for an answer."""
 
     member_id: str
     instance_id: str | None  # group.instance.id: set for a static member (KIP-345)

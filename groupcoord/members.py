@@ -20,7 +20,7 @@ from barnabas.wire.schema import ProtocolError
 
 
 class Members:
-    """Who is in the group, and who has been given an id to come back with (`pending`)."""
+    """The members of a group, and the ids given to clients that have yet to come back with them (`pending`)."""
 
     def __init__(self, around: Surroundings) -> None:
         self.by_id: dict[str, Member] = {}

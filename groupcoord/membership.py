@@ -99,7 +99,7 @@ class Membership:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no classic group {group_id}")
 
     def _group_to_join(self, request: JoinGroupRequest) -> ClassicGroup:
-        """The group to join; who brings no member id creates it."""
+        """The group to join; a join without a member id creates it."""
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         config = self._around.config

@@ -1,6 +1,6 @@
 """The requests about offsets of groups of any type: OffsetCommit, OffsetFetch, OffsetDelete.
 
-Who may commit or delete is asked of the group. What is refused keeps its reason, partition by partition; the rest
+The group decides which client may commit or delete. What is refused keeps its reason, partition by partition; the rest
 shares the fate of the append.
 """
 

@@ -1,8 +1,8 @@
 """The memory that members and groups may take, all groups of a coordinator together.
 
 Any client may join any number of groups, under any number of names, with whatever bytes it likes as metadata, and is
-remembered for its session timeout even if it has left. Kafka bounds none of this. Here what it costs is counted, and
-who would go beyond the bound is refused; members that are there already stay.
+remembered for its session timeout even if it has left. Kafka bounds none of this. Here its cost is counted, and a
+client that would go beyond the bound is refused; members that are there already stay.
 """
 
 from __future__ import annotations

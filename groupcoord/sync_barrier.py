@@ -1,7 +1,7 @@
 """The second barrier of a classic group: every member syncs, the leader's sync brings the assignment.
 
 All are answered when the assignment is durable. Members that have not synced when the rebalance timeout has passed are
-dropped, after the answer too: who has what it was assigned is known of those only that asked.
+dropped, after the answer too: only of members that asked is it known that they have their assignment.
 """
 
 from __future__ import annotations

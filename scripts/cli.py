@@ -191,7 +191,7 @@ def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.A
     )
     consume.add_argument("--partition", type=int, help="only this partition")
     consume.add_argument("--group", metavar="ID", help="read as a member of this group, and commit")
-    consume.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after so many records")
+    consume.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after N records")
     consume.add_argument("-e", "--exit", action="store_true", help="stop at the end of the topic")
     consume.add_argument("--raw", action="store_true", help="records as they are, to a terminal too")
     consume.add_argument(
@@ -394,7 +394,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # who read our output has gone
+    except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return status

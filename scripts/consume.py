@@ -42,7 +42,7 @@ def _start(args: argparse.Namespace, cluster: Cluster, partitions: list[int]) ->
     if args.offset >= 0:
         _check_inside(args, first, end)
         return dict.fromkeys(partitions, args.offset)
-    return {p: max(first[p], end[p] + args.offset) for p in partitions}  # the last so many
+    return {p: max(first[p], end[p] + args.offset) for p in partitions}  # the last -offset records
 
 
 def _check_inside(args: argparse.Namespace, first: dict[int, int], end: dict[int, int]) -> None:

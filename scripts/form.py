@@ -61,7 +61,7 @@ def parse_form(text: str) -> Form:
 
 
 def fill(form: Form, topic: str, partition: int, record: Record, *, raw: bool) -> bytes:
-    """A record in a form. Unless `raw`, what steers a terminal is escaped, but for ends of lines and tabs."""
+    """A record in a form. Unless `raw`, what steers a terminal is escaped, except for ends of lines and tabs."""
 
     def shown(data: bytes | None) -> bytes:
         if data is None:

@@ -41,7 +41,7 @@ class Checkpoints:
 
 
 def read_checkpoints(io: Io, path: str, tell: Tell = tell_logging) -> Checkpoints:
-    """The checkpoints of the data directory `path`. One that is damaged is told, and counts as empty."""
+    """The checkpoints of the data directory `path`. A damaged one is reported, and counts as empty."""
     ids: dict[TopicPartition, str] | None = {}
     try:
         lines = _entries(io, os.path.join(path, TOPIC_IDS_FILE))
@@ -77,8 +77,11 @@ def encode_topic_id(topic_id: bytes) -> str:
 
 
 def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[TopicPartition, int]:
-    """`topic partition offset` lines. A damaged file is told and counts as empty, which costs a longer scan (recovery
-    points) or shows deleted records again (log starts)."""
+    """`topic partition offset` lines.
+
+    A damaged file is reported and counts as empty, which costs a longer scan (recovery points) or shows deleted records
+    again (log starts).
+    """
     try:
         found = {}
         for topic, partition, offset in _entries(io, path) or []:

@@ -56,10 +56,10 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 
 _MAX_NAME = 255
 _REPAIR_CHECKS_AT_ONCE = 500
-# How many fsyncs are under way at a time where there are more than so few.
+# The most fsyncs under way at a time (_AT_ONCE) where more than _ALONE are to be made.
 _AT_ONCE = 8
 _ALONE = 32
-# A damaged segment that could not be mended, for want of room say, is tried again after so long.
+# A damaged segment that could not be mended, for lack of room say, is tried again after this time.
 _NEXT_REPAIR_SECONDS = 10.0
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@
 Refused means KAFKA_STORAGE_ERROR, which is retriable. An fsync that could not even open its file has not
 begun (`NotBegunError`): it is owed still, and is tried again. After one that has begun and failed, the kernel may have
 dropped what it could not write, and a second fsync would report success for it. Indexes, snapshots, leader epochs and
-checkpoints can be made from the log: what cannot be written of them for want of descriptors or room waits in memory.
+checkpoints can be made from the log: what cannot be written of them for lack of descriptors or room waits in memory.
 """
 
 from __future__ import annotations

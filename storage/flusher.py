@@ -41,7 +41,7 @@ SPOT_BYTES = 256 << 10
 # Weight of the newest fsync in what one is expected to take, and that expectation at the start.
 _NEWEST = 0.2
 _EXPECTED_SECONDS = 0.0002
-# When an fsync that could not begin, for want of descriptors, is tried again.
+# When an fsync that could not begin, for lack of descriptors, is tried again.
 AGAIN_SECONDS = 0.1
 # A vnode that was not flushed for so long, or twice as long at most, is left alone.
 ALONE_SECONDS = 1.0
@@ -290,7 +290,7 @@ class Flusher:
         except StorageError:
             job = None
         if job is None:
-            # Nothing is owed: whoever waits looks again at the high watermark, or meets the vnode's error.
+            # Nothing is owed: waiters look again at the high watermark, or meet the vnode's error.
             self._release(vnode, pending)
             return
         pending.running = True
@@ -354,7 +354,7 @@ class Flusher:
         vnode.end_flush(job, error)  # calls back: what is appended there only asks for another flush
         pending.running = False
         if isinstance(error, NotBegunError) and vnode.error is None and not self._ended:
-            self._ask_later(vnode, AGAIN_SECONDS)  # who waits goes on waiting
+            self._ask_later(vnode, AGAIN_SECONDS)  # the waiters go on waiting
             self._note_idle()
             return
         waiters = pending.waiters

@@ -55,7 +55,7 @@ class Io:
         os.fdatasync(fd)
 
     def kernel_sync(self) -> KernelSync[Any] | None:
-        """fdatasync without waiting for it, where the system has that. Who intercepts `fdatasync` sees them all."""
+        """An fdatasync that does not wait, if the system can. A subclass that overrides `fdatasync` sees every sync."""
         if type(self).fdatasync is not Io.fdatasync:
             return None
         try:

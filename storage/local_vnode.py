@@ -101,7 +101,7 @@ class LocalVnode:
         self.on_high_watermark = Callbacks()
         #: Everything below is on disk, with its index entries.
         self.recovery_point = recovery_point
-        #: Whoever repairs damaged segments (`begin_repair`); without one they are repaired on the spot.
+        #: Called to have a damaged segment repaired (`begin_repair`); without it, it is repaired on the spot.
         self.on_damage: Callable[[LocalVnode, Segment], None] | None = None
         #: A stop was not clean, and there were no descriptors or no room to recover: the first use does it.
         self.needs_recovery = False

@@ -2,7 +2,7 @@
 
 The state is a function of the log. A `.snapshot` file, in Kafka's format, saves it as of the offset in its name. Kafka
 saves a producer's last batch only; here a producer has an entry for each batch that is remembered, oldest first, so
-that after a restart, too, a producer may repeat all that it had in flight. Who reads as Kafka does keeps the last.
+that after a restart, too, a producer may repeat all that it had in flight. A reader that follows Kafka keeps the last.
 
 Anybody may write under any producer id, so their number is bounded. The one that was silent for longest is forgotten
 first; its next batch is taken as it comes, like that of a producer whose entry has expired.

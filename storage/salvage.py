@@ -25,7 +25,7 @@ from barnabas.wire.crc import crc32c
 from barnabas.wire.errors import KafkaError
 
 DAMAGED_MARK = ".damaged-"
-#: Of a partition, at most so many files with damaged bytes are kept, and so many bytes in them; the oldest go first.
+#: The most files with damaged bytes that are kept of a partition, and the most bytes in them; the oldest go first.
 KEPT_FILES = 20
 KEPT_BYTES = 1 << 30
 ZEROS = "zeros"

@@ -15,10 +15,10 @@ from barnabas.storage.io import Io, read_file, write_all, write_file
 from barnabas.wire import batch
 
 LOG_SUFFIX = ".log"
-# Of readers at so many places of a segment; what the others have checked is checked again.
+# The most ranges of checked batches that are kept of a segment; others are checked again.
 _KEPT_CHECKED = 64
 # Zeros that wait at a segment's end to be overwritten: as many as it has bytes, but these at most, up to a whole page;
-# and none for appends of which there is not room for so many.
+# and none where fewer than _RESERVED_APPENDS appends would fit.
 _RESERVED_BYTES = 64 * 1024
 _PAGE = 4096
 _RESERVED_APPENDS = 8

@@ -107,7 +107,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Valid(msgspec.Struct, frozen=True, gc=False):
-    """A batch that may be written, but for its base offset and leader epoch."""
+    """A batch that may be written, except for its base offset and leader epoch."""
 
     header: BatchHeader
     data: BytesLike

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.streams import register
+from barnabas.streams.captured_output import in_one_line, spark_output_captured
 from barnabas.streams.java import options
 from barnabas.streams.progress import shown
 from barnabas.streams.query.definitions import read_source
@@ -22,12 +23,11 @@ from barnabas.streams.query.errors import FatalError, QueryError
 from barnabas.streams.query.reading import reader_options
 from barnabas.streams.query.session import start_session
 from barnabas.streams.query.source_rows import PARTS, arrow_schema, value_columns
-from barnabas.streams.quiet import in_one_line, spark_is_quiet
 from barnabas.streams.schema import infer_json
 from barnabas.streams.source.options import parse
 from barnabas.streams.source.rows import rows_of
 from barnabas.streams.wal import LogDir, WalError, plan
-from barnabas.streams.wal.beside import log_dir_of
+from barnabas.streams.wal.local_broker import log_dir_of
 
 #: Topics up to this size, on disk and uncompressed, are read here. At four times as much both ways take as long.
 SMALL_BYTES = 16 << 20
@@ -37,7 +37,7 @@ _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 def select(
     server: str, data_dir: str | None, master: str, query: str, limit: int
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names, and at most `limit` rows of a query; how far it is, is told on stderr.
+    """Column names, and at most `limit` rows of a query; its progress goes to stderr.
 
     The broker's data directory is where it says, unless `data_dir` is given. Raises ClientError, in one line.
     """
@@ -46,12 +46,12 @@ def select(
         with ExitStack() as stack:
             cluster = stack.enter_context(Cluster(server))
             log_dir = log_dir_of(cluster, server, data_dir)
-            quiet = stack.enter_context(spark_is_quiet(sys.stderr))
-            stack.enter_context(shown(quiet.terminal, steps.told))
+            captured = stack.enter_context(spark_output_captured(sys.stderr))
+            stack.enter_context(shown(captured.terminal, steps.told))
             try:
                 spark = start_session("barnabas sql", master, java_options=options(brief=True))
             except FatalError as error:
-                raise ClientError(f"Spark does not start: {quiet.why(error.__cause__ or error)}") from None
+                raise ClientError(f"Spark does not start: {captured.why(error.__cause__ or error)}") from None
             steps.enter("looking at the query")
             found = _analysed(spark, cluster, log_dir, query)
             steps.enter("planning", spark)
@@ -63,7 +63,7 @@ def select(
 
 
 class _Steps:
-    """Where a SELECT is, for who waits: in a step of which nothing more is known, or so many tasks into a job."""
+    """How far a SELECT is, for its user: in a step without a measure, or with a number of tasks done of a job."""
 
     def __init__(self) -> None:
         self._step = "starting Spark"

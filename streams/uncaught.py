@@ -1,7 +1,7 @@
 """What a program sees that reads with the `wal` source and catches nothing: one line, in place of Spark's traces.
 
 The source runs in processes of Spark's, so its errors come back as Spark's, with the traces of two Pythons around the
-line that says what to do. Whoever catches them gets them as Spark raises them. Errors of anything else are not touched.
+line that says what to do. A program that catches them gets them as Spark raises them. Other errors are not touched.
 """
 
 from __future__ import annotations

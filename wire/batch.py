@@ -132,7 +132,7 @@ def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
 
 
 def parse_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
-    """The header at `pos`, unchecked but for its presence (`KafkaError` CORRUPT_MESSAGE)."""
+    """The header at `pos`, unchecked except for its presence (`KafkaError` CORRUPT_MESSAGE)."""
     try:
         return BatchHeader(*HEADER.unpack_from(buf, pos))
     except struct.error:
@@ -199,7 +199,7 @@ def iter_batches(buf: BytesLike) -> Iterator[tuple[BatchHeader, memoryview]]:
 def iter_records(buf: BytesLike, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Record]:
     """The records of the batch at the start of `buf`. Strict: a wrong length, count or order is INVALID_RECORD.
 
-    The CRC is not checked here; who reads untrusted bytes calls `check` first.
+    The CRC is not checked here; a reader of untrusted bytes calls `check` first.
     """
     header, data = _records_of(buf, max_decompressed)
     return decode_records(header, data)

@@ -1,6 +1,6 @@
 """Kafka's error codes, and the one exception that carries a code to the wire.
 
-Whoever refuses a request raises `KafkaError`; the place that builds the response turns it into the number.
+Code that refuses a request raises `KafkaError`; the place that builds the response turns it into the number.
 The codes are those of Apache Kafka 4.3.
 """
 

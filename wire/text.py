@@ -3,7 +3,7 @@ replaced by an escape (`\\n`, `\\x1b`, `\\u2028`).
 
 Names, keys and error texts come from clients and brokers. Wherever a person reads them, in the log and on the terminal,
 they are shown through `visible`. Letters of every script, spaces of any width, and the two joiners that some
-scripts and emoji need stay as they are. A backslash stays too: who needs the text back must escape it first.
+scripts and emoji need stay as they are. A backslash stays too: a caller that needs the text back must escape it first.
 """
 
 from __future__ import annotations

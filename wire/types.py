@@ -78,7 +78,7 @@ class Variable(NamedTuple):
 
 
 class SizedChunk(Protocol):
-    """Anything that can stand for bytes in a response: its length is known, who sends it knows the rest."""
+    """Anything that can stand for bytes in a response: its length is known, the sender knows the rest."""
 
     def __len__(self) -> int: ...
 

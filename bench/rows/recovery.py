@@ -1,4 +1,4 @@
-"""How long a broker takes to come back after kill -9, with so much log."""
+"""How long a broker takes to come back after kill -9, with gigabytes of log."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def consume(running: Running) -> dict[str, float]:
 
 
 def fill(running: Running, topic: str, gigabytes: int) -> int:
-    """Write so many GB of 1 KiB records to a new topic; gives the count. Raises Skip if the disk is too small."""
+    """Write `gigabytes` of 1 KiB records to a new topic; gives their number. Raises Skip if the disk is too small."""
     passes = math.ceil(gigabytes * 1e9 / (SIZE_1K * COUNT_1K))
     need_disk(running.data_dir.parent, int(passes * SIZE_1K * COUNT_1K * 1.1))
     create(running.address, topic)

@@ -1,4 +1,8 @@
-"""One file per API. Importing this package registers them all; what is not here is not advertised."""
+"""One file per API. Importing this package registers them all; what is not here is not advertised.
+
+Each file opens with what its versions changed, from the first that is served. Not repeated there: the encoding of
+flexible versions (KIP-482) is the work of `wire`, the throttle time (KIP-219) that of the connection.
+"""
 
 from barnabas.broker.apis import (
     alter_client_quotas,

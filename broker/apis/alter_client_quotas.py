@@ -1,4 +1,7 @@
-"""AlterClientQuotas (49), versions 0-1 (KIP-546): quotas are kept in the metadata log; nothing enforces them yet."""
+"""AlterClientQuotas (49), versions 0-1 (KIP-546): quotas are kept in the metadata log; nothing enforces them yet.
+
+Version 0: all fields. Version 1: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from collections.abc import Mapping
 import trio
 
 from barnabas.broker import quotas
-from barnabas.broker.log import Log
-from barnabas.broker.metadata import Metadata
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -27,7 +30,7 @@ MAX_OPS = 50
 
 @api(AlterClientQuotasRequest, AlterClientQuotasResponse, uses=METADATA, changes=METADATA)
 async def handle(
-    context: Context, request: AlterClientQuotasRequest, topics: Topics, metadata: Metadata, log: Log
+    context: Context, request: AlterClientQuotasRequest, topics: TopicManager, metadata: MetadataImage, log: EventLog
 ) -> AlterClientQuotasResponse:
     with trio.CancelScope(shield=True):
         async with topics.changes:

@@ -1,4 +1,7 @@
-"""AlterConfigs (33), versions 0-2: the older call, which replaces all keys of a resource."""
+"""AlterConfigs (33), versions 0-2: the older call, which replaces all keys of a resource (KIP-133).
+
+Version 0: all fields. Version 1: the same. Version 2: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

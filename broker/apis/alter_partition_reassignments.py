@@ -1,4 +1,8 @@
-"""AlterPartitionReassignments (45), versions 0-1 (KIP-455): a partition moves to where it is, and nowhere else."""
+"""AlterPartitionReassignments (45), versions 0-1 (KIP-455): a partition moves to where it is, and nowhere else.
+
+Version 0: the replicas of each partition; null gives up a move, and there is none under way.
+Version 1: says whether the number of replicas may change. The flag is given back; only one replica is accepted anyway.
+"""
 
 from __future__ import annotations
 

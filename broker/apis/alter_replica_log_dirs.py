@@ -1,4 +1,7 @@
-"""AlterReplicaLogDirs (34), versions 1-2 (KIP-113): there is one directory, where every replica is already."""
+"""AlterReplicaLogDirs (34), versions 1-2 (KIP-113): there is one directory, where every replica is already.
+
+Version 1: the first that is served. Version 2: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

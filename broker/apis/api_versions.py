@@ -1,8 +1,12 @@
 """ApiVersions (18), versions 0-4: what the registry holds.
 
-A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself
-(KIP-511), never with a close. Produce is advertised from version 0, though 0-2 are refused: librdkafka up to 2.11
-sends uncompressed, or in the old message format, to a broker that does not show them (KAFKA-18659).
+An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself (KIP-511),
+never with a close. Produce is advertised from version 0, though 0-2 are refused: librdkafka up to 2.11 sends
+uncompressed, or in the old message format, to a broker that does not show them (KAFKA-18659).
+
+Version 0: the keys with their versions. Versions 1-2: throttle time.
+Version 3: the client's name and version, refused if they are malformed (KIP-511); the answer names features (KIP-584).
+Version 4: the lowest level of a feature may be 0 (KAFKA-17011).
 """
 
 from __future__ import annotations

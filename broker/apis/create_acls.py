@@ -1,4 +1,7 @@
-"""CreateAcls (30), versions 1-3: there is no authorizer, so there are no ACLs."""
+"""CreateAcls (30), versions 1-3: there is no authorizer, so there are no ACLs.
+
+Version 1: pattern types (KIP-290). Version 2: flexible. Version 3: the resource type user. All are refused alike.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""CreatePartitions (37), versions 0-3."""
+"""CreatePartitions (37), versions 0-3: a topic gets more partitions, never fewer (KIP-195).
+
+Version 0: the new total, with or without an assignment, which can name this broker only. Version 1: the same.
+Version 2: only the encoding is new (flexible).
+Version 3: THROTTLING_QUOTA_EXCEEDED is possible (KIP-599); it is never given, as quotas are not enforced yet.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.order import METADATA
 from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_partitions import (
@@ -22,7 +27,7 @@ from barnabas.wire.messages.create_partitions import (
 
 @api(CreatePartitionsRequest, CreatePartitionsResponse, uses=METADATA, changes=METADATA)
 async def handle(
-    context: Context, request: CreatePartitionsRequest, topics: Topics, queries: Queries, identity: Identity
+    context: Context, request: CreatePartitionsRequest, topics: TopicManager, queries: Queries, identity: Identity
 ) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in request.topics)
     results = []
@@ -40,7 +45,7 @@ async def handle(
 
 
 async def _grow(
-    topics: Topics, queries: Queries, identity: Identity, topic: CreatePartitionsTopic, validate_only: bool
+    topics: TopicManager, queries: Queries, identity: Identity, topic: CreatePartitionsTopic, validate_only: bool
 ) -> None:
     if topic.name == QUERIES_TOPIC:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")

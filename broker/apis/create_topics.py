@@ -1,4 +1,10 @@
-"""CreateTopics (19), versions 2-7."""
+"""CreateTopics (19), versions 2-7: a topic with its partitions and settings, or only a check of them (`validate_only`).
+
+Version 2: the first that is served. Version 3: the same.
+Version 4: -1 as partition count or replication factor means the broker's default (KIP-464); older ones may send it too.
+Version 5: the answer has partition count, replication factor and settings (KIP-525).
+Version 6: THROTTLING_QUOTA_EXCEEDED is possible (KIP-599); it is never given. Version 7: the answer has the topic's id.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from barnabas.broker.order import METADATA
 from barnabas.broker.queries import Queries, check_keys, is_query
 from barnabas.broker.registry import Context, api
 from barnabas.broker.resource_configs import tell_unused, topic_entries
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_topics import (
@@ -25,7 +31,7 @@ from barnabas.wire.types import ZERO_UUID
 
 @api(CreateTopicsRequest, CreateTopicsResponse, uses=METADATA, changes=METADATA)
 async def handle(
-    context: Context, request: CreateTopicsRequest, topics: Topics, queries: Queries, config: BrokerConfig
+    context: Context, request: CreateTopicsRequest, topics: TopicManager, queries: Queries, config: BrokerConfig
 ) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
     answers = []
@@ -44,7 +50,7 @@ async def handle(
 
 
 async def _create(
-    topics: Topics, queries: Queries, config: BrokerConfig, asked: CreatableTopic, request: CreateTopicsRequest
+    topics: TopicManager, queries: Queries, config: BrokerConfig, asked: CreatableTopic, request: CreateTopicsRequest
 ) -> CreatableTopicResult:
     count = _partition_count(config, asked)
     configs = {entry.name: entry.value for entry in asked.configs}

@@ -1,4 +1,7 @@
-"""DeleteGroups (42), versions 0-2: answered when the group's removal is durable."""
+"""DeleteGroups (42), versions 0-2: answered when the group's removal is durable (KIP-229).
+
+Version 0: all fields. Version 1: the same. Version 2: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""DeleteRecords (21), versions 0-2: raise the log start offset; what lies before is gone for readers."""
+"""DeleteRecords (21), versions 0-2: raises the log start offset; readers no longer get what lies before it (KIP-107).
+
+Version 0: all fields; offset -1 is the high watermark. Version 1: the same.
+Version 2: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""DeleteTopics (20), versions 1-6: by name, from version 6 also by id."""
+"""DeleteTopics (20), versions 1-6: by name, from version 6 also by id.
+
+Version 1: the first that is served; INVALID_REQUEST where delete.topic.enable is false. Version 2: the same.
+Version 3: TOPIC_DELETION_DISABLED instead of that. Version 4: only the encoding is new (flexible).
+Version 5: the answer has error messages, and THROTTLING_QUOTA_EXCEEDED is possible (KIP-599); it is never given.
+Version 6: a topic is named by name or by id; the answer has both, and no name where the id is unknown (KIP-516).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.order import METADATA
 from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.delete_topics import (
@@ -20,7 +26,7 @@ from barnabas.wire.types import ZERO_UUID
 
 @api(DeleteTopicsRequest, DeleteTopicsResponse, uses=METADATA, changes=METADATA)
 async def handle(
-    context: Context, request: DeleteTopicsRequest, topics: Topics, queries: Queries, config: BrokerConfig
+    context: Context, request: DeleteTopicsRequest, topics: TopicManager, queries: Queries, config: BrokerConfig
 ) -> DeleteTopicsResponse:
     asked = request.topics if context.version >= 6 else [DeleteTopicState(name=name) for name in request.topic_names]
     answers = [
@@ -31,7 +37,7 @@ async def handle(
 
 
 async def _delete(
-    context: Context, topics: Topics, queries: Queries, config: BrokerConfig, asked: tuple[str | None, bytes]
+    context: Context, topics: TopicManager, queries: Queries, config: BrokerConfig, asked: tuple[str | None, bytes]
 ) -> DeletableTopicResult:
     name, topic_id = asked
     try:

@@ -1,9 +1,12 @@
-"""DescribeClientQuotas (48), versions 0-1 (KIP-546)."""
+"""DescribeClientQuotas (48), versions 0-1 (KIP-546): the quotas that AlterClientQuotas has stored.
+
+Version 0: all fields. Version 1: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 
 from barnabas.broker.large import Breath, Large
-from barnabas.broker.metadata import Metadata
+from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.order import METADATA
 from barnabas.broker.quotas import Component, check_filter
 from barnabas.broker.registry import Context, api
@@ -18,7 +21,7 @@ from barnabas.wire.messages.describe_client_quotas import (
 
 
 @api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, uses=METADATA)
-async def handle(context: Context, request: DescribeClientQuotasRequest, metadata: Metadata) -> Large:
+async def handle(context: Context, request: DescribeClientQuotasRequest, metadata: MetadataImage) -> Large:
     components = [Component(c.entity_type, c.match_type, c.match) for c in request.components]
     try:
         check_filter(components)

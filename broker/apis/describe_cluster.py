@@ -1,4 +1,9 @@
-"""DescribeCluster (60), versions 0-2. Version 1 can ask for controllers instead of brokers (KIP-919); none listen."""
+"""DescribeCluster (60), versions 0-2 (KIP-700): the one broker.
+
+Version 0: brokers, and the operations that the client may do to the cluster.
+Version 1: can ask for controllers instead of brokers (KIP-919); no controller listens, so that is refused.
+Version 2: can ask for fenced brokers too (KIP-1073); this one never is.
+"""
 
 from __future__ import annotations
 

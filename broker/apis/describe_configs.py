@@ -1,4 +1,9 @@
-"""DescribeConfigs (32), versions 1-4: every key of a topic or broker with its value, source and synonyms."""
+"""DescribeConfigs (32), versions 1-4: every key of a topic or broker with its value, source and synonyms.
+
+Version 1: the source of each value, and its synonyms if asked for (KIP-226). Version 2: the same.
+Version 3: the type of each key, and its documentation if asked for (KIP-569).
+Version 4: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

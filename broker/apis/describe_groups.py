@@ -1,4 +1,9 @@
-"""DescribeGroups (15), versions 0-6."""
+"""DescribeGroups (15), versions 0-6: state, protocol and members of groups.
+
+Version 0: all fields. Versions 1-2: throttle time. Version 3: the client's allowed operations, if asked for (KIP-430).
+Version 4: the static member's group.instance.id (KIP-345). Version 5: only the encoding is new (flexible).
+Version 6: an unknown group is GROUP_ID_NOT_FOUND with a message (KIP-1043); before, it is a group in state Dead.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,15 @@
-"""DescribeLogDirs (35), versions 1-5: where the logs are, and how large (KIP-113, KIP-827)."""
+"""DescribeLogDirs (35), versions 1-5: where the logs are, and how large (KIP-113).
+
+Version 1: directories with the sizes of their partitions. Version 2: only the encoding is new (flexible).
+Version 3: an error code for the whole answer. Version 4: size and free space of the disk (KIP-827).
+Version 5: whether the directory takes no new partitions; it always takes them.
+"""
 
 from __future__ import annotations
 
 import trio
 
-from barnabas.broker.metadata import Metadata
+from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
@@ -25,7 +30,7 @@ async def handle(
     context: Context,
     request: DescribeLogDirsRequest,
     partitions: Partitions,
-    metadata: Metadata,
+    metadata: MetadataImage,
     data_dir: DataDir,
 ) -> DescribeLogDirsResponse:
     wanted = None if request.topics is None else {(t.topic, index) for t in request.topics for index in t.partitions}

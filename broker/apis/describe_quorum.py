@@ -1,10 +1,14 @@
-"""DescribeQuorum (55), versions 0-2 (KIP-595, KIP-853): the metadata log has one voter, this node."""
+"""DescribeQuorum (55), versions 0-2 (KIP-595): the metadata log has one voter, this node.
+
+Version 0: leader, high watermark and voters. Version 1: when a replica last fetched and was caught up (KIP-836): now.
+Version 2: error messages, and the addresses of the nodes (KIP-853), left out where no partition is described.
+"""
 
 from __future__ import annotations
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.identity import Identity
-from barnabas.broker.metadata import METADATA_TOPIC
+from barnabas.broker.metadata_image import METADATA_TOPIC
 from barnabas.broker.order import METADATA
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api

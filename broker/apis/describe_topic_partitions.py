@@ -6,7 +6,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security import Resource, ResourceType
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -19,7 +19,7 @@ from barnabas.wire.messages.describe_topic_partitions import (
 
 @api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, uses=METADATA)
 def handle(
-    context: Context, request: DescribeTopicPartitionsRequest, topics: Topics, config: BrokerConfig
+    context: Context, request: DescribeTopicPartitionsRequest, topics: TopicManager, config: BrokerConfig
 ) -> DescribeTopicPartitionsResponse:
     known = topics.metadata.topics
     names = sorted({asked.name for asked in request.topics}) if request.topics else sorted(known)

@@ -1,4 +1,8 @@
-"""ElectLeaders (43), versions 0-2 (KIP-183, KIP-460): the one replica of a partition leads it already."""
+"""ElectLeaders (43), versions 0-2 (KIP-183): the one replica of a partition leads it already.
+
+Version 0: preferred leaders only. Version 1: an election type, preferred or unclean, and an error code for the whole
+answer (KIP-460). Version 2: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

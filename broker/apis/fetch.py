@@ -2,10 +2,16 @@
 
 A request that finds `min_bytes` is answered at once. What a limit on the answer's size cuts off counts as found, and
 `min_bytes` asks for no more than the limits allow: waiting would not make the answer larger. Nor would it at the end of
-an older segment, as a range is of one file. Otherwise it waits on its partitions: each one tells when its high
+an older segment, as a range is of one file. Otherwise the request waits on its partitions: each one tells when its high
 watermark moves, and only those are read again. In a session the partitions without news are not even looked at.
 `max_bytes` is shared in the order of the request (or of the session, see `broker.fetch_sessions`); the first batch is
 given whole even if it is larger.
+
+Version 4: isolation level; aborted transactions are listed, and there are none. Versions 5-6: the log start offset.
+Version 7: incremental fetch sessions (KIP-227). Version 8: the same.
+Version 9: the leader epoch that the client knows is checked (KIP-320). Versions 10-11: zstd; the client's rack, unused.
+Version 12: the epoch last fetched; where the logs diverge, the answer says from when on (KIP-595).
+Version 13: topics by id (KIP-516). Versions 14-18: for followers and tiered storage, which are not served.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from collections.abc import Awaitable, Iterable
 import trio
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.fetch_sessions import Asked, FetchSessions, Plan, asked_for
+from barnabas.broker.fetch_sessions import FetchContext, FetchSessions, TopicIdPartition, partitions_of
 from barnabas.broker.large import Breath, Large, given
 from barnabas.broker.later import Later
 from barnabas.broker.order import METADATA, RECORDS
@@ -54,13 +60,13 @@ def handle(
 ) -> FetchResponse | Later | Awaitable[Large | Message]:
     try:
         if context.version >= 7:
-            plan = sessions.plan(request, trio.current_time())
+            fetch = sessions.new_context(request, trio.current_time())
         else:
-            plan = Plan(list(asked_for(request).items()), None, False)
+            fetch = FetchContext(list(partitions_of(request).items()), None, False)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    reading = Reading(context.version, request, plan, partitions, config["fetch.max.bytes"])
-    if len(plan.partitions) > PARTITIONS_AT_ONCE:
+    reading = Reading(context.version, request, fetch, partitions, config["fetch.max.bytes"])
+    if len(fetch.partitions) > PARTITIONS_AT_ONCE:
         return _handle_slowly(reading, workers, deadlines, turn)
     reading.read_all()
     if reading.checks:
@@ -70,8 +76,8 @@ def handle(
 
 async def _handle_slowly(reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn) -> Large:
     breath = Breath()
-    for asked, wanted in reading.plan.partitions:
-        reading.read(asked, wanted)
+    for key, wanted in reading.fetch.partitions:
+        reading.read(key, wanted)
         await breath()
     await reading.check(workers)
     return Large(await given(_answer(reading, deadlines, turn)))
@@ -82,28 +88,30 @@ async def _handle_checked(reading: Reading, workers: Workers, deadlines: Deadlin
     return await given(_answer(reading, deadlines, turn))
 
 
-def _answer(reading: Reading, deadlines: Deadlines, turn: Turn) -> FetchResponse | LongPoll:
-    plan, max_wait_ms = reading.plan, reading.request.max_wait_ms
-    waits_for = plan.partitions if plan.session is None else plan.session.partitions
+def _answer(reading: Reading, deadlines: Deadlines, turn: Turn) -> FetchResponse | DelayedFetch:
+    fetch, max_wait_ms = reading.fetch, reading.request.max_wait_ms
+    waits_for = fetch.partitions if fetch.session is None else fetch.session.partitions
     if reading.enough() or max_wait_ms <= 0 or not waits_for:
         return reading.response()
-    return LongPoll(reading, deadlines, turn, trio.current_time() + max_wait_ms / 1000)
+    return DelayedFetch(reading, deadlines, turn, trio.current_time() + max_wait_ms / 1000)
 
 
 class Reading:
     """The state of one fetch: what each partition gives so far."""
 
-    def __init__(self, version: int, request: FetchRequest, plan: Plan, partitions: Partitions, max_bytes: int) -> None:
-        self.request, self.plan = request, plan
+    def __init__(
+        self, version: int, request: FetchRequest, fetch: FetchContext, partitions: Partitions, max_bytes: int
+    ) -> None:
+        self.request, self.fetch = request, fetch
         self._version, self._partitions = version, partitions
-        self.results: dict[Asked, PartitionData] = {}
-        self.vnodes: dict[Vnode, list[Asked]] = {}
-        self.read_from: dict[Asked, Vnode] = {}
-        self.wanted = dict(plan.partitions)
+        self.results: dict[TopicIdPartition, PartitionData] = {}
+        self.vnodes: dict[Vnode, list[TopicIdPartition]] = {}
+        self.read_from: dict[TopicIdPartition, Vnode] = {}
+        self.wanted = dict(fetch.partitions)
         self.size = 0
-        self.left: dict[Asked, int] = {}
+        self.left: dict[TopicIdPartition, int] = {}
         """What the answer leaves out of what could be read."""
-        self.checks: dict[Asked, tuple[Vnode, Check]] = {}
+        self.checks: dict[TopicIdPartition, tuple[Vnode, Check]] = {}
         """What nobody has looked at yet of what would be sent."""
         self.failed = False
         self.max_bytes = min(request.max_bytes, max_bytes)
@@ -119,49 +127,49 @@ class Reading:
 
     def _is_full(self) -> bool:
         """Whether every partition has given as much as its limit allows."""
-        asked = self.plan.partitions if self.plan.session is None else self.plan.session.partitions
-        return len(self.left) == len(asked)
+        wanted = self.fetch.partitions if self.fetch.session is None else self.fetch.session.partitions
+        return len(self.left) == len(wanted)
 
     def read_all(self) -> None:
         """Look at every partition, in order, within the byte limit."""
         self.size = 0
         self.failed = False
-        for asked, wanted in self.plan.partitions:
-            self.read(asked, wanted)
+        for key, wanted in self.fetch.partitions:
+            self.read(key, wanted)
 
     def read_again(self, vnode: Vnode) -> None:
         """Look at one partition that has news."""
-        for asked in self.vnodes[vnode]:
-            self.read(asked, self.wanted[asked])
+        for key in self.vnodes[vnode]:
+            self.read(key, self.wanted[key])
 
-    def add(self, asked: Asked, vnode: Vnode) -> None:
+    def add(self, key: TopicIdPartition, vnode: Vnode) -> None:
         """A partition of the session has woken up."""
-        assert self.plan.session is not None
-        wanted = self.plan.session.partitions[asked].wanted
-        if asked not in self.wanted:
-            self.plan.partitions.append((asked, wanted))
-            self.vnodes.setdefault(vnode, []).append(asked)
-        self.wanted[asked] = wanted
+        assert self.fetch.session is not None
+        wanted = self.fetch.session.partitions[key].wanted
+        if key not in self.wanted:
+            self.fetch.partitions.append((key, wanted))
+            self.vnodes.setdefault(vnode, []).append(key)
+        self.wanted[key] = wanted
 
-    def read(self, asked: Asked, wanted: FetchPartition) -> None:
+    def read(self, key: TopicIdPartition, wanted: FetchPartition) -> None:
         """Look at one partition."""
-        before = self.results.get(asked)
+        before = self.results.get(key)
         if before is not None and before.records is not None:
             self.size -= len(before.records)
-        self.left.pop(asked, None)
-        self.checks.pop(asked, None)
+        self.left.pop(key, None)
+        self.checks.pop(key, None)
         try:
-            result = self._partition(asked, wanted)
+            result = self._partition(key, wanted)
         except KafkaError as error:
-            result = self._refused(asked, error)
-        self.results[asked] = result
+            result = self._refused(key, error)
+        self.results[key] = result
         if result.records is not None:
             self.size += len(result.records)
 
-    def _refused(self, asked: Asked, error: KafkaError) -> PartitionData:
+    def _refused(self, key: TopicIdPartition, error: KafkaError) -> PartitionData:
         self.failed = True
         return PartitionData(
-            partition_index=asked.partition,
+            partition_index=key.partition,
             error_code=error.code,
             high_watermark=-1,
             aborted_transactions=None,
@@ -171,27 +179,27 @@ class Reading:
     async def check(self, workers: Workers) -> None:
         """Look at what nobody has looked at; what is damaged is not sent."""
         while self.checks:
-            asked, (vnode, job) = self.checks.popitem()
-            before = self.results[asked]
+            key, (vnode, job) = self.checks.popitem()
+            before = self.results[key]
             self.size -= len(job)
             try:
                 await workers.read(job.run)
                 found = vnode.end_check(job)
                 self.size += len(found)
-                self.results[asked] = replace(before, records=found)
+                self.results[key] = replace(before, records=found)
             except KafkaError as error:
-                self.results[asked] = self._refused(asked, error)
+                self.results[key] = self._refused(key, error)
 
     def leave_unchecked(self) -> None:
         """Send nothing that has not been looked at: the client asks again."""
-        for asked, (_, job) in self.checks.items():
+        for key, (_, job) in self.checks.items():
             self.size -= len(job)
-            self.results[asked] = replace(self.results[asked], records=b"")
+            self.results[key] = replace(self.results[key], records=b"")
             self.failed = True  # an answer now, and no further wait
         self.checks.clear()
 
-    def _partition(self, asked: Asked, wanted: FetchPartition) -> PartitionData:
-        vnode = self.read_from[asked] = self._vnode(asked)
+    def _partition(self, key: TopicIdPartition, wanted: FetchPartition) -> PartitionData:
+        vnode = self.read_from[key] = self._vnode(key)
         self._partitions.check_leader_epoch(vnode, wanted.current_leader_epoch)
         committed = self.request.isolation_level == READ_COMMITTED
         diverging = EpochEndOffset()
@@ -212,11 +220,11 @@ class Reading:
             )
             records = found.slice
             if found.check is not None:
-                self.checks[asked] = vnode, found.check
+                self.checks[key] = vnode, found.check
             if found.left:
-                self.left[asked] = found.left
+                self.left[key] = found.left
         return PartitionData(
-            partition_index=asked.partition,
+            partition_index=key.partition,
             high_watermark=vnode.high_watermark,
             last_stable_offset=vnode.last_stable_offset,
             log_start_offset=vnode.log_start_offset,
@@ -227,21 +235,21 @@ class Reading:
 
     def known_vnodes(self) -> Iterable[Vnode]:
         """The partitions that exist, each once."""
-        for asked, _ in self.plan.partitions:
+        for key, _ in self.fetch.partitions:
             try:
-                self.vnodes.setdefault(self._vnode(asked), []).append(asked)
+                self.vnodes.setdefault(self._vnode(key), []).append(key)
             except KafkaError:
                 continue
         return self.vnodes
 
-    def _vnode(self, asked: Asked) -> Vnode:
+    def _vnode(self, key: TopicIdPartition) -> Vnode:
         if self._version >= 13:
-            name = self._partitions.topic_name(asked.topic_id)
+            name = self._partitions.topic_name(key.topic_id)
             if name is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
         else:
-            name = asked.topic
-        vnode = self._partitions.get(name, asked.partition)
+            name = key.topic
+        vnode = self._partitions.get(name, key.partition)
         if vnode is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
         return vnode
@@ -250,12 +258,12 @@ class Reading:
 
     def response(self) -> FetchResponse:
         """The answer; in a session, partitions without news are left out and those with data go to the back."""
-        session = self.plan.session
+        session = self.fetch.session
         by_topic: dict[tuple[str, bytes], list[PartitionData]] = {}
-        for asked, _ in self.plan.partitions:
-            result = self.results[asked]
+        for key, _ in self.fetch.partitions:
+            result = self.results[key]
             if session is not None:
-                cached = session.partitions.get(asked)
+                cached = session.partitions.get(key)
                 if cached is None:
                     continue
                 changed = (
@@ -267,18 +275,18 @@ class Reading:
                 cached.high_watermark, cached.log_start_offset = result.high_watermark, result.log_start_offset
                 has_data = bool(result.records)
                 if has_data:
-                    session.hot[asked] = None
-                    session.hot.move_to_end(asked)
+                    session.hot[key] = None
+                    session.hot.move_to_end(key)
                 elif not result.error_code and cached.wanted.fetch_offset >= result.high_watermark:
-                    session.quieten(asked, self.read_from[asked])
-                if self.plan.incremental and not (changed or has_data):
+                    session.quieten(key, self.read_from[key])
+                if self.fetch.incremental and not (changed or has_data):
                     continue
-            by_topic.setdefault((asked.topic, asked.topic_id), []).append(result)
+            by_topic.setdefault((key.topic, key.topic_id), []).append(result)
         topics = [FetchableTopicResponse(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()]
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
 
 
-class LongPoll(Later):
+class DelayedFetch(Later):
     """A fetch that has found too little: its partitions tell when they move, until there is enough or time is up."""
 
     __slots__ = ("_deadline", "_dirty", "_reading", "_turn")
@@ -289,16 +297,16 @@ class LongPoll(Later):
         self._dirty: set[Vnode] = set()
         for vnode in reading.known_vnodes():
             vnode.on_high_watermark.subscribe(self._moved)
-        if reading.plan.session is not None:
-            reading.plan.session.on_news[self._woken] = None
+        if reading.fetch.session is not None:
+            reading.fetch.session.on_news[self._woken] = None
         self._deadline = deadlines.at(until, self._answer)
 
     def _moved(self, vnode: Vnode) -> None:
         self._dirty.add(vnode)
         self._turn.soon(self._look)
 
-    def _woken(self, vnode: Vnode, asked: Asked) -> None:
-        self._reading.add(asked, vnode)
+    def _woken(self, vnode: Vnode, key: TopicIdPartition) -> None:
+        self._reading.add(key, vnode)
         vnode.on_high_watermark.subscribe(self._moved)
         self._moved(vnode)
 
@@ -309,7 +317,7 @@ class LongPoll(Later):
             self._reading.leave_unchecked()
             if self._reading.enough() and self.message is None:
                 self._answer()
-        except Exception as error:  # whoever moved the partition must not suffer for it
+        except Exception as error:  # the request that moved the partition must not suffer for it
             self.fail(error)
 
     def _answer(self) -> None:
@@ -323,5 +331,5 @@ class LongPoll(Later):
         self._deadline.drop()
         for vnode in self._reading.vnodes:
             vnode.on_high_watermark.unsubscribe(self._moved)
-        if self._reading.plan.session is not None:
-            self._reading.plan.session.on_news.pop(self._woken, None)
+        if self._reading.fetch.session is not None:
+            self._reading.fetch.session.on_news.pop(self._woken, None)

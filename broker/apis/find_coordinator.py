@@ -1,7 +1,11 @@
 """FindCoordinator (10), versions 0-6: this broker coordinates every group.
 
 `__consumer_offsets` is made when a group is first looked for. Transactional ids and share groups have no coordinator
-yet; who asks for one is told so.
+yet; a client that asks for one gets INVALID_REQUEST.
+
+Version 0: one group. Version 1: a key type (group or transaction) and an error message. Version 2: the same.
+Version 3: only the encoding is new (flexible). Version 4: many keys in one request (KIP-699).
+Version 5: TRANSACTION_ABORTABLE is possible (KIP-890); it is never given. Version 6: the key type share (KIP-932).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Heartbeat (12), versions 0-4."""
+"""Heartbeat (12), versions 0-4: a member is alive; it learns of a rebalance from the answer.
+
+Version 0: all fields. Versions 1-2: throttle time. Version 3: the group.instance.id, by which a static member that was
+replaced is fenced (KIP-345). Version 4: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""IncrementalAlterConfigs (44), versions 0-1 (KIP-339)."""
+"""IncrementalAlterConfigs (44), versions 0-1 (KIP-339): sets, deletes, appends to or subtracts from single keys.
+
+Version 0: all fields. Version 1: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,10 @@
 Ids come in blocks that the metadata log records before the first of them is given out. Transactional producers are
 refused: there is no transaction coordinator yet. The one exception is the streams driver, whose id fences the driver
 before it.
+
+Version 0: all fields. Version 1: the same. Version 2: only the encoding is new (flexible).
+Version 3: a producer may send the id and epoch that it has (KIP-360); it gets a new id.
+Versions 4-5: PRODUCER_FENCED and TRANSACTION_ABORTABLE are possible; they are never given.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""LeaveGroup (13), versions 0-5: one member, from version 3 several."""
+"""LeaveGroup (13), versions 0-5: one member, from version 3 several.
+
+Version 0: one member by its id. Versions 1-2: throttle time.
+Version 3: several members, each by id or group.instance.id, with an error code each (KIP-345).
+Version 4: only the encoding is new (flexible). Version 5: the reason to leave, which is logged (KIP-800).
+"""
 
 from __future__ import annotations
 

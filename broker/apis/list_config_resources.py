@@ -1,16 +1,20 @@
-"""ListConfigResources (74), versions 0-1 (KIP-1142): what has a configuration; version 0 asks for client metrics."""
+"""ListConfigResources (74), versions 0-1: what has a configuration.
+
+Version 0: client metrics only, and there are none (KIP-714). Version 1: resources of the types asked for, or of all
+(KIP-1142).
+"""
 
 from __future__ import annotations
 
 from barnabas.broker.identity import Identity
 from barnabas.broker.large import Breath, Large
-from barnabas.broker.metadata import (
+from barnabas.broker.metadata_image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
-    Metadata,
+    MetadataImage,
 )
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
@@ -24,7 +28,7 @@ from barnabas.wire.messages.list_config_resources import (
 
 @api(ListConfigResourcesRequest, ListConfigResourcesResponse, uses=METADATA)
 async def handle(
-    context: Context, request: ListConfigResourcesRequest, metadata: Metadata, identity: Identity
+    context: Context, request: ListConfigResourcesRequest, metadata: MetadataImage, identity: Identity
 ) -> ListConfigResourcesResponse | Large:
     names: dict[int, list[str]] = {
         RESOURCE_TOPIC: sorted(metadata.topics),

@@ -1,4 +1,8 @@
-"""ListGroups (16), versions 0-5: filtered by state (KIP-518) and type (KIP-848)."""
+"""ListGroups (16), versions 0-5: all groups, or those of some states and types.
+
+Version 0: ids and protocol types. Versions 1-2: throttle time. Version 3: only the encoding is new (flexible).
+Version 4: the state, in the answer and as a filter (KIP-518). Version 5: the group type, likewise (KIP-848).
+"""
 
 from __future__ import annotations
 

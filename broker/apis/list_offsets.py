@@ -1,5 +1,12 @@
-"""ListOffsets (2), versions 1-11: offsets by timestamp, and the special values of KIP-79, KIP-734, KIP-405, KIP-1005
-and KIP-1023. There is no remote tier here, so what asks about one finds nothing (offset -1), as in Kafka without it.
+"""ListOffsets (2), versions 1-11: offsets by timestamp, and by special values. There is no remote tier here, so what
+asks about one finds nothing (offset -1), as in Kafka without it.
+
+Version 1: one offset with its timestamp (KIP-79); -1 is the end, -2 the start of the log.
+Versions 2-3: isolation level: with read committed, the end is the last stable offset.
+Versions 4-6: the leader epoch, checked in the request and told in the answer (KIP-320).
+Version 7: -3, the largest timestamp (KIP-734). Version 8: -4, the start of the local log (KIP-405).
+Version 9: -5, the last offset in the remote tier (KIP-1005). Version 10: a timeout for it (KIP-1075), unused.
+Version 11: -6, the first offset not yet in the remote tier (KIP-1023).
 """
 
 from __future__ import annotations

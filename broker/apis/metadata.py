@@ -2,6 +2,13 @@
 
 A topic that does not exist is created if client and broker allow it, and is complete in the answer. Topics asked for
 by id are never created.
+
+Version 0: no topics in the request means all. Version 1: null means all, an empty list none; rack and controller.
+Versions 2-3: cluster id, throttle time. Version 4: the client says whether topics may be created.
+Versions 5-7: offline replicas (never any) and leader epochs. Version 8: allowed operations, if asked for (KIP-430).
+Version 9: only the encoding is new (flexible). Version 10: topic ids in the answer (KIP-516).
+Version 11: without the cluster's operations (KIP-700). Version 12: topics by id; an unknown one has no name.
+Version 13: an error code for the whole answer; it is never set.
 """
 
 from __future__ import annotations
@@ -11,11 +18,11 @@ from collections.abc import Awaitable
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity
 from barnabas.broker.large import Breath, Large
-from barnabas.broker.metadata import Topic
+from barnabas.broker.metadata_image import TopicImage
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security import CLUSTER, NOT_ASKED, Resource, ResourceType
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.metadata import (
     MetadataRequest,
@@ -32,7 +39,7 @@ PARTITIONS_AT_ONCE = 1000
 
 @api(MetadataRequest, MetadataResponse, uses=METADATA, changes=METADATA)
 def handle(
-    context: Context, request: MetadataRequest, topics: Topics, identity: Identity, config: BrokerConfig
+    context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity, config: BrokerConfig
 ) -> MetadataResponse | Awaitable[MetadataResponse | Large]:
     everything = request.topics is None or (context.version == 0 and not request.topics)
     if everything:
@@ -48,7 +55,7 @@ def handle(
 
 
 async def _answer_slowly(
-    context: Context, request: MetadataRequest, topics: Topics, identity: Identity, names: list[str]
+    context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity, names: list[str]
 ) -> Large:
     """The answer about many partitions: others have their turn meanwhile."""
     known = topics.metadata
@@ -70,7 +77,7 @@ async def _answer_slowly(
 async def _create_and_answer(
     context: Context,
     request: MetadataRequest,
-    topics: Topics,
+    topics: TopicManager,
     identity: Identity,
     wanted: list[tuple[str | None, bytes]],
 ) -> MetadataResponse:
@@ -86,7 +93,7 @@ async def _create_and_answer(
     return _answer(context, request, identity, answers)
 
 
-def _find(topics: Topics, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
+def _find(topics: TopicManager, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
     if topic_id != ZERO_UUID:
         topic = topics.metadata.by_id.get(topic_id)
         if topic is None:
@@ -99,12 +106,12 @@ def _find(topics: Topics, name: str | None, topic_id: bytes) -> MetadataResponse
     return _known(topics, name)
 
 
-def _known(topics: Topics, name: str) -> MetadataResponseTopic:
+def _known(topics: TopicManager, name: str) -> MetadataResponseTopic:
     topic = topics.metadata.topics[name]
     return _topic(topic, _partitions(topics.metadata.node_id, sorted(topic.partitions.items())))
 
 
-def _topic(topic: Topic, partitions: list[MetadataResponsePartition]) -> MetadataResponseTopic:
+def _topic(topic: TopicImage, partitions: list[MetadataResponsePartition]) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions
     )

@@ -1,4 +1,11 @@
-"""OffsetCommit (8), versions 2-10: answered when the offsets are durable."""
+"""OffsetCommit (8), versions 2-10: answered when the offsets are durable.
+
+Version 2: the first that is served. Versions 2-4: a retention time of the commit's own, which is heeded.
+Version 5: without it. Version 6: the leader epoch of the last record (KIP-320), kept with the offset.
+Version 7: the group.instance.id of static members (KIP-345). Version 8: only the encoding is new (flexible).
+Version 9: an unknown group is GROUP_ID_NOT_FOUND (KIP-848); before, ILLEGAL_GENERATION.
+Version 10: topics by id; an unknown one is UNKNOWN_TOPIC_ID.
+"""
 
 from __future__ import annotations
 

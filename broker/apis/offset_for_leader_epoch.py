@@ -1,4 +1,8 @@
-"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ends (KIP-320)."""
+"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ends (KIP-320).
+
+Version 2: the leader epoch that the client knows is checked. Version 3: the follower that asks; there are none.
+Version 4: only the encoding is new (flexible).
+"""
 
 from __future__ import annotations
 

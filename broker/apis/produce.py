@@ -6,6 +6,12 @@ Most batches are looked at and appended at once. One that takes long (compressed
 looked at in a thread; what follows on the connection waits for its append. With acks=all and acks=1 the answer leaves
 when consumers see the batch: under the fsync policy when it is on disk, under Kafka's page-cache policy after the
 write. With acks=0 there is no answer, and an error closes the connection, as that is the only way to tell.
+
+Version 3: message format 2, and a transactional id, which is refused (except for the streams driver's).
+Version 4: the same. Versions 5-6: the answer has the log start offset. Version 7: zstd is accepted (KIP-110).
+Version 8: the answer names the records that a batch is refused for, and says why (KIP-467).
+Versions 9-10: flexible, and tagged fields for another leader, of which there is none (KIP-951).
+Versions 11-12: for transactions (KIP-890). Version 13: topics by id; an unknown one is UNKNOWN_TOPIC_ID (KIP-516).
 """
 
 from __future__ import annotations
@@ -74,7 +80,7 @@ def handle(context: Context, request: ProduceRequest, parts: Parts) -> ProduceRe
     return Producing(context, request, refusal, parts).begin(request)
 
 
-class Asked(NamedTuple):
+class RequestPartition(NamedTuple):
     """A partition of a request as it is named, the batch for it, and where its answer goes."""
 
     name: str | None
@@ -84,7 +90,7 @@ class Asked(NamedTuple):
     at: int
 
 
-class Place(NamedTuple):
+class PendingAppend(NamedTuple):
     """The same, of a partition that is there."""
 
     vnode: Vnode
@@ -93,7 +99,7 @@ class Place(NamedTuple):
     at: int
 
 
-class Wait(NamedTuple):
+class PendingFlush(NamedTuple):
     """A batch that consumers do not see yet, where it ends, and where its answer stands."""
 
     vnode: Vnode
@@ -135,10 +141,10 @@ class Producing:
         self._now_ms = parts.clock.wall_ms()
         self.topics: list[TopicProduceResponse] = []
         #: Batches that others come before.
-        self.rest: list[Asked] = []
+        self.rest: list[RequestPartition] = []
         #: Batches that would take too long to look at here.
-        self.todo: list[Place] = []
-        self.waits: list[Wait] = []
+        self.todo: list[PendingAppend] = []
+        self.waits: list[PendingFlush] = []
         self.failed: KafkaError | None = None
 
     def begin(self, request: ProduceRequest) -> ProduceResponse | Later | None:
@@ -153,11 +159,13 @@ class Producing:
                 if not until:
                     until = time.perf_counter() + HOLD_SECONDS
                 elif time.perf_counter() > until and not self._by_driver:
-                    self.rest.append(Asked(name, part.index, None if data is None else kept(data), answers, at))
+                    self.rest.append(
+                        RequestPartition(name, part.index, None if data is None else kept(data), answers, at)
+                    )
                     answers.append(PENDING)
                     continue
                 self.take(name, part.index, data, answers, at)
-        return Slow(self, self._parts.workers) if self.todo or self.rest else self.end()
+        return SlowProduce(self, self._parts.workers) if self.todo or self.rest else self.end()
 
     def take(
         self, name: str | None, index: int, data: BytesLike | None, answers: list[PartitionProduceResponse], at: int
@@ -173,7 +181,7 @@ class Producing:
             answer = self._success(vnode, index, result, answers, at)
         except TooHeavy:
             assert data is not None
-            self.todo.append(Place(vnode, kept(data), answers, at))
+            self.todo.append(PendingAppend(vnode, kept(data), answers, at))
             answer = PartitionProduceResponse(index=index)
         except KafkaError as error:
             answer = self._failure(index, error, name)
@@ -192,7 +200,7 @@ class Producing:
                 found.append(error)
         return found
 
-    def append(self, place: Place, found: Valid | KafkaError) -> None:
+    def append(self, place: PendingAppend, found: Valid | KafkaError) -> None:
         """Append a batch that was looked at in a thread."""
         vnode, _, answers, at = place
         index = answers[at].index
@@ -211,13 +219,13 @@ class Producing:
         """
         if self._acks == 0 and self.failed is not None:
             raise Disconnected(f"produce with acks=0 failed: {self.failed.code.name}")
-        return Durable(self, self._parts.flusher) if self.waits else self.response()
+        return DelayedProduce(self, self._parts.flusher) if self.waits else self.response()
 
     def response(self) -> ProduceResponse | None:
         return None if self._acks == 0 else ProduceResponse(responses=self.topics)
 
     def settle(self) -> None:
-        """Consumers see every batch, but for those of a partition that has failed: these get its error."""
+        """Consumers see every batch, except for those of a partition that has failed: these get its error."""
         for vnode, _, answers, at in self.waits:
             if vnode.error is not None:
                 answers[at] = self._failure(answers[at].index, self._gone(vnode) or vnode.error, vnode.topic)
@@ -257,7 +265,7 @@ class Producing:
         self, vnode: Vnode, index: int, result: AppendResult, answers: list[PartitionProduceResponse], at: int
     ) -> PartitionProduceResponse:
         if vnode.high_watermark <= result.last_offset:
-            self.waits.append(Wait(vnode, result.last_offset + 1, answers, at))
+            self.waits.append(PendingFlush(vnode, result.last_offset + 1, answers, at))
         else:
             self._parts.flusher.request(vnode)
         return PartitionProduceResponse(
@@ -301,7 +309,7 @@ def _refused(queries: Queries, topic: str) -> KafkaError:
     )
 
 
-class Durable(Later):
+class DelayedProduce(Later):
     """The response once consumers see every batch."""
 
     __slots__ = ("_left", "_producing")
@@ -320,7 +328,7 @@ class Durable(Later):
             self.finish(self._producing.response())
 
 
-class Slow(Later):
+class SlowProduce(Later):
     """A request whose batches take long to look at. It goes on when its client has left: the batches were sent."""
 
     __slots__ = ("_producing", "_workers")

@@ -1,4 +1,9 @@
-"""SyncGroup (14), versions 0-5: hand out and receive the assignment; answered when it is durable."""
+"""SyncGroup (14), versions 0-5: hand out and receive the assignment; answered when it is durable.
+
+Version 0: all fields. Versions 1-2: throttle time. Version 3: the group.instance.id of static members (KIP-345).
+Version 4: only the encoding is new (flexible). Version 5: protocol type and name must be there, and be the group's; the
+answer has them too (KIP-559).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""UpdateFeatures (57), versions 0-2 (KIP-584): each feature has one level, which it has already."""
+"""UpdateFeatures (57), versions 0-2 (KIP-584): each feature has one level, which it has already.
+
+Version 0: `allow_downgrade`. Version 1: an upgrade type instead, and `validate_only` (KIP-778).
+Version 2: the answer no longer has a result for each feature.
+"""
 
 from __future__ import annotations
 

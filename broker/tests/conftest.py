@@ -12,7 +12,7 @@ import trio
 from pytest_trio.enable_trio_mode import *  # type: ignore[import-untyped]  # noqa: F403
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.log import Log
+from barnabas.broker.log import EventLog
 from barnabas.broker.node import Node
 from barnabas.broker.tests.client import Client, connect
 from barnabas.storage.io import Io
@@ -47,7 +47,7 @@ def start(tmp_path: Path) -> Start:
         said = io.StringIO()
         properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(tmp_path / "data")}
         properties.update((key.replace("_", "."), value) for key, value in settings.items())
-        node = Node(BrokerConfig(properties), Log(said), io=io_calls)
+        node = Node(BrokerConfig(properties), EventLog(said), io=io_calls)
         async with trio.open_nursery() as nursery:
             with trio.fail_after(20):
                 await nursery.start(node.run)

@@ -272,23 +272,23 @@ def request_for(*partitions: int, session: int = 0, epoch: int = 0) -> FetchRequ
 
 def test_a_session_makes_room_when_it_was_idle_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = FetchSessions(1)
-    first = sessions.plan(request_for(0), 0.0).session
+    first = sessions.new_context(request_for(0), 0.0).session
     assert first
-    assert sessions.plan(request_for(1), EVICTION_SECONDS - 1).session is None
-    assert sessions.plan(request_for(1), EVICTION_SECONDS + 1).session
+    assert sessions.new_context(request_for(1), EVICTION_SECONDS - 1).session is None
+    assert sessions.new_context(request_for(1), EVICTION_SECONDS + 1).session
     with pytest.raises(KafkaError, match="no fetch session"):
-        sessions.plan(request_for(0, session=first.id, epoch=1), EVICTION_SECONDS + 1)
+        sessions.new_context(request_for(0, session=first.id, epoch=1), EVICTION_SECONDS + 1)
 
 
 def test_all_sessions_together_remember_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.broker.fetch_sessions.MAX_PARTITIONS", 5)
     sessions = FetchSessions(100)
-    first = sessions.plan(request_for(0, 1, 2), 0.0).session
+    first = sessions.new_context(request_for(0, 1, 2), 0.0).session
     assert first
-    assert sessions.plan(request_for(0, 1, 2), 0.0).session is None
+    assert sessions.new_context(request_for(0, 1, 2), 0.0).session is None
     with pytest.raises(KafkaError, match="no room"):
-        sessions.plan(request_for(*range(3, 9), session=first.id, epoch=1), 0.0)
-    assert sessions.plan(request_for(0, 1, 2, 3), 0.0).session
+        sessions.new_context(request_for(*range(3, 9), session=first.id, epoch=1), 0.0)
+    assert sessions.new_context(request_for(0, 1, 2, 3), 0.0).session
 
 
 # --- offsets ----------------------------------------------------------------------------------------------------------

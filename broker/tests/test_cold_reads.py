@@ -46,7 +46,7 @@ def test_a_cold_slice_is_left_to_who_can_wait(tmp_path: Path) -> None:
 
 async def test_a_consumer_gets_cold_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.log import Log
+    from barnabas.broker.log import EventLog
     from barnabas.broker.node import Node
     from barnabas.client.cluster import Cluster
     from barnabas.client.fetch import Reader
@@ -65,7 +65,7 @@ async def test_a_consumer_gets_cold_data(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(FileSlice, "warm", warm)
     config = BrokerConfig({"log.dir": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
-    node = Node(config, Log(level="error"))
+    node = Node(config, EventLog(level="error"))
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         await node.topics.create("cold", 1)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.log import BRIDGE_LINES_PER_SECOND, Bridge, Log
+from barnabas.broker.log import BRIDGE_LINES_PER_SECOND, Bridge, EventLog
 from barnabas.wire.logfmt import MAX_VALUE_CHARS
 
 HOSTILE = (
@@ -34,7 +34,7 @@ def lines(said: io.StringIO) -> list[str]:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_value_stays_one_value_of_one_line(name: str) -> None:
     said = io.StringIO()
-    Log(said).warning("group.odd", group=name, after=1)
+    EventLog(said).warning("group.odd", group=name, after=1)
     (line,) = lines(said)
     line.encode()
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", line)
@@ -44,13 +44,13 @@ def test_a_value_stays_one_value_of_one_line(name: str) -> None:
 
 def test_a_backslash_is_told_from_an_escape() -> None:
     said = io.StringIO()
-    Log(said).info("e", a="x\\n", b="x\n")
+    EventLog(said).info("e", a="x\\n", b="x\n")
     assert said.getvalue().endswith('info e a="x\\\\n" b="x\\n"\n')
 
 
 def test_a_very_long_value_is_cut_in_its_middle() -> None:
     said = io.StringIO()
-    Log(said).info("e", a="b" + "x" * 1_000_000 + "e", b="whole")
+    EventLog(said).info("e", a="b" + "x" * 1_000_000 + "e", b="whole")
     (line,) = lines(said)
     assert len(line) < MAX_VALUE_CHARS + 200
     assert re.search(r'a="b+x+ \.\.\. \d+ characters left out \.\.\. x+e" b=whole$', line)
@@ -59,7 +59,7 @@ def test_a_very_long_value_is_cut_in_its_middle() -> None:
 @given(st.text(), st.text())
 def test_any_texts_make_one_line(one: str, other: str) -> None:
     said = io.StringIO()
-    Log(said).info("e", one=one, other=other)
+    EventLog(said).info("e", one=one, other=other)
     (line,) = lines(said)
     line.encode()
 
@@ -70,7 +70,7 @@ def test_any_texts_make_one_line(one: str, other: str) -> None:
 def bridged(level: str = "info") -> tuple[io.StringIO, logging.Logger]:
     said = io.StringIO()
     logger = logging.Logger("barnabas.groupcoord.group", logging.DEBUG)
-    logger.addHandler(Bridge(Log(said, level)))
+    logger.addHandler(Bridge(EventLog(said, level)))
     return said, logger
 
 

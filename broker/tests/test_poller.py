@@ -56,7 +56,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def serve(count: int) -> list[str]:
-    """What is called, in order, when so many sockets are readable at one time."""
+    """The calls, in order, when `count` sockets are readable at one time."""
     seen: list[str] = []
     served = trio.Event()
     poller = Poller(Around(seen))
@@ -209,7 +209,7 @@ def ask(sock: socket.socket, times: int) -> None:
 
 
 async def test_who_asks_again_at_once_is_waited_for_without_a_sleep(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """And without a pass of the event loop for each request, but for the first ones."""
+    """And without a pass of the event loop for each request, except for the first ones."""
     monkeypatch.setattr("barnabas.broker.poller.HOLD_SECONDS", 60.0)
     passes, poller = Passes(), Poller(nullcontext(), idle_poll=60.0)
     with pairs(1) as [(ours, theirs)]:

@@ -20,7 +20,7 @@ import trio
 
 from barnabas.broker import quotas
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.log import Log
+from barnabas.broker.log import EventLog
 from barnabas.broker.node import Node
 from barnabas.broker.tests.client import Client, batch_of, connect
 from barnabas.storage.io import Io
@@ -64,7 +64,7 @@ SETTINGS = {
 async def broker(path: Path, calls: Io) -> AsyncIterator[Client]:
     """A broker on a data directory, and a client of it. It does not stop cleanly."""
     properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(path), **SETTINGS}
-    node = Node(BrokerConfig(properties), Log(io.StringIO()), io=calls)
+    node = Node(BrokerConfig(properties), EventLog(io.StringIO()), io=calls)
     async with trio.open_nursery() as nursery:
         with trio.fail_after(30):
             await nursery.start(node.run)

@@ -7,13 +7,13 @@ from pathlib import Path
 import trio
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.log import Log
+from barnabas.broker.log import EventLog
 from barnabas.broker.node import Node
 
 
 async def test_a_topic_is_not_seen_before_its_partitions_are(tmp_path: Path) -> None:
     config = BrokerConfig({"log.dir": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
-    node = Node(config, Log(level="error"))
+    node = Node(config, EventLog(level="error"))
     seen: list[tuple[int, int]] = []
     done = trio.Event()
 
@@ -44,7 +44,7 @@ async def test_a_topic_is_not_seen_before_its_partitions_are(tmp_path: Path) -> 
 
 async def test_groups_are_served_by_whoever_asks_first_and_second(tmp_path: Path) -> None:
     config = BrokerConfig({"log.dir": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
-    node = Node(config, Log(level="error"))
+    node = Node(config, EventLog(level="error"))
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         async with trio.open_nursery() as all_at_once:

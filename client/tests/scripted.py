@@ -157,7 +157,7 @@ def scripted(play: Mapping[type[Message], Answer] | None = None, *, host: str = 
 def metadata(
     brokers: Mapping[int, Scripted], leaders: Mapping[str, Mapping[int, int]], request: MetadataRequest
 ) -> MetadataResponse:
-    """Who leads what; topics that are asked for and not there are unknown."""
+    """The leaders of partitions; topics that are asked for and not there are unknown."""
     names = [topic.name or "" for topic in request.topics] if request.topics is not None else list(leaders)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node, made.address.host, made.address.port) for node, made in brokers.items()],

@@ -21,7 +21,7 @@ from barnabas.wire.aliases import BytesLike
 
 
 class DyingIo(Io):
-    """The real calls, but for one."""
+    """The real calls, except for one."""
 
     def __init__(self, operation: str, word: str, number: int, when: str) -> None:
         self.operation, self.word, self.left, self.when = operation, word, number, when

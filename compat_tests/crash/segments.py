@@ -41,7 +41,7 @@ def records_of(data_dir: Path, topic: str, partition: int, *, dense: bool = True
 
 
 def dump_with_kafka(files: list[Path], *, dense: bool = True) -> str:
-    """What Kafka's own tool says of segments. Asserts that it finds nothing wrong, but for gaps unless `dense`."""
+    """What Kafka's own tool says of segments. Asserts that it finds nothing wrong, except for gaps unless `dense`."""
     done = subprocess.run(
         [
             "java",

@@ -62,7 +62,7 @@ LATEST, EARLIEST = -1, -2
 # A consumer's subscription and assignment of no topics, so that `k` is a group of consumers.
 NO_TOPICS = struct.pack(">hii", 0, 0, -1)
 
-Asked = Message | tuple[Message, int]
+VersionedRequest = Message | tuple[Message, int]
 Versioned = tuple[Message, int]
 
 
@@ -109,7 +109,7 @@ def join(group: str) -> Versioned:
     ), 3
 
 
-def sync(names: Names) -> Asked:
+def sync(names: Names) -> VersionedRequest:
     """The assignment of the one member of `k`."""
     return SyncGroupRequest(
         group_id=names.k,
@@ -119,7 +119,7 @@ def sync(names: Names) -> Asked:
     ), 3
 
 
-def set_config(names: Names) -> Asked:
+def set_config(names: Names) -> VersionedRequest:
     """IncrementalAlterConfigs: batches above 100 bytes are refused."""
     return incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=[
@@ -130,7 +130,7 @@ def set_config(names: Names) -> Asked:
     )
 
 
-def replace_configs(names: Names) -> Asked:
+def replace_configs(names: Names) -> VersionedRequest:
     """AlterConfigs."""
     return alter_configs.AlterConfigsRequest(
         resources=[
@@ -141,19 +141,19 @@ def replace_configs(names: Names) -> Asked:
     )
 
 
-def delete_records(names: Names, offset: int) -> Asked:
+def delete_records(names: Names, offset: int) -> VersionedRequest:
     """Of the first partition of `t`."""
     part = DeleteRecordsPartition(0, offset)
     return DeleteRecordsRequest(topics=[DeleteRecordsTopic(names.t, [part])], timeout_ms=10_000)
 
 
-def metadata(names: Names, *, create: bool) -> Asked:
+def metadata(names: Names, *, create: bool) -> VersionedRequest:
     """Of both topics, in the last version that does not insist on ids."""
     topics = [MetadataRequestTopic(name=name) for name in (names.t, names.new)]
     return MetadataRequest(topics=topics, allow_auto_topic_creation=create), 9
 
 
-def list_offsets(names: Names, timestamp: int) -> Asked:
+def list_offsets(names: Names, timestamp: int) -> VersionedRequest:
     """Of `t`, with a partition that is not there yet, and of `new`."""
     return ListOffsetsRequest(
         replica_id=-1,
@@ -164,7 +164,7 @@ def list_offsets(names: Names, timestamp: int) -> Asked:
     ), 7
 
 
-def fetch(names: Names) -> Asked:
+def fetch(names: Names) -> VersionedRequest:
     """What is there at once."""
     parts = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in (0, 3)]
     return FetchRequest(
@@ -176,7 +176,7 @@ def fetch(names: Names) -> Asked:
     ), 12
 
 
-def offset_fetch(names: Names) -> Asked:
+def offset_fetch(names: Names) -> VersionedRequest:
     """Of groups `g` and `h`: of topic `t`, and of all topics."""
     return OffsetFetchRequest(
         groups=[
@@ -186,55 +186,55 @@ def offset_fetch(names: Names) -> Asked:
     ), 9
 
 
-def offset_delete(names: Names) -> Asked:
+def offset_delete(names: Names) -> VersionedRequest:
     """Of group `g` and the first partition of `t`."""
     part = OffsetDeleteRequestTopic(names.t, [OffsetDeleteRequestPartition(0)])
     return OffsetDeleteRequest(names.g, [part])
 
 
-def epochs(names: Names) -> Asked:
+def epochs(names: Names) -> VersionedRequest:
     """The end of epoch 0."""
     return OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(names.t, [OffsetForLeaderPartition(0)])]), 4
 
 
-def create(names: Names) -> Asked:
+def create(names: Names) -> VersionedRequest:
     """Topic `new`."""
     return CreateTopicsRequest(
         topics=[CreatableTopic(name=names.new, num_partitions=2, replication_factor=1)], timeout_ms=10_000
     ), 5
 
 
-def grow(names: Names) -> Asked:
+def grow(names: Names) -> VersionedRequest:
     """Topic `t` to 4 partitions."""
     return CreatePartitionsRequest(topics=[CreatePartitionsTopic(names.t, 4, None)], timeout_ms=10_000)
 
 
-def delete(names: Names) -> Asked:
+def delete(names: Names) -> VersionedRequest:
     """Topic `t`."""
     return DeleteTopicsRequest(topic_names=[names.t], timeout_ms=10_000), 5
 
 
-def describe_configs(names: Names) -> Asked:
+def describe_configs(names: Names) -> VersionedRequest:
     """Of both topics."""
     keys = ["retention.ms", "max.message.bytes"]
     return DescribeConfigsRequest(resources=[DescribeConfigsResource(TOPIC, n, keys) for n in (names.t, names.new)])
 
 
-def set_quota(names: Names) -> Asked:
+def set_quota(names: Names) -> VersionedRequest:
     """Of a user of this run."""
     entity = [alter_client_quotas.EntityData("user", names.t)]
     rate = [alter_client_quotas.OpData("consumer_byte_rate", 1000.0)]
     return alter_client_quotas.AlterClientQuotasRequest([alter_client_quotas.EntryData(entity, rate)])
 
 
-def describe_quotas(names: Names) -> Asked:
+def describe_quotas(names: Names) -> VersionedRequest:
     """Of a user of this run."""
     return describe_client_quotas.DescribeClientQuotasRequest(
         [describe_client_quotas.ComponentData("user", 0, names.t)]
     )
 
 
-CHANGES: dict[str, Callable[[Names], Asked]] = {
+CHANGES: dict[str, Callable[[Names], VersionedRequest]] = {
     "CreateTopics": create,
     "Metadata, creating": lambda names: metadata(names, create=True),
     "DeleteTopics": delete,
@@ -255,7 +255,7 @@ CHANGES: dict[str, Callable[[Names], Asked]] = {
     "LeaveGroup": lambda names: (LeaveGroupRequest(group_id=names.k, member_id=names.member), 1),
 }
 
-LOOKS: dict[str, Callable[[Names], Asked]] = {
+LOOKS: dict[str, Callable[[Names], VersionedRequest]] = {
     "Metadata": lambda names: metadata(names, create=False),
     "DescribeTopicPartitions": lambda names: DescribeTopicPartitionsRequest(
         [TopicRequest(names.t), TopicRequest(names.new)]
@@ -297,7 +297,7 @@ def join_k(pipe: Pipe, names: Names) -> bool:
 
 
 def prepare(pipe: Pipe, count: int) -> list[Names]:
-    """Topics and groups for so many runs."""
+    """Topics and groups for `count` runs."""
     runs = [Names(number) for number in range(count)]
     for start in range(0, count, 100):
         some = runs[start : start + 100]

@@ -133,7 +133,7 @@ def test_a_query_that_does_not_come_to_an_end_fails_and_the_one_beside_it_goes_o
 
 
 def test_a_driver_that_was_thrown_out_is_started_again(broker: Barnabas, admin: Driver) -> None:
-    """Nobody without the secret can; who has it is the operator."""
+    """Nobody without the secret can write; only the operator has it."""
     goes_on(broker, admin)
     was = driver_of(broker)
     with Cluster(broker.address) as cluster:

@@ -54,7 +54,7 @@ IN_FLIGHT = 5
 
 
 class ReadingsWriter(ConfluentWriter):
-    """JSON values, but for one in seventeen."""
+    """JSON values, except for one in seventeen."""
 
     IN_FLIGHT = IN_FLIGHT
 

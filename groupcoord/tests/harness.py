@@ -218,7 +218,7 @@ class World:
         return self.coordinator.leave(LeaveGroupRequest(group_id=group, members=identities), 5)
 
     def stable(self, count: int = 1, *, group: str = "g", instances: Sequence[str | None] = ()) -> list[str]:
-        """A stable group of so many members; their ids, the leader's first."""
+        """A stable group of `count` members; their ids, the leader's first."""
         instances = instances or [None] * count
         replies: list[tuple[Reply[JoinGroupResponse], str | None]] = []
         for instance in instances:

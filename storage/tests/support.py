@@ -101,7 +101,7 @@ def flush_alone(vnode: LocalVnode) -> None:
     vnode.end_flush(job)
 
 
-class Told:
+class RecordedEvents:
     """What storage has told, as (event, fields)."""
 
     def __init__(self) -> None:

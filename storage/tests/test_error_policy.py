@@ -21,7 +21,17 @@ from barnabas.storage.files import FileCache
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
 from barnabas.storage.local_vnode import LocalVnode
-from barnabas.storage.tests.support import NOW, TOPIC_ID, Told, created, one, produced, read_all, recovered, values_of
+from barnabas.storage.tests.support import (
+    NOW,
+    TOPIC_ID,
+    RecordedEvents,
+    created,
+    one,
+    produced,
+    read_all,
+    recovered,
+    values_of,
+)
 
 T = TypeVar("T")
 CALLS = [
@@ -69,7 +79,7 @@ def insisting(vnode: LocalVnode, act: Callable[[], T]) -> T:
         return act()
 
 
-def life(path: Path, io: Io, told: Told, appended: list[bytes], flushed: list[int]) -> LocalVnode:
+def life(path: Path, io: Io, told: RecordedEvents, appended: list[bytes], flushed: list[int]) -> LocalVnode:
     """Append, flush, roll, read, delete records, look up times; evict files and read again."""
     vnode = LocalVnode(str(path), "t", 0, CONFIG, io=io, cache=FileCache(io, 2), tell=told)
     for number in range(24):
@@ -100,7 +110,7 @@ def life(path: Path, io: Io, told: Told, appended: list[bytes], flushed: list[in
 def test_every_call_with_every_error(tmp_path: Path, name: str, number: int) -> None:
     counter = Failing(name, -1, number)
     created(tmp_path / "count", CONFIG).close()
-    life(tmp_path / "count", counter, Told(), [], [])
+    life(tmp_path / "count", counter, RecordedEvents(), [], [])
     fatal = fault_of(OSError(number, "")) is Fault.OFFLINE
     if name in ("fdatasync", "fsync"):
         fatal = True
@@ -108,7 +118,7 @@ def test_every_call_with_every_error(tmp_path: Path, name: str, number: int) -> 
     for at in range(1, counter.count + 1):
         path = tmp_path / f"{at}-0"
         created(path, CONFIG).close()
-        io, told, appended, flushed = Failing(name, at, number), Told(), list[bytes](), list[int]()
+        io, told, appended, flushed = Failing(name, at, number), RecordedEvents(), list[bytes](), list[int]()
         try:
             vnode = life(path, io, told, appended, flushed)
         except Offline:
@@ -217,7 +227,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 async def test_a_real_disk_that_is_full(small_disk: Path) -> None:
     config = LogConfig(segment_bytes=100_000, retention_ms=-1, index_interval_bytes=1000)
-    told = Told()
+    told = RecordedEvents()
     data_dir = DataDir.open(small_disk, node_id=1, tell=told)
     await data_dir.load(config_of=lambda topic: config)
     vnode = data_dir.create_vnode("t", 0, TOPIC_ID, config)

@@ -1,4 +1,4 @@
-"""Group fsync: who waits, who is woken, and what an error does."""
+"""Group fsync: which callers wait, which are woken, and what an error does."""
 
 from __future__ import annotations
 

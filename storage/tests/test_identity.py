@@ -20,14 +20,14 @@ from barnabas.storage.layout import (
     RECOVERY_POINTS_FILE,
     TOPIC_IDS_FILE,
 )
-from barnabas.storage.tests.support import NOW, TOPIC_ID, Told, one, read_all, values_of
+from barnabas.storage.tests.support import NOW, TOPIC_ID, RecordedEvents, one, read_all, values_of
 
 OTHER_ID = bytes(range(16, 32))
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 
 
-async def opened(path: Path, told: Told | None = None, io: Io | None = None) -> DataDir:
-    data_dir = DataDir.open(path, node_id=1, tell=told or Told(), io=io)
+async def opened(path: Path, told: RecordedEvents | None = None, io: Io | None = None) -> DataDir:
+    data_dir = DataDir.open(path, node_id=1, tell=told or RecordedEvents(), io=io)
     await data_dir.load(config_of=lambda topic: CONFIG)
     return data_dir
 
@@ -144,7 +144,7 @@ async def test_checkpoints_without_ids_are_kafkas_and_hold_for_the_topics_that_a
 async def test_a_damaged_checkpoint_is_one_line_and_costs_a_longer_scan(tmp_path: Path, name: str, text: bytes) -> None:
     killed(await with_a_checkpointed_start(tmp_path))
     (tmp_path / name).write_bytes(text)
-    told = Told()
+    told = RecordedEvents()
     async with await opened(tmp_path, told) as again:
         vnode = again.vnodes["t", 0]
         assert values_of(vnode)[-100:] == [b"old %d" % number for number in range(500, 600)]
@@ -174,7 +174,7 @@ async def test_a_topic_id_that_cannot_be_read_is_told_and_costs_that_partition_o
     async with await opened(tmp_path) as data_dir:
         for name in ("bad", "good"):
             data_dir.create_vnode(name, 0, TOPIC_ID, CONFIG).append(one(b"v"), now_ms=NOW)
-    told = Told()
+    told = RecordedEvents()
     async with await opened(tmp_path, told, Bad()) as again:
         with pytest.raises(StorageError, match="offline"):
             assert again.vnodes["bad", 0].topic_id

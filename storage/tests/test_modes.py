@@ -1,4 +1,4 @@
-"""Who may read what clients store: the broker's user, and a group only where the operator says so."""
+"""Users who may read what clients store: the broker's, and a group only where the operator says so."""
 
 from __future__ import annotations
 

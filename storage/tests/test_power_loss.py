@@ -19,7 +19,7 @@ from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.tests.power import Disk, Op, Site, functions_of, survivor, sync_lines
-from barnabas.storage.tests.support import NOW, Told
+from barnabas.storage.tests.support import NOW, RecordedEvents
 from barnabas.storage.vnode import ZERO_ID
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
@@ -55,7 +55,7 @@ class Life:
 
     async def open(self) -> None:
         self.opened += 1
-        self.dir = DataDir.open(self.root, node_id=1, io=self.disk, tell=Told())
+        self.dir = DataDir.open(self.root, node_id=1, io=self.disk, tell=RecordedEvents())
         self.disk.mark(("cluster", b"", self.dir.cluster_id))
         await self.dir.load(config_of=lambda topic: CONFIG)
         for vnode in self.dir.vnodes.values():
@@ -247,7 +247,7 @@ class Promised:
 
 async def check(path: Path, promised: Promised) -> int:
     """Open what is left as the next start does; the number of records looked at."""
-    data_dir = DataDir.open(path, node_id=1, tell=Told())
+    data_dir = DataDir.open(path, node_id=1, tell=RecordedEvents())
     await data_dir.load(config_of=lambda topic: CONFIG)
     assert promised.cluster_id in (None, data_dir.cluster_id)
     looked = 0

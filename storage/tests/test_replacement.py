@@ -27,7 +27,7 @@ from barnabas.storage.tests.support import (
     NOW,
     CrashError,
     FaultyIo,
-    Told,
+    RecordedEvents,
     created,
     produced,
     read_all,
@@ -154,7 +154,7 @@ def test_a_kill_at_any_step_leaves_all_of_the_old_or_all_of_the_new(tmp_path: Pa
         for again in range(1, 40):  # and a kill at any step of the recovery
             second = FaultyIo(again, kind)
             with contextlib.suppress(CrashError):
-                recover_partition(second, str(path), end, CONFIG, Told())
+                recover_partition(second, str(path), end, CONFIG, RecordedEvents())
                 break
         found = offsets(vnode_at(path, CONFIG))
         assert found in (list(range(COUNT)), compacted(bases))
@@ -177,7 +177,7 @@ def test_after_an_error_the_log_is_the_old_one_or_the_new_one(tmp_path: Path, ki
         path = tmp_path / str(at) / "t-0"
         shutil.copytree(template, path)
         io = FaultyIo(-1, kind)
-        vnode = vnode_at(path, CONFIG, io=io, tell=Told())
+        vnode = vnode_at(path, CONFIG, io=io, tell=RecordedEvents())
         vnode.load()
         io.at, io.calls = at, 0
         with contextlib.suppress(StorageError, OSError):
@@ -185,7 +185,7 @@ def test_after_an_error_the_log_is_the_old_one_or_the_new_one(tmp_path: Path, ki
         met, io.at = io.calls >= at, -1
         if vnode.error is not None:
             assert kind == "eio", "a full disk passes"
-            recover_partition(Io(), str(path), COUNT, CONFIG, Told())
+            recover_partition(Io(), str(path), COUNT, CONFIG, RecordedEvents())
             vnode = vnode_at(path, CONFIG)
         found = offsets(vnode)
         assert found in (list(range(COUNT)), compacted(bases))
@@ -195,7 +195,7 @@ def test_after_an_error_the_log_is_the_old_one_or_the_new_one(tmp_path: Path, ki
         if len(found) == COUNT:  # it can be tried again
             compact(vnode, Io())
             assert offsets(vnode) == [*compacted(bases), COUNT]
-        recover_partition(Io(), str(path), 0, CONFIG, Told())
+        recover_partition(Io(), str(path), 0, CONFIG, RecordedEvents())
         assert offsets(vnode_at(path, CONFIG)) == [*compacted(bases), COUNT]
         if not met:
             break
@@ -221,7 +221,7 @@ def test_a_power_loss_leaves_all_of_the_old_or_all_of_the_new(tmp_path: Path) ->
             state = tmp_path / "state"
             shutil.rmtree(state, ignore_errors=True)
             survivor(disk.journal[:upto], state, random.Random(seed + upto), mode=mode)
-            recover_partition(Io(), str(state / "t-0"), COUNT, CONFIG, Told())
+            recover_partition(Io(), str(state / "t-0"), COUNT, CONFIG, RecordedEvents())
             found = offsets(vnode_at(state / "t-0", CONFIG))
             assert [offset for offset in found if offset < COUNT] in (list(range(COUNT)), compacted(bases))
             if upto == done:
@@ -270,7 +270,7 @@ def test_what_a_failed_attempt_left_does_not_undo_the_next_replacement(tmp_path:
     with pytest.raises(CrashError):
         vnode.replace(segments[1:5], [new])
     assert (path / f"{bases[1]:020d}.log.swap").exists()
-    recover_partition(Io(), str(path), 0, CONFIG, Told())
+    recover_partition(Io(), str(path), 0, CONFIG, RecordedEvents())
     assert offsets(vnode_at(path, CONFIG)) == compacted(bases)
 
 
@@ -287,7 +287,7 @@ def test_a_replacement_that_kafka_had_not_finished_is_finished(tmp_path: Path) -
             (path / f"{base:020d}{suffix}").rename(path / f"{base:020d}{suffix}.deleted")
         os.rename(name + CLEANED_SUFFIX, name + SWAP_SUFFIX)
     assert needs_repair(Io(), str(path))
-    recover_partition(Io(), str(path), COUNT, CONFIG, Told())
+    recover_partition(Io(), str(path), COUNT, CONFIG, RecordedEvents())
     assert offsets(vnode_at(path, CONFIG)) == compacted(bases)
     assert not leftovers(path)
 
@@ -305,7 +305,7 @@ def test_a_damaged_byte_in_a_segment_that_was_being_put_in_place_costs_its_batch
     data = bytearray(file.read_bytes())
     data[100] ^= 1
     file.write_bytes(data)
-    told = Told()
+    told = RecordedEvents()
     recover_partition(Io(), str(path), 0, CONFIG, told)
     found = offsets(vnode_at(path, CONFIG))
     lost = sorted(set(range(COUNT)) - set(found))
@@ -348,7 +348,7 @@ async def test_what_could_not_be_put_in_place_is_not_tried_again_at_once(tmp_pat
                 raise OSError(errno.ENOSPC, "No space left on device")
             super().replace(source, target)
 
-    told = Told()
+    told = RecordedEvents()
     data_dir = DataDir.open(tmp_path, node_id=1, io=NoRoom(), tell=told)
     vnode = data_dir.create_vnode("t", 0, bytes(16), CONFIG)
     for number in range(COUNT):
@@ -396,12 +396,12 @@ def test_a_fault_while_damage_is_mended_under_readers_loses_nothing_more(tmp_pat
         path = tmp_path / str(at) / "t-0"
         shutil.copytree(template, path)
         io = FaultyIo(-1, kind)
-        vnode = vnode_at(path, CONFIG, io=io, tell=Told())
+        vnode = vnode_at(path, CONFIG, io=io, tell=RecordedEvents())
         vnode.load()
         io.at, io.calls = at, 0
         with contextlib.suppress(CrashError, StorageError):
             vnode.repair(vnode.segments[1])
-        recover_partition(Io(), str(path), 0, CONFIG, Told())
+        recover_partition(Io(), str(path), 0, CONFIG, RecordedEvents())
         found = offsets(vnode_at(path, CONFIG))
         expected = expected or found
         assert found == expected

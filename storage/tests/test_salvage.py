@@ -23,7 +23,7 @@ from barnabas.storage.tests.support import (
     TOPIC_ID,
     CrashError,
     FaultyIo,
-    Told,
+    RecordedEvents,
     created,
     one,
     produced,
@@ -60,7 +60,7 @@ def flip(path: Path, base: int, at: int, bit: int = 0) -> None:
     file.write_bytes(data)
 
 
-def reopened(path: Path, told: Told, *, point: int = 0, config: LogConfig = CONFIG) -> LocalVnode:
+def reopened(path: Path, told: RecordedEvents, *, point: int = 0, config: LogConfig = CONFIG) -> LocalVnode:
     """The vnode after recovery."""
     recover_partition(Io(), str(path), point, config, told)
     return vnode_at(path, config, tell=told)
@@ -99,7 +99,7 @@ def test_a_flipped_bit_in_the_first_of_many_segments_costs_what_one_index_interv
     bases = filled(path)
     assert len(bases) > 5
     flip(path, 0, 700)
-    told = Told()
+    told = RecordedEvents()
     vnode = reopened(path, told)
     found = offsets(vnode)
     lost = sorted(set(range(COUNT)) - set(found))
@@ -114,7 +114,7 @@ def test_a_flipped_bit_in_the_first_of_many_segments_costs_what_one_index_interv
     assert fields["action"] == f"kept as {kept.name}"
     assert vnode.append(produced(COUNT), now_ms=NOW).base_offset == COUNT
     assert vnode.append(produced(COUNT), now_ms=NOW).duplicate
-    again = Told()
+    again = RecordedEvents()
     assert offsets(reopened(path, again)) == [*found, COUNT]
     assert not again.events
 
@@ -127,7 +127,7 @@ def test_one_segment_loses_no_more_than_entries_wait_in_memory(tmp_path: Path) -
         vnode.append(produced(number), now_ms=NOW)
     vnode.flush()  # a kill: nobody has asked for the indexes to be written
     flip(path, 0, vnode.size_bytes // 2)
-    assert len(offsets(reopened(path, Told(), config=config))) > COUNT - 10
+    assert len(offsets(reopened(path, RecordedEvents(), config=config))) > COUNT - 10
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -142,7 +142,7 @@ def test_a_bit_anywhere_costs_little_and_nothing_is_made_up(tmp_path: Path, clea
         data = (path / f"{base:020d}.log").read_bytes()
         at = pick.randrange(len(data))
         flip(path, base, at, pick.randrange(8))
-        told = Told()
+        told = RecordedEvents()
         point = pick.choice([0, bases[2], COUNT])
         if base < point and any(start <= at < start + 8 for start, _ in positions(data)):
             continue  # a base offset, which no CRC covers, where nobody looks
@@ -173,7 +173,7 @@ def test_bytes_in_a_payload_that_look_like_a_batch_are_never_taken_for_one(tmp_p
     inner = data.index(forged) - start
     data[start + 8 : start + 12] = (inner - 12).to_bytes(4, "big")
     file.write_bytes(data)
-    told = Told()
+    told = RecordedEvents()
     values = [record.value for record in read_all(reopened(path, told, config=config))]
     assert values == [b"first"]
     assert len(set_aside(path)) == 1
@@ -189,7 +189,7 @@ def test_a_wrong_base_offset_costs_its_batch(tmp_path: Path, jump: int) -> None:
     at = next(pos for pos, header in positions(bytes(data)) if header.base_offset == 9)
     data[at : at + 8] = (9 + jump).to_bytes(8, "big")
     file.write_bytes(data)
-    told = Told()
+    told = RecordedEvents()
     assert offsets(reopened(path, told)) == [offset for offset in range(COUNT) if offset != 9]
     assert len(told.named("log.damaged")) == 1
 
@@ -207,7 +207,7 @@ def test_a_torn_tail_is_cut_with_its_line(tmp_path: Path) -> None:
     bases = filled(path)
     with open(path / f"{bases[-1]:020d}.log", "ab") as file:
         file.write(produced(COUNT)[:50])
-    told = Told()
+    told = RecordedEvents()
     assert offsets(reopened(path, told)) == list(range(COUNT))
     ((event, fields),) = told.events
     assert (event, fields["first_offset"], fields["bytes"], fields["action"]) == ("log.cut", COUNT, 50, "cut off")
@@ -219,7 +219,7 @@ def test_offsets_that_were_acknowledged_are_not_given_out_again(tmp_path: Path) 
     path = tmp_path / "t-0"
     bases = filled(path)
     flip(path, bases[-1], -3)
-    told = Told()
+    told = RecordedEvents()
     vnode = reopened(path, told, point=COUNT)
     assert vnode.log_end_offset == COUNT
     assert vnode.append(one(b"new"), now_ms=NOW).base_offset == COUNT
@@ -234,7 +234,7 @@ def test_a_whole_segment_of_garbage_is_a_gap(tmp_path: Path) -> None:
     for damaged in (bases[0], bases[2]):
         file = path / f"{damaged:020d}.log"
         file.write_bytes(b"\xa5" * file.stat().st_size)
-    vnode = reopened(path, Told())
+    vnode = reopened(path, RecordedEvents())
     assert vnode.log_start_offset == 0
     assert offsets(vnode) == [*range(bases[1], bases[2]), *range(bases[3], COUNT)]
     vnode.config = LogConfig(segment_bytes=4000, retention_bytes=5000, retention_ms=-1)
@@ -253,7 +253,7 @@ def test_what_is_lost_of_a_segment_that_was_rolled_before_a_flush_is_no_duplicat
     vnode.roll(NOW)
     log = path / f"{0:020d}.log"
     log.write_bytes(log.read_bytes()[:50])
-    again = reopened(path, Told())
+    again = reopened(path, RecordedEvents())
     assert again.log_end_offset == 10
     assert read_all(again) == []
     sent = again.append(produced(0), now_ms=NOW)
@@ -271,10 +271,10 @@ def test_a_fault_while_damage_is_set_aside_loses_nothing_more(tmp_path: Path, ki
         shutil.copytree(template, path)
         io = FaultyIo(at, kind)
         try:
-            recover_partition(io, str(path), 0, CONFIG, Told())
+            recover_partition(io, str(path), 0, CONFIG, RecordedEvents())
         except (OSError, CrashError):
             pass
-        found = offsets(reopened(path, Told()))
+        found = offsets(reopened(path, RecordedEvents()))
         expected = expected or found
         assert found == expected
         assert len(set_aside(path)) == 1
@@ -284,7 +284,7 @@ def test_a_fault_while_damage_is_set_aside_loses_nothing_more(tmp_path: Path, ki
 def test_a_reader_that_meets_damage_gets_past_it_and_nothing_goes_offline(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     bases = filled(path, clean=True)
-    told = Told()
+    told = RecordedEvents()
     vnode = LocalVnode(str(path), "t", 0, CONFIG, io=Io(), cache=FileCache(Io(), 4), tell=told)
     vnode.load()
     flip(path, bases[1], 700)
@@ -306,7 +306,7 @@ def test_a_reader_that_meets_damage_gets_past_it_and_nothing_goes_offline(tmp_pa
     vnode.append(produced(COUNT), now_ms=NOW)
     vnode.flush()
     assert offsets(vnode) == [*readable, COUNT]
-    assert offsets(reopened(path, Told())) == [*readable, COUNT]
+    assert offsets(reopened(path, RecordedEvents())) == [*readable, COUNT]
 
 
 def whole(vnode: LocalVnode, offset: int) -> bool:
@@ -320,7 +320,7 @@ def whole(vnode: LocalVnode, offset: int) -> bool:
 
 
 async def test_a_data_directory_mends_in_a_thread_what_a_reader_met_in_the_active_segment(tmp_path: Path) -> None:
-    told = Told()
+    told = RecordedEvents()
     data_dir = DataDir.open(tmp_path, node_id=1, tell=told)
     await data_dir.load(config_of=lambda topic: CONFIG)
     vnode = data_dir.create_vnode("t", 0, TOPIC_ID, LogConfig(index_interval_bytes=200))
@@ -362,7 +362,7 @@ def test_what_is_set_aside_is_bounded(tmp_path: Path) -> None:
     filled(path)
     for _ in range(KEPT_FILES + 5):
         flip(path, 0, -1)
-        reopened(path, Told())
+        reopened(path, RecordedEvents())
         vnode = vnode_at(path, CONFIG)
         vnode.close()
         if (path / f"{0:020d}.log").stat().st_size < 200:

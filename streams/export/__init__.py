@@ -5,7 +5,7 @@ The folder that is written is all the state there is. A partition's rows lie in
 and the next one begins where it ends. So a run that was killed is just started again, and a later one appends.
 
     command.py   the steps of a run, in order
-    target.py    the folder: who may write to it, names, positions, files
+    target.py    the folder: its one writer, names, positions, files
     partition.py what one task does
     spark.py     whether Spark can run, and a task for each partition
     progress.py  a bar on a terminal, lines elsewhere
@@ -14,6 +14,6 @@ and the next one begins where it ends. So a run that was killed is just started 
 from __future__ import annotations
 
 from barnabas.streams.export.command import Request, Totals, export
-from barnabas.streams.export.partition import Plan, Work, export_partition
+from barnabas.streams.export.partition import ExportPlan, Work, export_partition
 
-__all__ = ["Plan", "Request", "Totals", "Work", "export", "export_partition"]
+__all__ = ["ExportPlan", "Request", "Totals", "Work", "export", "export_partition"]

@@ -10,12 +10,12 @@ from typing import TextIO
 
 import msgspec
 
+from barnabas.streams.captured_output import spark_output_captured
 from barnabas.streams.export import spark
-from barnabas.streams.export.partition import REMEDY, Outcome, Plan, Work
+from barnabas.streams.export.partition import REMEDY, ExportPlan, Outcome, Work
 from barnabas.streams.export.progress import Progress
 from barnabas.streams.export.target import claim, exported_topic_id, partition_folder, position
 from barnabas.streams.progress import shown
-from barnabas.streams.quiet import spark_is_quiet
 from barnabas.streams.schema import infer_json, parse_ddl
 from barnabas.streams.schema.ddl import ddl_text
 from barnabas.streams.wal import LogDir, WalError
@@ -50,7 +50,7 @@ class Totals(msgspec.Struct):
 
 
 def export(request: Request, out: TextIO = sys.stderr) -> Totals:
-    """Write all that is durable now and not yet exported; how far it is, is told on `out`.
+    """Write all that is durable now and not yet exported; its progress goes to `out`.
 
     Raises WalError before anything is written; what fails later is in the totals.
     """
@@ -60,7 +60,7 @@ def export(request: Request, out: TextIO = sys.stderr) -> Totals:
     to = Path(request.to).absolute()
     if to.is_relative_to(log_dir.path):
         raise WalError(f"{to} lies in the data directory: take a folder outside of it")
-    plan = Plan(
+    plan = ExportPlan(
         log_dir.path,
         str(to),
         request.format,
@@ -87,8 +87,8 @@ def export(request: Request, out: TextIO = sys.stderr) -> Totals:
             elif end != (earliest if (done := position(folder)) is None else done):
                 works.append(work)
         if works:
-            with spark_is_quiet(out) as quiet, shown(quiet.terminal, Progress(to, works).told):
-                outcomes += spark.run(request.master, plan, works, quiet)
+            with spark_output_captured(out) as captured, shown(captured.terminal, Progress(to, works).told):
+                outcomes += spark.run(request.master, plan, works, captured)
     return Totals(
         rows=sum(one.rows for one in outcomes),
         files=sum(one.files for one in outcomes),

@@ -23,7 +23,7 @@ _RAW = (
 REMEDY = "export to another folder"
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ExportPlan(msgspec.Struct, frozen=True):
     """What holds for all partitions. Without `since_ms` (ms since 1970) they begin with their oldest record."""
 
     data_dir: str
@@ -76,7 +76,7 @@ class Outcome(msgspec.Struct):
     error: str = ""
 
 
-def export_partition(plan_: Plan, work: Work) -> Outcome:
+def export_partition(plan_: ExportPlan, work: Work) -> Outcome:
     """Write what is not written yet. Errors are told in the outcome; what is finished before one stays."""
     outcome = Outcome()
     try:
@@ -94,7 +94,7 @@ def export_partition(plan_: Plan, work: Work) -> Outcome:
     return outcome
 
 
-def _start(plan_: Plan, work: Work, done: int | None, outcome: Outcome) -> int:
+def _start(plan_: ExportPlan, work: Work, done: int | None, outcome: Outcome) -> int:
     if done is None:
         if plan_.since_ms is None:
             return work.earliest
@@ -107,7 +107,7 @@ def _start(plan_: Plan, work: Work, done: int | None, outcome: Outcome) -> int:
     return max(done, work.earliest)
 
 
-def _write(plan_: Plan, work: Work, start: int, folder: Path, outcome: Outcome) -> None:
+def _write(plan_: ExportPlan, work: Work, start: int, folder: Path, outcome: Outcome) -> None:
     made = plan_.rows()
     with closing(_Files(folder, work.topic_id, made.target, start, plan_.rows_per_file, outcome)) as files:
         for split in plan(LogDir(plan_.data_dir), {work.key: (start, work.end)}):

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from barnabas.streams.export.partition import Outcome, Plan, Work, export_partition
+from barnabas.streams.captured_output import CapturedOutput, in_one_line
+from barnabas.streams.export.partition import ExportPlan, Outcome, Work, export_partition
 from barnabas.streams.java import JavaError, check_java, options
-from barnabas.streams.quiet import Quiet, in_one_line
 from barnabas.streams.wal import WalError
 from barnabas.wire.text import SPARK_REMEDY
 
@@ -32,7 +32,7 @@ def check() -> None:
         raise WalError(str(error)) from None
 
 
-def run(master: str, plan: Plan, works: Sequence[Work], quiet: Quiet) -> list[Outcome]:
+def run(master: str, plan: ExportPlan, works: Sequence[Work], captured: CapturedOutput) -> list[Outcome]:
     """The outcome of every task. Raises WalError if Spark does not start, or loses one."""
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
@@ -48,7 +48,7 @@ def run(master: str, plan: Plan, works: Sequence[Work], quiet: Quiet) -> list[Ou
         with SparkContext(conf=conf) as context:
             return context.parallelize(works, len(works)).map(partial(export_partition, plan)).collect()
     except PySparkRuntimeError as error:
-        raise WalError(f"Spark (master {master}) does not start: {quiet.why(error)}") from None
+        raise WalError(f"Spark (master {master}) does not start: {captured.why(error)}") from None
     except (Py4JError, PySparkException) as error:
         raise WalError(
             f"Spark (master {master}) did not come to its end: {in_one_line(error)}; "

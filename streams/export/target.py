@@ -1,4 +1,4 @@
-"""The folder that an export writes: who may write to it, the names of its files, and how a file comes to its name."""
+"""The folder that an export writes: its one writer, the names of its files, and how a file gets its name."""
 
 from __future__ import annotations
 

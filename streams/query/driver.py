@@ -24,14 +24,14 @@ from barnabas.streams.query.errors import (
     TakenOverError,
     TooSlowError,
 )
-from barnabas.streams.query.events import Told, event_of
+from barnabas.streams.query.events import TopicState, event_of
 from barnabas.streams.query.health import FAILED, Health, now
 from barnabas.streams.query.job import Job
 from barnabas.streams.query.merged import commit, recover
 from barnabas.streams.query.pace import MAX_BYTES, Pace
 from barnabas.streams.query.tick import Part, Piece, Tick, piece_of
 from barnabas.streams.wal import Planner, WalError
-from barnabas.streams.wal.beside import log_dir_of
+from barnabas.streams.wal.local_broker import log_dir_of
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.patterns import PatternError, pattern
 from barnabas.wire.queries.messages import Changed, Check, Checked, QueryStatus, Status
@@ -65,7 +65,7 @@ class Driver:
         self._places: dict[tuple[str, TopicPartition], int] = {}
         self._dead: dict[tuple[str, TopicPartition], int] = {}
         #: By query and topic: what its results say of the topic.
-        self._events: dict[tuple[str, str], Told] = {}
+        self._events: dict[tuple[str, str], TopicState] = {}
         self._committed_at: dict[str, float] = {}
         self._pace = Pace()
         self._warm: set[bool] = set()  # the kinds of jobs that have run, with the JVM and without
@@ -243,7 +243,7 @@ class Driver:
                 progress = recover(self._cluster, self._log_dir, definition, inputs, self._catalog.sources)
                 found = progress.places
                 self._dead |= {(definition.topic, key): offset for key, offset in progress.dead.items()}
-                self._events |= {(definition.topic, name): told for name, told in progress.told.items()}
+                self._events |= {(definition.topic, name): state for name, state in progress.states.items()}
             else:  # a batch must begin where the results end
                 told = list_offsets(self._cluster, [(definition.topic, p) for _, p in inputs], LATEST)
                 found = {key: told[definition.topic, key[1]] for key in inputs}
@@ -263,7 +263,7 @@ class Driver:
                 event = event_of(self._catalog.sources[name], self._events.get((definition.topic, name)))
                 if event is not None:
                     self._control.tell(definition.topic, event)
-                    self._events[definition.topic, name] = event.told
+                    self._events[definition.topic, name] = event.state
                     said = True
             if said:
                 self._commit([definition])
@@ -281,8 +281,8 @@ class Driver:
             mine = {key: offset for (topic, key), offset in self._places.items() if topic == definition.topic}
             if definition.plan.pattern and mine:
                 self._committed_at[definition.topic] = now()
-                told = {name: last for (topic, name), last in self._events.items() if topic == definition.topic}
-                commit(self._cluster, definition, mine, told, self._catalog.sources)
+                states = {name: last for (topic, name), last in self._events.items() if topic == definition.topic}
+                commit(self._cluster, definition, mine, states, self._catalog.sources)
 
     def _run_group(
         self, group: list[Definition], first: dict[TopicPartition, int], last: dict[TopicPartition, int]
@@ -328,7 +328,7 @@ class Driver:
     def _plan_tick(
         self, group: list[Definition], ranges: dict[TopicPartition, tuple[int, int]], first: dict[TopicPartition, int]
     ) -> Tick:
-        """Splits for the tasks, of so many bytes that a tick stays short."""
+        """Splits for the tasks, with few enough bytes for a short tick."""
         there = {key: (max(lo, min(first[key], hi)), hi) for key, (lo, hi) in ranges.items()}
         most = self._pace.most(definition.topic for definition in group)
         cut = self._planner.within_bytes(there, most)

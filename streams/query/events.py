@@ -19,8 +19,8 @@ EVENT_HEADER = "barnabas.event"
 CREATED, ALTERED = "created", "altered"
 
 
-class Told(NamedTuple):
-    """What was told of a topic last: which one it was, and a digest of all of it."""
+class TopicState(NamedTuple):
+    """What the last event said of a topic: its id, and a digest of all the rest."""
 
     topic_id: str
     digest: str
@@ -35,19 +35,19 @@ class Event(Values, frozen=True):
     partitions: int
 
     @property
-    def told(self) -> Told:
-        """What is known of the topic from now on."""
-        state = msgspec.json.encode(msgspec.structs.replace(self, event=""))
-        return Told(self.topic_id, hashlib.sha256(state).hexdigest())
+    def state(self) -> TopicState:
+        """The state of the topic from this event on."""
+        written = msgspec.json.encode(msgspec.structs.replace(self, event=""))
+        return TopicState(self.topic_id, hashlib.sha256(written).hexdigest())
 
     def record(self, now_ms: int) -> Record:
         """As a record of the results."""
         return Record(self.topic.encode(), msgspec.json.encode(self), now_ms, ((EVENT_HEADER, self.event.encode()),))
 
 
-def event_of(source: Source, told: Told | None) -> Event | None:
-    """What is to be told of a topic after `told`; None if nothing has changed."""
-    is_new = told is None or told.topic_id != source.topic_id
+def event_of(source: Source, last: TopicState | None) -> Event | None:
+    """The event that says how a topic has changed since the `last` one of it; None if it has not."""
+    is_new = last is None or last.topic_id != source.topic_id
     event = Event(
         CREATED if is_new else ALTERED,
         source.name,
@@ -55,7 +55,7 @@ def event_of(source: Source, told: Told | None) -> Event | None:
         source.partitions,
         **msgspec.structs.asdict(source.values),
     )
-    return None if event.told == told else event
+    return None if event.state == last else event
 
 
 def decode_event(value: bytes) -> Event:

@@ -33,7 +33,7 @@ class Node(msgspec.Struct):
 
 
 class Bound(NamedTuple):
-    """Bytes at most: by column so many times its own, and so many besides."""
+    """The most bytes of a value: a multiple of each column's (`columns`), plus a constant (`adds`)."""
 
     columns: dict[str, float]
     adds: float
@@ -44,7 +44,7 @@ class Bound(NamedTuple):
         return max(self.columns.values(), default=0)
 
     def times(self, factor: float, adds: float = 0) -> Bound:
-        """A bound so many times as large, and a bit."""
+        """A bound `factor` times as large, plus `adds` bytes."""
         return Bound({name: count * factor for name, count in self.columns.items()}, self.adds * factor + adds)
 
 

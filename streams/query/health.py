@@ -8,7 +8,7 @@ from barnabas.wire.queries.messages import QueryStatus
 
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _RATE_SECONDS = 10.0
-#: So many ticks of so many seconds may take too long; then the query holds the others up no more.
+#: The most ticks in _SLOW_SECONDS that may take too long; then the query holds the others up no more.
 _MOST_SLOW, _SLOW_SECONDS = 3, 3600.0
 RUNNING, RETRYING, FAILED = "RUNNING", "RETRYING", "FAILED"
 

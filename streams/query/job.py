@@ -70,8 +70,11 @@ class Job:
         return found
 
     def run(self, tick: Tick, timeout: float, most_rows: int = MAX_ROWS) -> list[Report]:
-        """Run one tick, with at most so many rows in an Arrow batch. Raises what Spark raises when a task fails, and
-        TooSlowError after so many seconds; what was written until then stays."""
+        """Run one tick, with at most `most_rows` rows in an Arrow batch.
+
+        Raises what Spark raises when a task fails, and TooSlowError after `timeout` seconds; what was written until
+        then stays.
+        """
         tick = with_room(tick, self._bounds, self._heap, most_rows)
         begin(self._spark, tick)
         self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", tick.rows)

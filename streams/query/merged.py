@@ -17,7 +17,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.query.definitions import Definition, Source
-from barnabas.streams.query.events import EVENT_HEADER, Told, decode_event
+from barnabas.streams.query.events import EVENT_HEADER, TopicState, decode_event
 from barnabas.streams.query.sink import SOURCE_HEADERS
 from barnabas.streams.wal import LogDir, plan, read
 from barnabas.wire.aliases import TopicPartition
@@ -40,25 +40,28 @@ def group_of(topic: str) -> str:
 
 class Progress(NamedTuple):
     """How far a query is: by input the source offset from which on there are no results, and no dead letters; and
-    what was told of each topic last."""
+    the state of each topic as of its last event."""
 
     places: dict[TopicPartition, int]
     dead: dict[TopicPartition, int]
-    told: dict[str, Told]
+    states: dict[str, TopicState]
 
 
 def commit(
     cluster: Cluster,
     definition: Definition,
     places: Mapping[TopicPartition, int],
-    told: Mapping[str, Told],
+    states: Mapping[str, TopicState],
     sources: Mapping[str, Source],
 ) -> None:
-    """Keep the places, and what was told of the topics. No task may be writing. Raises ClientError."""
+    """Keep the places, and the states of the topics as of their last events. No task may be writing.
+
+    Raises ClientError.
+    """
     results, letters = _ends(cluster, definition)
     kept = {}
     for (topic, partition), offset in places.items():
-        digest = told[topic].digest if partition == 0 and topic in told else ""
+        digest = states[topic].digest if partition == 0 and topic in states else ""
         note = msgspec.json.encode(Place(sources[topic].topic_id, results, letters, digest)).decode()
         kept[topic, partition] = groups.Committed(offset, note)
     for (topic, partition), code in groups.commit(cluster, group_of(definition.topic), kept).items():
@@ -102,10 +105,12 @@ def recover(
         else:  # of a topic that was made again, nothing is read yet
             places[key] = offset if place.topic_id == sources[key[0]].topic_id else 0
     dead = dict(places)
-    told = {topic: Told(place.topic_id, place.told) for (topic, _), (_, place) in committed.items() if place.told}
-    _raise(cluster, log_dir, definition.topic, since_results, places, told)
+    states = {
+        topic: TopicState(place.topic_id, place.told) for (topic, _), (_, place) in committed.items() if place.told
+    }
+    _raise(cluster, log_dir, definition.topic, since_results, places, states)
     _raise(cluster, log_dir, dead_letters_of(definition.topic), since_letters, dead, {})
-    return Progress(places, {key: max(offset, places[key]) for key, offset in dead.items()}, told)
+    return Progress(places, {key: max(offset, places[key]) for key, offset in dead.items()}, states)
 
 
 def _committed(
@@ -121,7 +126,7 @@ def _raise(
     topic: str,
     since: list[int],
     places: dict[TopicPartition, int],
-    told: dict[str, Told],
+    states: dict[str, TopicState],
 ) -> None:
     """Move places behind what the records of a topic, from the offsets `since` on, came from; take note of events."""
     keys = [(topic, partition) for partition in range(len(since))]
@@ -136,7 +141,7 @@ def _raise(
                 named = {header["key"]: header["value"] for header in headers or []}
                 if EVENT_HEADER in named:
                     event = decode_event(value.as_py())
-                    told[event.topic] = event.told
+                    states[event.topic] = event.state
                     continue
                 source, partition, offset = (named[name].decode() for name in SOURCE_HEADERS)
                 key = (source, int(partition))

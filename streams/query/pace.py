@@ -13,7 +13,7 @@ MAX_ROWS = 4096
 # What the first run of a job may take besides: workers start, and code is compiled.
 _COLD_SECONDS = 2.0
 _MOST_GROWTH, _SHRINK = 4, 64
-# After so many ticks without rows that are too large together, twice as many are tried again.
+# Ticks without rows that are too large together, after which twice as many rows are tried again.
 _GOOD_TICKS = 32
 
 
@@ -38,7 +38,7 @@ class Pace:
         return min(self._bytes.get(topic, FIRST_BYTES) for topic in topics)
 
     def shrink(self, topics: Iterable[str], size: int) -> None:
-        """A tick of so many bytes took too long to be waited for. Of a backlog that decompresses to a thousand times,
+        """A tick of `size` bytes took too long. Of a backlog that decompresses to a thousand times,
         all may have been much less than the most."""
         for topic in topics:
             self._bytes[topic] = min(self._bytes.get(topic, FIRST_BYTES), size) // _SHRINK

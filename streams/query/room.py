@@ -64,12 +64,15 @@ class Room:
 
     def __init__(self, tick: Tick) -> None:
         self._rows, self._room = tick.rows, tick.room
-        self._largest: list[int] = []  # a heap of the largest rows, of so many as an Arrow batch has
+        self._largest: list[int] = []  # a heap of the largest rows, as many as an Arrow batch has
         self._total = 0
 
     def take(self, offsets: pa.Array, sizes: pa.Array) -> None:
-        """Rows of so many bytes. Raises DenseRowsError where too many large ones may come together, RowTooLargeError
-        for a row that is too large alone."""
+        """Take note of rows of these sizes in bytes.
+
+        Raises DenseRowsError where too many large ones may come together, RowTooLargeError for a row that is too large
+        alone.
+        """
         small = self._room // (2 * self._rows)  # such rows take half of the room together, at most
         if not len(sizes) or pc.max(sizes).as_py() <= small:
             return

@@ -222,7 +222,7 @@ class _Log:
         return _Log(topic, part.partition, next_offset, output.max_batch_bytes)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows to write, but for those that are there."""
+        """Rows to write, except for those that are there."""
         if rows.column("offset")[0].as_py() < self.next:
             rows = rows.filter(pc.greater_equal(rows.column("offset"), self.next))
         if rows.num_rows:

@@ -42,7 +42,7 @@ class Tick(msgspec.Struct, frozen=True):
     parts: list[Part]  # by task number; a partition with nothing new has lo == hi
     writer_id: str = ""  # what proves to the broker that the driver writes
     rows: int = 0  # that Spark puts into one Arrow batch
-    room: int = 0  # the bytes that so many may have as they are read
+    room: int = 0  # the bytes that these rows may have as they are read
 
     def encode(self) -> str:
         """As the property's value."""
@@ -55,7 +55,7 @@ class Tick(msgspec.Struct, frozen=True):
 
     @property
     def records(self) -> int:
-        """At most so many records are in them."""
+        """An upper bound of the records in them."""
         return sum(part.hi - part.lo for part in self.parts)
 
     def splits(self, part: Part) -> list[Split]:

@@ -27,7 +27,7 @@ def group_of(spark: SparkSession, queries: Sequence[str], schema: str, tasks: in
 
 
 def parts_of(logs: Logs, queries: int) -> list[Part]:
-    """All of the topic `s`, a task for each partition, for so many queries that have nothing yet."""
+    """All of the topic `s`, a task for each partition, for `queries` queries that have nothing yet."""
     log_dir = LogDir(logs.path)
     ranges = log_dir.ranges(log_dir.partitions("s"))
     splits: dict[int, list[Piece]] = {}

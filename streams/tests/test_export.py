@@ -22,7 +22,7 @@ from pyarrow import parquet
 from barnabas.storage.checkpoints import write_properties
 from barnabas.storage.config import LogConfig
 from barnabas.storage.io import Io
-from barnabas.streams.export import Plan, Request, Totals, Work, export, export_partition, spark
+from barnabas.streams.export import ExportPlan, Request, Totals, Work, export, export_partition, spark
 from barnabas.streams.export.progress import Progress, Seen
 from barnabas.streams.export.target import Span, claim, finished, opened, partition_folder
 from barnabas.streams.tests.support import NOW, Logs, numbers, table
@@ -150,7 +150,7 @@ def test_what_retention_took_between_two_runs_is_told(logs: Logs, to: Path, run:
 def test_records_that_go_while_they_are_read(logs: Logs, to: Path) -> None:
     logs.write(numbers(0, 90))
     logs.vnode().truncate_prefix(logs.vnode().segments[2].base_offset)
-    outcome = export_partition(Plan(str(logs.path), str(to), "raw", "", 1000), Work("t", 0, 0, 90))
+    outcome = export_partition(ExportPlan(str(logs.path), str(to), "raw", "", 1000), Work("t", 0, 0, 90))
     assert outcome.error.startswith("t-0: offsets 0 to ")
     assert outcome.error.endswith("start the export again, it goes on behind them")
 
@@ -189,7 +189,7 @@ def test_a_topic_that_is_made_again_while_it_is_exported(logs: Logs, to: Path) -
     logs.write(numbers(0, 9))
     work = Work("t", 0, 0, 9, logs.log_dir().topic_id(("t", 0)))
     logs.make_again(numbers(0, 30))
-    outcome = export_partition(Plan(str(logs.path), str(to), "raw", "", 1000), work)
+    outcome = export_partition(ExportPlan(str(logs.path), str(to), "raw", "", 1000), work)
     assert (outcome.rows, outcome.files) == (0, 0)
     assert outcome.error == (
         "t-0: offsets 0 to 8 are gone; the topic was deleted meanwhile, and made again: export to another folder"
@@ -230,7 +230,7 @@ def test_damage_is_told_and_the_files_before_it_stay(logs: Logs, to: Path) -> No
     data = bytearray(path.read_bytes())
     data[80] ^= 1
     path.write_bytes(bytes(data))
-    outcome = export_partition(Plan(str(logs.path), str(to), "raw", "", 1), Work("t", 0, 0, 60))
+    outcome = export_partition(ExportPlan(str(logs.path), str(to), "raw", "", 1), Work("t", 0, 0, 60))
     assert "is damaged between bytes" in outcome.error
     assert outcome.rows > 0
     assert offsets(to) == list(range(outcome.rows))
@@ -283,7 +283,7 @@ def test_folders_that_are_not_this_exports_are_refused(logs: Logs, to: Path, run
 def test_a_worker_of_a_killed_run_is_waited_for(logs: Logs, to: Path) -> None:
     """While another process has the partition's folder, a task neither reads its position nor removes its file."""
     logs.write(numbers(0, 3))
-    work = "from barnabas.streams.export import *; import sys; print(export_partition(Plan(*sys.argv[1:3], 'raw', '', 9), Work('t', 0, 0, 3)).files)"  # noqa: E501
+    work = "from barnabas.streams.export import *; import sys; print(export_partition(ExportPlan(*sys.argv[1:3], 'raw', '', 9), Work('t', 0, 0, 3)).files)"  # noqa: E501
     with opened(to, ("t", 0)) as folder:
         task = subprocess.Popen(
             [sys.executable, "-c", work, logs.path, to], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -295,7 +295,7 @@ def test_a_worker_of_a_killed_run_is_waited_for(logs: Logs, to: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-from barnabas.streams.export import Plan, Work, export_partition
+from barnabas.streams.export import ExportPlan, Work, export_partition
 sync, left = os.fsync, int(sys.argv[3])
 def fsync(fd):
     global left
@@ -304,7 +304,7 @@ def fsync(fd):
         os.kill(os.getpid(), signal.SIGKILL)
     sync(fd)
 os.fsync = fsync
-export_partition(Plan(*sys.argv[1:3], "raw", "", 10), Work("t", 0, 0, 35))
+export_partition(ExportPlan(*sys.argv[1:3], "raw", "", 10), Work("t", 0, 0, 35))
 """
 
 
@@ -314,7 +314,7 @@ def test_killed_at_any_step(logs: Logs, to: Path, at: int) -> None:
     logs.write(numbers(0, 35))
     command = [sys.executable, "-c", KILLED, str(logs.path), str(to), str(at)]
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
-    assert export_partition(Plan(str(logs.path), str(to), "raw", "", 10), Work("t", 0, 0, 35)).error == ""
+    assert export_partition(ExportPlan(str(logs.path), str(to), "raw", "", 10), Work("t", 0, 0, 35)).error == ""
     assert exported(to)["value"].to_pylist() == numbers(0, 35)
     assert [one for one in to.rglob("*") if one.name.endswith(".tmp")] == []
 
@@ -326,7 +326,7 @@ def test_progress_is_that_of_this_run(logs: Logs, to: Path, run: Export) -> None
     logs.write(numbers(0, 30), partition=1)
     progress = Progress(to, [Work("t", 0, 0, 40), Work("t", 1, 0, 30)])
     assert progress.look() == (0, 0, 0, 0.0)
-    export_partition(Plan(str(logs.path), str(to), "raw", "", 7), Work("t", 0, 0, 40))
+    export_partition(ExportPlan(str(logs.path), str(to), "raw", "", 7), Work("t", 0, 0, 40))
     seen = progress.look()
     assert (seen.rows, seen.done, seen.part) == (30, 1, 0.5)
     assert seen.bytes == sum(

@@ -23,7 +23,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 
 from barnabas.scripts import cli
 from barnabas.streams import adhoc
-from barnabas.streams.quiet import in_one_line
+from barnabas.streams.captured_output import in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +96,7 @@ def test_a_folder_that_is_not_the_brokers_is_told_before_spark_starts(
             adhoc.select(broker.address, str(folder), "local[2]", "SELECT 1", 10)
         with pytest.raises(ClientError, match=told):
             adhoc.infer(broker.address, str(folder), "my.sensors")
-    monkeypatch.setattr("barnabas.streams.wal.beside.log_dir", lambda cluster: "/not/here")
+    monkeypatch.setattr("barnabas.streams.wal.local_broker.log_dir", lambda cluster: "/not/here")
     with pytest.raises(ClientError, match="keeps its logs in /not/here, which is not on this machine"):
         adhoc.select(broker.address, None, "local[2]", "SELECT 1", 10)
 

@@ -14,12 +14,12 @@ def test_a_topic_is_told_of_once_and_again_when_it_changes() -> None:
     created = event_of(SOURCE, None)
     assert created is not None
     assert (created.event, created.partitions) == ("created", 2)
-    assert event_of(SOURCE, created.told) is None
+    assert event_of(SOURCE, created.state) is None
     for change in ({"partitions": 3}, {"schema": "temp DOUBLE, hum DOUBLE"}, {"format": "csv"}):
-        altered = event_of(msgspec.structs.replace(SOURCE, **change), created.told)
+        altered = event_of(msgspec.structs.replace(SOURCE, **change), created.state)
         assert altered is not None
         assert altered.event == "altered"
-    again = event_of(msgspec.structs.replace(SOURCE, topic_id="id-2"), created.told)
+    again = event_of(msgspec.structs.replace(SOURCE, topic_id="id-2"), created.state)
     assert again is not None
     assert again.event == "created"
 
@@ -29,4 +29,4 @@ def test_the_record_says_all_and_is_understood_again() -> None:
     assert event is not None
     record = event.record(7)
     assert (record.key, record.timestamp, dict(record.headers)) == (b"plant-a", 7, {"barnabas.event": b"created"})
-    assert decode_event(record.value or b"").told == event.told
+    assert decode_event(record.value or b"").state == event.state

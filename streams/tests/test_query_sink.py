@@ -35,7 +35,7 @@ from barnabas.wire.messages.produce import PartitionProduceResponse
 from barnabas.wire.queries.plan import Values
 
 PRODUCER = 5
-Told = dict[tuple[str, int], PartitionProduceResponse]
+Answers = dict[tuple[str, int], PartitionProduceResponse]
 HEADERS = COLUMNS["headers"]
 WERE = pa.struct(
     [
@@ -78,7 +78,7 @@ class FakeBroker:
         self.dies_at: tuple[int, bool] | None = None  # number of the request, and whether it is still carried out
         self.owes_answer = False
 
-    def post(self, _: object, batches: list[Batch], **__: object) -> Told | None:
+    def post(self, _: object, batches: list[Batch], **__: object) -> Answers | None:
         """What is answered later; None is an answer that will not come."""
         assert not self.owes_answer
         self.owes_answer = True
@@ -101,7 +101,7 @@ class FakeBroker:
             answers[topic, partition] = PartitionProduceResponse(index=partition, error_code=code)
         return None if dies else answers
 
-    def answers(self, posted: Told | None) -> Told:
+    def answers(self, posted: Answers | None) -> Answers:
         assert self.owes_answer
         self.owes_answer = False
         if posted is None:

@@ -97,7 +97,9 @@ def test_parts_that_every_record_has_are_never_null(spark: SparkSession, logs: L
         ("t", 0, None),
         ("t", 1, b"v"),
     ]
-    assert batch(spark, logs.path, "offset bigint").schema["offset"].nullable  # who states a schema has that one
+    assert (
+        batch(spark, logs.path, "offset bigint").schema["offset"].nullable
+    )  # a schema that the caller states is taken
 
 
 def test_filters_are_pushed_down(spark: SparkSession, logs: Logs) -> None:

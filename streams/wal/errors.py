@@ -1,4 +1,4 @@
-"""What readers of a data directory are told, in one line with the remedy."""
+"""Errors for readers of a data directory: one line each, with the remedy."""
 
 from __future__ import annotations
 

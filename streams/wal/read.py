@@ -25,8 +25,8 @@ COLUMNS: Mapping[str, pa.DataType] = {
     "timestampType": decode.SCHEMA.field("timestampType").type,
     "headers": decode.SCHEMA.field("headers").type,
 }
-# Arrow batches: begun anew after so many bytes of records, and never much larger than the second. The first is what
-# stays in a core's cache from the decoder to the socket, and again from the socket to Spark's rows.
+# Arrow batches: begun anew after _BATCH_BYTES of records, and never much larger than _MAX_BATCH_BYTES. What one
+# batch begins with stays in a core's cache from the decoder to the socket, and again from the socket to Spark's rows.
 _BATCH_BYTES = 1 << 20
 _MAX_BATCH_BYTES = 4 << 20
 _READ_BYTES = 4 << 20

@@ -69,7 +69,7 @@ def unframe(value: bytes | memoryview) -> Message | None:
 
 
 @dataclass(slots=True)
-class Topic:
+class TopicImage:
     """A topic and its settings; `partitions` maps index to leader epoch."""
 
     name: str
@@ -82,7 +82,7 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
-class Metadata:
+class MetadataImage:
     """The image. Changes are written first, and applied when they are durable."""
 
     def __init__(self, node_id: int, clock: Clock) -> None:
@@ -92,8 +92,8 @@ class Metadata:
         self._clear()
 
     def _clear(self) -> None:
-        self.topics: dict[str, Topic] = {}
-        self.by_id: dict[bytes, Topic] = {}
+        self.topics: dict[str, TopicImage] = {}
+        self.by_id: dict[bytes, TopicImage] = {}
         self.removed_ids: set[bytes] = set()
         #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
         self.removed_ms: dict[str, int] = {}
@@ -156,7 +156,7 @@ class Metadata:
             before = self.topics.get(record.name)
             if before is not None:  # its creation could neither be finished nor taken back
                 self.apply(RemoveTopicRecord(topic_id=before.topic_id), timestamp)
-            topic = Topic(record.name, record.topic_id)
+            topic = TopicImage(record.name, record.topic_id)
             self.topics[record.name] = self.by_id[record.topic_id] = topic
         elif isinstance(record, PartitionRecord):
             self.by_id[record.topic_id].partitions[record.partition_id] = record.leader_epoch

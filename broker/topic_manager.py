@@ -15,8 +15,8 @@ import trio
 
 from barnabas.broker.config import BrokerConfig, check_topic_configs
 from barnabas.broker.keys import ConfigError
-from barnabas.broker.log import Log
-from barnabas.broker.metadata import METADATA_TOPIC, Metadata, Topic
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata_image import METADATA_TOPIC, MetadataImage, TopicImage
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
 from barnabas.wire.queries.plan import first_offset
@@ -56,14 +56,16 @@ def new_topic_id() -> bytes:
             return made
 
 
-class Topics:
+class TopicManager:
     """All changes of topics go through here, one at a time."""
 
-    def __init__(self, config: BrokerConfig, metadata: Metadata, data_dir: DataDir, flusher: Flusher, log: Log) -> None:
+    def __init__(
+        self, config: BrokerConfig, metadata: MetadataImage, data_dir: DataDir, flusher: Flusher, log: EventLog
+    ) -> None:
         self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
-        self.on_created: list[Callable[[Topic], None]] = []
-        self.on_deleted: list[Callable[[Topic], None]] = []
-        self.on_grown: list[Callable[[Topic], None]] = []
+        self.on_created: list[Callable[[TopicImage], None]] = []
+        self.on_deleted: list[Callable[[TopicImage], None]] = []
+        self.on_grown: list[Callable[[TopicImage], None]] = []
         self.changes = trio.Lock()
 
     # --- checks -------------------------------------------------------------------------------------------------------
@@ -98,7 +100,7 @@ class Topics:
         if count > MAX_PARTITIONS:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Number of partitions is above {MAX_PARTITIONS}.")
 
-    def find(self, name: str | None, topic_id: bytes = ZERO_UUID) -> Topic:
+    def find(self, name: str | None, topic_id: bytes = ZERO_UUID) -> TopicImage:
         """Raises KafkaError for a topic that is not there."""
         if topic_id != ZERO_UUID:
             topic = self.metadata.by_id.get(topic_id)
@@ -135,13 +137,13 @@ class Topics:
         for record in records:
             self.metadata.apply(record)
 
-    async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> Topic:
+    async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> TopicImage:
         """Make a topic. It is complete when it is first seen. Raises KafkaError."""
         with trio.CancelScope(shield=True):  # a client that leaves must not leave half a topic
             async with self.changes:
                 self.check_new(name, count, configs or {})
                 values = {key: value for key, value in (configs or {}).items() if value is not None}
-                topic = Topic(name, new_topic_id(), configs=values)
+                topic = TopicImage(name, new_topic_id(), configs=values)
                 records = self.metadata.topic_records(name, topic.topic_id, count, values)
                 try:
                     await self.commit(records, lambda: self.make_vnodes(topic, range(count)))
@@ -154,7 +156,7 @@ class Topics:
         self.log.info("topic.created", topic=name, partitions=count, id=uuid.UUID(bytes=topic.topic_id))
         return topic
 
-    async def _take_back(self, topic: Topic, count: int) -> None:
+    async def _take_back(self, topic: TopicImage, count: int) -> None:
         """A topic whose partitions could not all be made (a full disk) goes again, as far as the disk lets it."""
         try:
             await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
@@ -162,7 +164,7 @@ class Topics:
         except KafkaError as error:
             self.log.error("topic.half_made", topic=topic.name, error=error)
 
-    async def auto_create(self, name: str) -> Topic:
+    async def auto_create(self, name: str) -> TopicImage:
         """Make a topic with the broker's defaults, unless it is there. Raises KafkaError."""
         if name == OFFSETS_TOPIC:
             return await self.offsets_topic()
@@ -173,7 +175,7 @@ class Topics:
                 return self.metadata.topics[name]
             raise
 
-    async def offsets_topic(self) -> Topic:
+    async def offsets_topic(self) -> TopicImage:
         """`__consumer_offsets`, made when it is first needed."""
         found = self.metadata.topics.get(OFFSETS_TOPIC)
         if found is not None:
@@ -212,7 +214,7 @@ class Topics:
                 for told in self.on_grown:
                     told(topic)
 
-    async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> Topic:
+    async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> TopicImage:
         """Delete a topic; what readers have open stays readable to them. Raises KafkaError."""
         with trio.CancelScope(shield=True):
             async with self.changes:
@@ -225,7 +227,7 @@ class Topics:
         self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
         return topic
 
-    async def _drop_vnodes(self, topic: Topic, indexes: list[int]) -> None:
+    async def _drop_vnodes(self, topic: TopicImage, indexes: list[int]) -> None:
         """Take the partitions of a removed topic away. What resists is deleted at the next start."""
         for index in indexes:
             if (topic.name, index) in self.data_dir.vnodes:
@@ -236,7 +238,7 @@ class Topics:
                     self.data_dir.vnodes.pop((topic.name, index), None)
             await trio.lowlevel.checkpoint()
 
-    async def make_vnodes(self, topic: Topic, indexes: range) -> None:
+    async def make_vnodes(self, topic: TopicImage, indexes: range) -> None:
         """Make the partitions that are not there, and let those begin where they should that do not yet.
 
         These are of a topic that became a query topic, or of a creation that was cut short. Raises KafkaError.
@@ -251,7 +253,7 @@ class Topics:
                 self.data_dir.create_vnode(topic.name, index, topic.topic_id, config, first_offset=first)
                 await trio.lowlevel.checkpoint()  # a large topic must not hold up everybody else
 
-    def apply_configs(self, topic: Topic) -> None:
+    def apply_configs(self, topic: TopicImage) -> None:
         """Give a topic's vnodes the settings that it has now."""
         config = self.config.log_config(topic.configs)
         for index in topic.partitions:

@@ -31,7 +31,7 @@ def in_one_line(error: BaseException) -> str:
     return (text.splitlines() or [repr(error)])[0]
 
 
-class Quiet:
+class CapturedOutput:
     """A stream that still leads to the terminal, and what was said meanwhile."""
 
     def __init__(self, terminal: TextIO, said: BinaryIO) -> None:
@@ -52,7 +52,7 @@ class Quiet:
 
 
 @contextmanager
-def spark_is_quiet(out: TextIO) -> Iterator[Quiet]:
+def spark_output_captured(out: TextIO) -> Iterator[CapturedOutput]:
     """Take standard output and error away from this process and those that it starts, until left.
 
     `out` may be standard error.
@@ -67,4 +67,4 @@ def spark_is_quiet(out: TextIO) -> Iterator[Quiet]:
             stack.callback(os.dup2, copy, fd)
             os.dup2(said.fileno(), fd)
         stack.callback(sys.stderr.flush)
-        yield Quiet(terminal if out is sys.stderr else out, said)
+        yield CapturedOutput(terminal if out is sys.stderr else out, said)
