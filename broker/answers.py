@@ -1,15 +1,16 @@
 """The answers of one connection, which leave in the order of its requests.
 
-An answer is ready, or it comes later (`broker.later`). What is ready behind one that is not waits, too. Whether the
-next request may be handled while some are open is a matter of `broker.order`; how many may gather, of this module.
+An answer is ready, or it comes later (`broker.delayed_response`). What is ready behind one that is not waits, too.
+Whether the next request may be handled while some are open is a matter of `broker.order`; how many may gather, of this
+module.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from barnabas.broker.later import Later
-from barnabas.broker.order import Order
+from barnabas.broker.delayed_response import DelayedResponse
+from barnabas.broker.order import RequestOrder
 from barnabas.broker.registry import Context, Endpoint
 from barnabas.wire.types import SizedChunk
 
@@ -23,7 +24,7 @@ class _Open:
 
     __slots__ = ("context", "endpoint", "later")
 
-    def __init__(self, later: Later, endpoint: Endpoint, context: Context) -> None:
+    def __init__(self, later: DelayedResponse, endpoint: Endpoint, context: Context) -> None:
         self.later, self.endpoint, self.context = later, endpoint, context
 
     @property
@@ -43,7 +44,7 @@ class Answers:
     def __init__(self) -> None:
         #: Each is ready, or comes later.
         self.queue: deque[_Open | list[SizedChunk]] = deque()
-        self._order = Order()
+        self._order = RequestOrder()
         #: Whether a request to an API must wait for an earlier one of the connection.
         self.holds = self._order.holds
         #: Bytes of answers that were ready when they were added, and have not been sent.
@@ -60,7 +61,7 @@ class Answers:
         return len(self.queue) <= MAX_WAITING // 2 and self.unsent_bytes <= MAX_BACKLOG_BYTES // 2
 
     @property
-    def last_later(self) -> Later | None:
+    def last_later(self) -> DelayedResponse | None:
         """The answer to the last request, if it comes later."""
         last = self.queue[-1] if self.queue else None
         return last.later if isinstance(last, _Open) else None
@@ -75,7 +76,7 @@ class Answers:
         else:
             queue.append(chunks)
 
-    def add_later(self, later: Later, endpoint: Endpoint, context: Context) -> None:
+    def add_later(self, later: DelayedResponse, endpoint: Endpoint, context: Context) -> None:
         """An answer that somebody completes."""
         waiting = _Open(later, endpoint, context)
         self.queue.append(waiting)

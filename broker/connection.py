@@ -28,14 +28,14 @@ from typing import Any
 
 import trio
 
-from barnabas.broker import large, pace
+from barnabas.broker import frame_timer, large
 from barnabas.broker.answers import Answers
 from barnabas.broker.buffers import SMALL_REQUEST, ByteBudget, FrameBuffers
+from barnabas.broker.delayed_response import Coroutine, DelayedResponse
 from barnabas.broker.errors import Disconnected
+from barnabas.broker.frame_timer import FrameTimer
 from barnabas.broker.framing import FrameError, Framing
-from barnabas.broker.later import Coroutine, Later
 from barnabas.broker.log import EventLog
-from barnabas.broker.pace import Pace
 from barnabas.broker.poller import Poller
 from barnabas.broker.registry import Answer, Context, Endpoint
 from barnabas.broker.security import ANONYMOUS, Authorizer
@@ -100,7 +100,7 @@ class Connection:
         self._transport = transport
         self._framing = Framing(shared.max_request_bytes)
         self._answers = Answers()
-        self._pace = Pace()
+        self._frame_timer = FrameTimer()
         #: What the large frame that comes in has of the budget of all connections.
         self.granted_bytes = 0
         self._held: Endpoint | None = None  # what the next request is for, in HELD
@@ -131,10 +131,10 @@ class Connection:
 
     def is_too_slow(self, now: float) -> bool:
         """Whether the frame that is coming in takes longer than it may."""
-        allowance = pace.USUAL
+        allowance = frame_timer.USUAL
         if self.granted_bytes and self._shared.budget.is_waited_for:
-            allowance = pace.WAITED_FOR if self.granted_bytes > SMALL_REQUEST else pace.SMALL_WAITED_FOR
-        return self._pace.is_too_slow(now, self._framing.received_bytes, allowance)
+            allowance = frame_timer.WAITED_FOR if self.granted_bytes > SMALL_REQUEST else frame_timer.SMALL_WAITED_FOR
+        return self._frame_timer.is_too_slow(now, self._framing.received_bytes, allowance)
 
     @property
     def unfinished_bytes(self) -> int:
@@ -159,12 +159,12 @@ class Connection:
             except OSError:
                 self.state = before
                 raise
-            self._pace.go_on(trio.current_time())
+            self._frame_timer.go_on(trio.current_time())
             if self._framing.has_frame:
                 poller.again(self._readable)
         elif before is State.READS:
             poller.remove(self._transport)
-            self._pace.stop()
+            self._frame_timer.stop()
 
     def _read_on(self) -> None:
         """Read again, unless there is too much to send still, or the next request waits for an earlier one."""
@@ -272,12 +272,12 @@ class Connection:
                 self._let_go_of(frame)
             frame = framing.next()
         if framing.is_inside:
-            if handled or not self._pace.is_running:
-                self._pace.begin(self.last_active)
+            if handled or not self._frame_timer.is_running:
+                self._frame_timer.begin(self.last_active)
             if framing.wanted and self.state is State.READS:
                 self._get_buffer(framing.wanted)
         elif handled or framing.has_frame:
-            self._pace.end()
+            self._frame_timer.end()
         return handled
 
     def _dispatch(self, frame: bytes | memoryview) -> bool:
@@ -301,7 +301,7 @@ class Connection:
         if isinstance(answer, Message):
             self._answers.add(endpoint.encode(answer, context))
         elif answer is not None:
-            if not isinstance(answer, Later):
+            if not isinstance(answer, DelayedResponse):
                 answer = Coroutine(answer, endpoint, context, self._start, self._shared.large_requests)
             answer.on_finish, answer.on_error = self._completed, self._fail
             if not answer.applied:
@@ -330,7 +330,7 @@ class Connection:
     def _take_buffer(self, length: int) -> None:
         self.granted_bytes = length  # from here on `close` gives it back
         self._framing.take_buffer(self._shared.buffers.take(length))
-        self._pace.begin(trio.current_time())
+        self._frame_timer.begin(trio.current_time())
 
     def _release_budget(self) -> None:
         granted, self.granted_bytes = self.granted_bytes, 0

@@ -8,7 +8,7 @@ import trio
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.later import Later
+from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata_image import MetadataImage, TopicImage
 from barnabas.broker.partitions import Partitions
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Message)
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 60.0
 
 
-class Reply(Later, Generic[R]):
+class Reply(DelayedResponse, Generic[R]):
     """An answer that the coordinator gives at once or later. What was asked is in its hands before that."""
 
     __slots__ = ()
@@ -35,7 +35,7 @@ class Reply(Later, Generic[R]):
     def __call__(self, answer: R) -> None:
         self.finish(answer)
 
-    def now_or_later(self) -> R | Later:
+    def now_or_later(self) -> R | DelayedResponse:
         """The answer if it is there, else the place for it: what a handler gives back."""
         return self.message if self.finished else self  # type: ignore[return-value]
 

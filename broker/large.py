@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from barnabas.broker.later import Later
+from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.registry import Answer, Context, Endpoint
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.types import Message, SizedChunk, replace
@@ -93,7 +93,7 @@ def most_elements(key: int, name: str, version: int) -> int:
     return found or (MAX_ELEMENTS if cut_of(name, version) else MAX_WHOLE_ELEMENTS)
 
 
-class Breath:
+class Yielder:
     """`await breath()` between pieces of work: every few milliseconds the others have their turn."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Breath:
             self._until = time.perf_counter() + HOLD_SECONDS
 
 
-class Large:
+class LargeResponse:
     """An answer that takes long to encode, perhaps in pieces that are one answer when they are joined."""
 
     def __init__(self, message: Message, *more: Message, path: tuple[str, ...] = ()) -> None:
@@ -124,22 +124,22 @@ class Large:
 
 async def handle(
     endpoint: Endpoint, frame: bytes, position: int, context: Context, limiter: trio.CapacityLimiter
-) -> Large:
+) -> LargeResponse:
     """Decode and handle a large request, and give its answer. Raises ProtocolError."""
     api = endpoint.api
     most = most_elements(api.key, api.name, endpoint.version)
     request, _ = await trio.to_thread.run_sync(endpoint.decode, frame, position, most, limiter=limiter)
     cut = cut_of(api.name, endpoint.version)
     if cut is None:
-        return Large(await given(endpoint.handle(context, request)))
-    breath = Breath()
+        return LargeResponse(await given(endpoint.handle(context, request)))
+    yielder = Yielder()
     answers: list[Message] = []
     for piece in pieces(request, cut.request, PIECE):
         answers.append(await given(endpoint.handle(context, piece)))
         if getattr(answers[-1], "error_code", ErrorCode.NONE):
             break  # it says no to the whole of it
-        await breath()
-    return Large(*answers, path=cut.response)
+        await yielder()
+    return LargeResponse(*answers, path=cut.response)
 
 
 async def given(answer: Answer) -> Message:
@@ -147,9 +147,9 @@ async def given(answer: Answer) -> Message:
     if isinstance(answer, Message):
         return answer
     assert answer is not None
-    if not isinstance(answer, Later):
+    if not isinstance(answer, DelayedResponse):
         found = await answer
-        return found.message if isinstance(found, Large) else found
+        return found.message if isinstance(found, LargeResponse) else found
     if not answer.finished:
         done = trio.Event()
         failures: list[Exception] = []

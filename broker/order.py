@@ -42,7 +42,7 @@ class Effects(Protocol):
     def changes(self) -> int: ...
 
 
-class Open(Protocol):
+class OpenRequest(Protocol):
     """A request whose answer may still be open."""
 
     @property
@@ -57,17 +57,17 @@ class Open(Protocol):
 _MOST_KNOWN = 200
 
 
-class Order:
+class RequestOrder:
     """The open requests of one connection. `holds` says whether the next one must wait for one of them."""
 
     __slots__ = ("_changed", "_open", "_untouchable")
 
     def __init__(self) -> None:
-        self._open: list[tuple[Open, Effects]] = []
+        self._open: list[tuple[OpenRequest, Effects]] = []
         # Supersets of what the open requests change, and of what must not be changed before they are done.
         self._changed = self._untouchable = NOTHING
 
-    def add(self, request: Open, effects: Effects) -> None:
+    def add(self, request: OpenRequest, effects: Effects) -> None:
         """A request has been handled, and its answer is open."""
         done = request.is_done
         if done and not effects.changes:

@@ -6,8 +6,8 @@ A handler is a plain function `handle(context, request, *parts)`. Its annotation
 - a response: it is sent at once, in the order of the connection's requests;
 - an awaitable of one: what had to happen in request order has happened, the rest may take its time (an fsync, a long
   poll). The connection goes on with later requests and sends the answers in order;
-- a `Later`: the same, where a callback completes the answer rather than a coroutine. It costs no task switch, so the
-  answers that are waited for most often (acks=all, long polls) are of this kind;
+- a `DelayedResponse`: the same, where a callback completes the answer rather than a coroutine. It costs no task switch,
+  so the answers that are waited for most often (acks=all, long polls) are of this kind;
 - None: there is no answer (Produce with acks=0).
 
 Each handler states which parts of the broker's state it `uses` and `changes`: `broker.order` holds back requests by it.
@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from barnabas.broker.later import Later
+from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.order import NOTHING
 from barnabas.broker.security import OPERATIONS_OF, Operation, Principal, Resource
 from barnabas.wire.codegen import message_codec
@@ -30,12 +30,12 @@ from barnabas.wire.types import Message, SizedChunk, Versions, replace
 
 if TYPE_CHECKING:
     from barnabas.broker.connection import Connection
-    from barnabas.broker.large import Large
+    from barnabas.broker.large import LargeResponse
 
 API_VERSIONS = 18
 
 
-Answer = Message | Later | Awaitable["Message | Large"] | None
+Answer = Message | DelayedResponse | Awaitable["Message | LargeResponse"] | None
 #: `handle(context, request, *parts)`: which parts of the broker it gets, its annotations say.
 Handler = Callable[..., Answer]
 

@@ -52,7 +52,7 @@ MAX_UNKNOWN_KEYS = 100
 
 
 @dataclass
-class Entry:
+class ConfigEntry:
     """One key as DescribeConfigs shows it; `synonyms` are (name, value, source), the one in force first."""
 
     key: ConfigKey
@@ -64,7 +64,7 @@ class Entry:
     synonyms: list[tuple[str, str | None, int]] = field(default_factory=list)
 
 
-def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Entry]:
+def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
     """Every topic key with the value in force for a topic that sets `overrides`."""
     entries = []
     for name, key in sorted(TOPIC.items()):
@@ -84,11 +84,13 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[En
             default, source = config.topic_default(name)
             value = key.show(default)
         if value is not None:
-            entries.append(Entry(key, name, value, source, synonyms=synonyms))
+            entries.append(ConfigEntry(key, name, value, source, synonyms=synonyms))
     return entries
 
 
-def broker_entries(config: BrokerConfig, per_broker: Mapping[str, str], cluster: Mapping[str, str]) -> list[Entry]:
+def broker_entries(
+    config: BrokerConfig, per_broker: Mapping[str, str], cluster: Mapping[str, str]
+) -> list[ConfigEntry]:
     """Every broker key with the value in force."""
     entries = []
     for name, key in sorted(BROKER.items()):
@@ -101,7 +103,7 @@ def broker_entries(config: BrokerConfig, per_broker: Mapping[str, str], cluster:
             synonyms.append((name, key.show(config.static[name]), SOURCE_STATIC))
         synonyms.append((name, key.show(key.default), SOURCE_DEFAULT))
         _, value, source = synonyms[0]
-        entries.append(Entry(key, name, value, source, not key.dynamic, synonyms=synonyms))
+        entries.append(ConfigEntry(key, name, value, source, not key.dynamic, synonyms=synonyms))
     return entries + [
         _unknown(name, source)
         for source, values in ((SOURCE_DYNAMIC_BROKER, per_broker), (SOURCE_DYNAMIC_DEFAULT, cluster))
@@ -110,17 +112,17 @@ def broker_entries(config: BrokerConfig, per_broker: Mapping[str, str], cluster:
     ]
 
 
-def _unknown(name: str, source: int) -> Entry:
+def _unknown(name: str, source: int) -> ConfigEntry:
     """A key that is kept for somebody else: its value may be a secret."""
     key = ConfigKey(name, "unknown", None, "Not a key of this broker: kept, and not used.", dynamic=True, used=False)
-    return Entry(key, name, None, source, read_only=True, sensitive=True, synonyms=[(name, None, source)])
+    return ConfigEntry(key, name, None, source, read_only=True, sensitive=True, synonyms=[(name, None, source)])
 
 
-def _set_for_all(name: str, value: str) -> Entry:
+def _set_for_all(name: str, value: str) -> ConfigEntry:
     if name not in BROKER:
         return _unknown(name, SOURCE_DYNAMIC_DEFAULT)
     synonyms: list[tuple[str, str | None, int]] = [(name, value, SOURCE_DYNAMIC_DEFAULT)]
-    return Entry(BROKER[name], name, value, SOURCE_DYNAMIC_DEFAULT, synonyms=synonyms)
+    return ConfigEntry(BROKER[name], name, value, SOURCE_DYNAMIC_DEFAULT, synonyms=synonyms)
 
 
 _ROOT = ConfigKey(loggers.ROOT, "unknown", "INFO", "The level of the broker's log.", dynamic=True)
@@ -189,7 +191,7 @@ class ResourceConfigs:
             else:
                 short.discard(each.name)
 
-    def describe(self, kind: int, name: str) -> list[Entry]:
+    def describe(self, kind: int, name: str) -> list[ConfigEntry]:
         """The entries of a resource. Raises KafkaError for one that is not there."""
         if kind == RESOURCE_TOPIC:
             if not self._topics.is_valid_name(name):
@@ -204,7 +206,7 @@ class ResourceConfigs:
             return broker_entries(self._config, configs.get(name, {}), cluster)
         if kind == RESOURCE_BROKER_LOGGER:
             loggers.check_name(self._identity.node_id, name)
-            return [Entry(_ROOT, loggers.ROOT, loggers.level(self._log), SOURCE_LOGGER)]
+            return [ConfigEntry(_ROOT, loggers.ROOT, loggers.level(self._log), SOURCE_LOGGER)]
         if kind in (RESOURCE_CLIENT_METRICS, RESOURCE_GROUP):
             return []
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")

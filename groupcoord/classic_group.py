@@ -49,8 +49,8 @@ from barnabas.groupcoord.join_barrier import JoinBarrier
 from barnabas.groupcoord.joining import Joining, join
 from barnabas.groupcoord.member import JoinReply, Member, SyncReply, WaitingJoin
 from barnabas.groupcoord.members import Members
+from barnabas.groupcoord.memory_budget import GROUP_BYTES
 from barnabas.groupcoord.records import CoordinatorRecord, group_record
-from barnabas.groupcoord.room import GROUP_BYTES
 from barnabas.groupcoord.sync_barrier import SyncBarrier
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -86,7 +86,7 @@ class ClassicGroup:
         self._subscribed: frozenset[str] | None = None  # topics of a consumer group's members, if they can be read
         self._was_restored = False
         self._weight = GROUP_BYTES + len(group_id)
-        around.room.take(self._weight)
+        around.memory.take(self._weight)
 
     # --- what the coordinator asks ------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class ClassicGroup:
         self.sync_barrier.check_protocol(request, version)
         if self.state is State.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        self.around.room.check(sum(len(each.assignment) for each in request.assignments))
+        self.around.memory.check(sum(len(each.assignment) for each in request.assignments))
         self.sync_barrier.synced(member)
         self.members.renew(member)
         if self.state is State.STABLE:
@@ -254,7 +254,7 @@ class ClassicGroup:
             refuse_join(self, member, error)
             refuse_sync(self, member, error)
         self.members.clear()
-        self.around.room.take(-self._weight)
+        self.around.memory.take(-self._weight)
         self._weight = 0
         self.join_barrier.drop()
         self.sync_barrier.drop()

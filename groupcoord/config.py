@@ -22,7 +22,7 @@ class GroupConfig:
     offsets_retention_check_interval_ms: int = 600_000
     # Not a key of Kafka's configuration, a constant there: how long the join of a member that is new may wait.
     new_member_join_timeout_ms: int = 300_000
-    # Not in Kafka at all: what members and groups may take of the memory, see `groupcoord.room`.
+    # Not in Kafka at all: what members and groups may take of the memory, see `groupcoord.memory_budget`.
     most_bytes: int = 256 << 20
 
     @property

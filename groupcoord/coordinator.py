@@ -25,12 +25,12 @@ from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.groupcoord.group import Group, Surroundings
 from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.membership import Membership
+from barnabas.groupcoord.memory_budget import MemoryBudget
 from barnabas.groupcoord.offset_requests import OffsetRequests
 from barnabas.groupcoord.offsets import OffsetManager
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.partitions import group_partition
 from barnabas.groupcoord.retention import Retention
-from barnabas.groupcoord.room import Room
 from barnabas.groupcoord.shard import Shard, Shards
 from barnabas.groupcoord.store import Store
 from barnabas.groupcoord.topics import Topics
@@ -62,9 +62,11 @@ class GroupCoordinator:
         self._topics = topics
         self._outbox = Outbox()
         self.deadlines = Deadlines(clock, around=self._outbox)
-        self.room = Room(config.most_bytes)
+        self.memory = MemoryBudget(config.most_bytes)
         self.shards = Shards(self.partition_of, store, self._outbox)
-        around = Surroundings(config, self.deadlines, self._outbox, self.shards.persist, self.room, wall_ms, new_suffix)
+        around = Surroundings(
+            config, self.deadlines, self._outbox, self.shards.persist, self.memory, wall_ms, new_suffix
+        )
         self._around = around
         self._offsets = OffsetManager(self.shards, topics, around)
         self._retention = Retention(self.shards, self._offsets, around)

@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.deadlines import Deadlines
+from barnabas.groupcoord.memory_budget import MemoryBudget
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.records import CoordinatorRecord
-from barnabas.groupcoord.room import Room
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_groups import DescribedGroup
 
@@ -97,6 +97,6 @@ class Surroundings:
     deadlines: Deadlines
     outbox: Outbox
     persist: Persist
-    room: Room
+    memory: MemoryBudget
     wall_ms: Callable[[], int]
     new_suffix: Callable[[], str]  # a fresh unique part of a member id

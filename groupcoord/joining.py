@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.groupcoord.classic_answers import answer_join, join_answer, refuse_join, refuse_sync
 from barnabas.groupcoord.classic_state import State
 from barnabas.groupcoord.member import JoinReply, Member, WaitingJoin
-from barnabas.groupcoord.room import MEMBER_BYTES
+from barnabas.groupcoord.memory_budget import MEMBER_BYTES
 from barnabas.groupcoord.store import told
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -60,7 +60,7 @@ def join(group: ClassicGroup, joining: Joining) -> None:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no protocol in common with the group")
     known = members.by_id.get(member_id)
     metadata = sum(len(name) + len(data) for name, data in joining.protocols.items())
-    group.around.room.check(MEMBER_BYTES + metadata - (known.weight if known is not None else 0))
+    group.around.memory.check(MEMBER_BYTES + metadata - (known.weight if known is not None else 0))
     if not member_id:
         _join_without_id(group, joining)
     elif instance_id is None and member_id in members.pending:

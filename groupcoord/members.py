@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from barnabas.groupcoord.deadlines import Deadline
 from barnabas.groupcoord.group import Surroundings
 from barnabas.groupcoord.member import Member, WaitingJoin
-from barnabas.groupcoord.room import PENDING_BYTES, weight
+from barnabas.groupcoord.memory_budget import PENDING_BYTES, weight
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.consumer_protocol import ConsumerProtocolSubscription
@@ -54,7 +54,7 @@ class Members:
 
     def unenrol(self, member: Member) -> None:
         del self.by_id[member.member_id]
-        self._around.room.take(-member.weight)
+        self._around.memory.take(-member.weight)
         member.weight = 0
         self._forget_protocols(member)
         member.session.drop()
@@ -67,7 +67,7 @@ class Members:
             self.forget_pending(member_id)
         for member in self.by_id.values():
             member.session.drop()
-            self._around.room.take(-member.weight)
+            self._around.memory.take(-member.weight)
         self.by_id.clear()
         self.static.clear()
         self._supporters.clear()
@@ -75,7 +75,7 @@ class Members:
     def weigh(self, member: Member) -> None:
         """Count what a member takes now."""
         before, member.weight = member.weight, weight(member)
-        self._around.room.take(member.weight - before)
+        self._around.memory.take(member.weight - before)
 
     # --- ids that were given out --------------------------------------------------------------------------------------
 
@@ -84,13 +84,13 @@ class Members:
         deadline = self._around.deadlines.new(expire)
         deadline.set(self._around.deadlines.clock() + session_timeout_ms / 1000)
         self.pending[member_id] = deadline
-        self._around.room.take(PENDING_BYTES)
+        self._around.memory.take(PENDING_BYTES)
 
     def forget_pending(self, member_id: str) -> None:
         deadline = self.pending.pop(member_id, None)
         if deadline is not None:
             deadline.drop()
-            self._around.room.take(-PENDING_BYTES)
+            self._around.memory.take(-PENDING_BYTES)
 
     # --- what they wait for -------------------------------------------------------------------------------------------
 

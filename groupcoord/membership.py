@@ -10,7 +10,7 @@ from __future__ import annotations
 from barnabas.groupcoord.classic_group import ClassicGroup
 from barnabas.groupcoord.group import Surroundings
 from barnabas.groupcoord.member import JoinReply, SyncReply
-from barnabas.groupcoord.room import GROUP_BYTES
+from barnabas.groupcoord.memory_budget import GROUP_BYTES
 from barnabas.groupcoord.shard import Shards
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -118,5 +118,5 @@ class Membership:
         shard = self._shards.of(request.group_id)
         if not (request.protocol_type and request.protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type or protocols are missing")
-        self._around.room.check(GROUP_BYTES + len(request.group_id))
+        self._around.memory.check(GROUP_BYTES + len(request.group_id))
         return self._shards.add(shard, ClassicGroup(request.group_id, self._around))

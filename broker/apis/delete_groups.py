@@ -5,15 +5,15 @@ Version 0: all fields. Version 1: the same. Version 2: only the encoding is new 
 
 from __future__ import annotations
 
+from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
-from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 
 @api(DeleteGroupsRequest, DeleteGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS, changes=GROUPS | OFFSETS)
-def handle(context: Context, request: DeleteGroupsRequest, groups: Groups) -> DeleteGroupsResponse | Later:
+def handle(context: Context, request: DeleteGroupsRequest, groups: Groups) -> DeleteGroupsResponse | DelayedResponse:
     reply: Reply[DeleteGroupsResponse] = Reply()
     groups.coordinator.delete_groups(request, reply=reply)
     return reply.now_or_later()

@@ -5,7 +5,7 @@ Version 0: all fields. Version 1: only the encoding is new (flexible).
 
 from __future__ import annotations
 
-from barnabas.broker.large import Breath, Large
+from barnabas.broker.large import LargeResponse, Yielder
 from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.order import METADATA
 from barnabas.broker.quotas import Component, check_filter
@@ -21,17 +21,19 @@ from barnabas.wire.messages.describe_client_quotas import (
 
 
 @api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, uses=METADATA)
-async def handle(context: Context, request: DescribeClientQuotasRequest, metadata: MetadataImage) -> Large:
+async def handle(context: Context, request: DescribeClientQuotasRequest, metadata: MetadataImage) -> LargeResponse:
     components = [Component(c.entity_type, c.match_type, c.match) for c in request.components]
     try:
         check_filter(components)
     except KafkaError as error:
-        return Large(DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None))
-    breath = Breath()
+        return LargeResponse(
+            DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None)
+        )
+    yielder = Yielder()
     entries = []
     for found in metadata.quotas.matching(components, request.strict):
         if found is not None:
             entity, values = found
             entries.append(EntryData([EntityData(*each) for each in entity], [ValueData(*v) for v in values.items()]))
-        await breath()
-    return Large(DescribeClientQuotasResponse(error_message=None, entries=entries))
+        await yielder()
+    return LargeResponse(DescribeClientQuotasResponse(error_message=None, entries=entries))

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from barnabas.broker.keys import SOURCE_DEFAULT, TYPES
-from barnabas.broker.large import Breath, Large
+from barnabas.broker.large import LargeResponse, Yielder
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.resource_configs import Entry, ResourceConfigs
+from barnabas.broker.resource_configs import ConfigEntry, ResourceConfigs
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -31,7 +31,7 @@ RESOURCES_AT_ONCE = 20
 @api(DescribeConfigsRequest, DescribeConfigsResponse, uses=METADATA)
 def handle(
     context: Context, request: DescribeConfigsRequest, configs: ResourceConfigs
-) -> DescribeConfigsResponse | Awaitable[Large]:
+) -> DescribeConfigsResponse | Awaitable[LargeResponse]:
     # Each resource once, whatever the request says: the answer is hundreds of times its size.
     resources = list({(r.resource_type, r.resource_name): r for r in request.resources}.values())
     if len(resources) > RESOURCES_AT_ONCE:
@@ -41,13 +41,13 @@ def handle(
 
 async def _handle_slowly(
     configs: ResourceConfigs, request: DescribeConfigsRequest, resources: list[DescribeConfigsResource]
-) -> Large:
-    breath = Breath()
+) -> LargeResponse:
+    yielder = Yielder()
     results = []
     for asked in resources:
         results.append(_describe(configs, request, asked))
-        await breath()
-    return Large(DescribeConfigsResponse(results=results))
+        await yielder()
+    return LargeResponse(DescribeConfigsResponse(results=results))
 
 
 def _describe(
@@ -73,7 +73,7 @@ def _describe(
     )
 
 
-def _show(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _show(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = [DescribeConfigsSynonym(*synonym) for synonym in entry.synonyms] if request.include_synonyms else []
     return DescribeConfigsResourceResult(
         name=entry.name,

@@ -21,9 +21,9 @@ from collections.abc import Awaitable, Iterable
 import trio
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.fetch_sessions import FetchContext, FetchSessions, TopicIdPartition, partitions_of
-from barnabas.broker.large import Breath, Large, given
-from barnabas.broker.later import Later
+from barnabas.broker.large import LargeResponse, Yielder, given
 from barnabas.broker.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
@@ -57,7 +57,7 @@ def handle(
     workers: Workers,
     deadlines: Deadlines,
     turn: Turn,
-) -> FetchResponse | Later | Awaitable[Large | Message]:
+) -> FetchResponse | DelayedResponse | Awaitable[LargeResponse | Message]:
     try:
         if context.version >= 7:
             fetch = sessions.new_context(request, trio.current_time())
@@ -74,13 +74,13 @@ def handle(
     return _answer(reading, deadlines, turn)
 
 
-async def _handle_slowly(reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn) -> Large:
-    breath = Breath()
+async def _handle_slowly(reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn) -> LargeResponse:
+    yielder = Yielder()
     for key, wanted in reading.fetch.partitions:
         reading.read(key, wanted)
-        await breath()
+        await yielder()
     await reading.check(workers)
-    return Large(await given(_answer(reading, deadlines, turn)))
+    return LargeResponse(await given(_answer(reading, deadlines, turn)))
 
 
 async def _handle_checked(reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn) -> Message:
@@ -286,7 +286,7 @@ class Reading:
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
 
 
-class DelayedFetch(Later):
+class DelayedFetch(DelayedResponse):
     """A fetch that has found too little: its partitions tell when they move, until there is enough or time is up."""
 
     __slots__ = ("_deadline", "_dirty", "_reading", "_turn")

@@ -9,15 +9,15 @@ Version 9: a static leader that comes back can be told to skip the assignment (K
 
 from __future__ import annotations
 
+from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
-from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 @api(JoinGroupRequest, JoinGroupResponse, uses=GROUPS, changes=MEMBERS)
-def handle(context: Context, request: JoinGroupRequest, groups: Groups) -> JoinGroupResponse | Later:
+def handle(context: Context, request: JoinGroupRequest, groups: Groups) -> JoinGroupResponse | DelayedResponse:
     reply: Reply[JoinGroupResponse] = Reply()
     groups.coordinator.join(
         request,

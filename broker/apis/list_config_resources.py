@@ -7,7 +7,7 @@ Version 0: client metrics only, and there are none (KIP-714). Version 1: resourc
 from __future__ import annotations
 
 from barnabas.broker.identity import Identity
-from barnabas.broker.large import Breath, Large
+from barnabas.broker.large import LargeResponse, Yielder
 from barnabas.broker.metadata_image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -29,7 +29,7 @@ from barnabas.wire.messages.list_config_resources import (
 @api(ListConfigResourcesRequest, ListConfigResourcesResponse, uses=METADATA)
 async def handle(
     context: Context, request: ListConfigResourcesRequest, metadata: MetadataImage, identity: Identity
-) -> ListConfigResourcesResponse | Large:
+) -> ListConfigResourcesResponse | LargeResponse:
     names: dict[int, list[str]] = {
         RESOURCE_TOPIC: sorted(metadata.topics),
         RESOURCE_BROKER: [str(identity.node_id)],
@@ -40,10 +40,10 @@ async def handle(
     asked = set(request.resource_types or names) if context.version >= 1 else {RESOURCE_CLIENT_METRICS}
     if not asked <= names.keys():
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    breath = Breath()
+    yielder = Yielder()
     found = []
     for kind in sorted(asked):
         for name in names[kind]:
             found.append(ConfigResource(name, kind))
-            await breath()
-    return Large(ListConfigResourcesResponse(config_resources=found))
+            await yielder()
+    return LargeResponse(ListConfigResourcesResponse(config_resources=found))

@@ -17,7 +17,7 @@ from collections.abc import Awaitable
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity
-from barnabas.broker.large import Breath, Large
+from barnabas.broker.large import LargeResponse, Yielder
 from barnabas.broker.metadata_image import TopicImage
 from barnabas.broker.order import METADATA
 from barnabas.broker.registry import Context, api
@@ -40,7 +40,7 @@ PARTITIONS_AT_ONCE = 1000
 @api(MetadataRequest, MetadataResponse, uses=METADATA, changes=METADATA)
 def handle(
     context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity, config: BrokerConfig
-) -> MetadataResponse | Awaitable[MetadataResponse | Large]:
+) -> MetadataResponse | Awaitable[MetadataResponse | LargeResponse]:
     everything = request.topics is None or (context.version == 0 and not request.topics)
     if everything:
         names = sorted(topics.metadata.topics)
@@ -56,10 +56,10 @@ def handle(
 
 async def _answer_slowly(
     context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity, names: list[str]
-) -> Large:
+) -> LargeResponse:
     """The answer about many partitions: others have their turn meanwhile."""
     known = topics.metadata
-    breath = Breath()
+    yielder = Yielder()
     answers = []
     for name in names:
         topic = known.topics.get(name)
@@ -69,9 +69,9 @@ async def _answer_slowly(
         items = sorted(topic.partitions.items())
         for start in range(0, len(items), PARTITIONS_AT_ONCE):
             partitions += _partitions(known.node_id, items[start : start + PARTITIONS_AT_ONCE])
-            await breath()
+            await yielder()
         answers.append(_topic(topic, partitions))
-    return Large(_answer(context, request, identity, answers))
+    return LargeResponse(_answer(context, request, identity, answers))
 
 
 async def _create_and_answer(

@@ -9,15 +9,15 @@ Version 10: topics by id; an unknown one is UNKNOWN_TOPIC_ID.
 
 from __future__ import annotations
 
+from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
-from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 
 @api(OffsetCommitRequest, OffsetCommitResponse, uses=METADATA | GROUPS, changes=OFFSETS)
-def handle(context: Context, request: OffsetCommitRequest, groups: Groups) -> OffsetCommitResponse | Later:
+def handle(context: Context, request: OffsetCommitRequest, groups: Groups) -> OffsetCommitResponse | DelayedResponse:
     reply: Reply[OffsetCommitResponse] = Reply()
     groups.coordinator.commit(request, version=context.version, reply=reply)
     return reply.now_or_later()

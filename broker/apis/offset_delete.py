@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
-from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, MEMBERS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
 @api(OffsetDeleteRequest, OffsetDeleteResponse, uses=METADATA | GROUPS | MEMBERS, changes=OFFSETS)
-def handle(context: Context, request: OffsetDeleteRequest, groups: Groups) -> OffsetDeleteResponse | Later:
+def handle(context: Context, request: OffsetDeleteRequest, groups: Groups) -> OffsetDeleteResponse | DelayedResponse:
     reply: Reply[OffsetDeleteResponse] = Reply()
     groups.coordinator.delete_offsets(request, reply=reply)
     return reply.now_or_later()

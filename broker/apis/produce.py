@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.errors import Disconnected
 from barnabas.broker.framing import RECEIVE_BYTES
-from barnabas.broker.large import Breath
-from barnabas.broker.later import Later
+from barnabas.broker.large import Yielder
 from barnabas.broker.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.queries import Queries
@@ -70,7 +70,7 @@ class Parts:
 
 
 @api(ProduceRequest, ProduceResponse, uses=METADATA, changes=RECORDS, advertised=v[0:13])
-def handle(context: Context, request: ProduceRequest, parts: Parts) -> ProduceResponse | Later | None:
+def handle(context: Context, request: ProduceRequest, parts: Parts) -> ProduceResponse | DelayedResponse | None:
     refusal: KafkaError | None = None
     if request.acks not in (ALL, 0, 1):
         refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -147,7 +147,7 @@ class Producing:
         self.waits: list[PendingFlush] = []
         self.failed: KafkaError | None = None
 
-    def begin(self, request: ProduceRequest) -> ProduceResponse | Later | None:
+    def begin(self, request: ProduceRequest) -> ProduceResponse | DelayedResponse | None:
         """Append what can be appended at once."""
         until = 0.0
         for topic in request.topic_data:
@@ -212,7 +212,7 @@ class Producing:
         except KafkaError as error:
             answers[at] = self._failure(index, self._gone(vnode) or error, vnode.topic)
 
-    def end(self) -> ProduceResponse | Later | None:
+    def end(self) -> ProduceResponse | DelayedResponse | None:
         """All is appended, or refused: the answer, now or when consumers see every batch.
 
         Raises Disconnected where that is the only way to tell of an error.
@@ -309,7 +309,7 @@ def _refused(queries: Queries, topic: str) -> KafkaError:
     )
 
 
-class DelayedProduce(Later):
+class DelayedProduce(DelayedResponse):
     """The response once consumers see every batch."""
 
     __slots__ = ("_left", "_producing")
@@ -328,7 +328,7 @@ class DelayedProduce(Later):
             self.finish(self._producing.response())
 
 
-class SlowProduce(Later):
+class SlowProduce(DelayedResponse):
     """A request whose batches take long to look at. It goes on when its client has left: the batches were sent."""
 
     __slots__ = ("_producing", "_workers")
@@ -341,13 +341,13 @@ class SlowProduce(Later):
     async def _run(self) -> None:
         producing = self._producing
         try:
-            breath = Breath()
+            yielder = Yielder()
             for asked in producing.rest:
-                await breath()
+                await yielder()
                 producing.take(*asked)
             found = await self._workers.validate(producing.look)
             for place, each in zip(producing.todo, found, strict=True):
-                await breath()
+                await yielder()
                 producing.append(place, each)
             then = producing.end()
         except Exception as error:
@@ -355,7 +355,7 @@ class SlowProduce(Later):
             self.fail(error)
             return
         self.apply()
-        if isinstance(then, Later) and not then.finished:
+        if isinstance(then, DelayedResponse) and not then.finished:
             then.on_finish = lambda: self.finish(then.message)
         else:
-            self.finish(then.message if isinstance(then, Later) else then)
+            self.finish(then.message if isinstance(then, DelayedResponse) else then)

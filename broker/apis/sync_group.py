@@ -7,15 +7,15 @@ answer has them too (KIP-559).
 
 from __future__ import annotations
 
+from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
-from barnabas.broker.later import Later
 from barnabas.broker.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 @api(SyncGroupRequest, SyncGroupResponse, uses=GROUPS, changes=MEMBERS)
-def handle(context: Context, request: SyncGroupRequest, groups: Groups) -> SyncGroupResponse | Later:
+def handle(context: Context, request: SyncGroupRequest, groups: Groups) -> SyncGroupResponse | DelayedResponse:
     reply: Reply[SyncGroupResponse] = Reply()
     groups.coordinator.sync(request, version=context.version, reply=reply)
     return reply.now_or_later()

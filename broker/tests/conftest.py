@@ -20,6 +20,13 @@ from barnabas.storage.io import Io
 Start = Callable[..., AbstractAsyncContextManager["Running"]]
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when the condition holds; it is looked at again and again, as nothing tells when it changes."""
+    with trio.fail_after(20):
+        while not condition():
+            await trio.sleep(0.001)
+
+
 class Running:
     """A node that serves, and clients of it."""
 

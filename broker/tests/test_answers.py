@@ -9,7 +9,7 @@ import trio
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.answers import MAX_BACKLOG_BYTES, MAX_WAITING, Answers
-from barnabas.broker.later import Coroutine, Later
+from barnabas.broker.delayed_response import Coroutine, DelayedResponse
 from barnabas.broker.registry import APIS, Context, Endpoint
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.heartbeat import HeartbeatResponse
@@ -36,7 +36,7 @@ def numbers(chunks: list[Any]) -> list[int]:
 
 
 def test_what_is_ready_behind_an_open_answer_waits_for_it() -> None:
-    answers, first, second = Answers(), Later(), Later()
+    answers, first, second = Answers(), DelayedResponse(), DelayedResponse()
     answers.add(HEARTBEAT.encode(HeartbeatResponse(), context_of(1)))
     answers.add_later(first, HEARTBEAT, context_of(2))
     answers.add(HEARTBEAT.encode(HeartbeatResponse(), context_of(3)))
@@ -50,7 +50,7 @@ def test_what_is_ready_behind_an_open_answer_waits_for_it() -> None:
 
 
 def test_an_answer_that_is_not_to_be_sent_lets_others_by() -> None:
-    answers, silent = Answers(), Later()
+    answers, silent = Answers(), DelayedResponse()
     answers.add_later(silent, HEARTBEAT, context_of(1))
     answers.add(HEARTBEAT.encode(HeartbeatResponse(), context_of(2)))
     silent.finish(None)
@@ -79,7 +79,7 @@ def test_there_is_an_end_to_what_may_gather() -> None:
     assert not answers.has_room, "it was full a moment ago"
 
     answers = Answers()
-    waiting = [Later() for _ in range(MAX_WAITING + 1)]
+    waiting = [DelayedResponse() for _ in range(MAX_WAITING + 1)]
     for number, later in enumerate(waiting):
         answers.add_later(later, HEARTBEAT, context_of(number))
     assert answers.is_full
@@ -90,7 +90,7 @@ def test_there_is_an_end_to_what_may_gather() -> None:
 
 
 def test_a_request_waits_for_an_earlier_one_whose_effects_it_would_see() -> None:
-    answers, commit = Answers(), Later()
+    answers, commit = Answers(), DelayedResponse()
     metadata, fetch = endpoint_of(3, 9).api, endpoint_of(9, 1).api
     answers.add_later(commit, endpoint_of(OffsetCommitRequest.__wire__.key, 2), context_of(1))
     assert answers.holds(fetch)
@@ -102,7 +102,7 @@ def test_a_request_waits_for_an_earlier_one_whose_effects_it_would_see() -> None
 def test_who_is_gone_is_told_nothing() -> None:
     told: list[str] = []
 
-    class Kept(Later):
+    class Kept(DelayedResponse):
         def abandon(self) -> None:
             told.append("abandoned")
 
@@ -153,7 +153,7 @@ def test_a_client_that_is_throttled_is_told_so_in_whichever_way_it_is_answered()
         answer, _ = message_codec(HeartbeatResponse, 1).decode(b"".join(chunks), 8)
         return answer.throttle_time_ms
 
-    endpoint, context, later = endpoint_of(12, 1), context_of(1), Later()
+    endpoint, context, later = endpoint_of(12, 1), context_of(1), DelayedResponse()
     context.throttle_ms = 250
     assert throttle_of(endpoint.encode(HeartbeatResponse(), context)) == 250
     answers = Answers()

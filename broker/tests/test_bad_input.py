@@ -14,8 +14,8 @@ import trio.testing
 
 from barnabas.broker.answers import MAX_BACKLOG_BYTES
 from barnabas.broker.buffers import ByteBudget
+from barnabas.broker.frame_timer import Allowance
 from barnabas.broker.framing import RECEIVE_BYTES
-from barnabas.broker.pace import Allowance
 from barnabas.broker.registry import APIS
 from barnabas.broker.tests.client import Client, batch_of, connect, fetch_request, frame_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start
@@ -215,8 +215,8 @@ async def test_the_brokers_own_logs_are_closed_to_clients(start: Start, topic: s
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames must come in within a moment."""
-    monkeypatch.setattr("barnabas.broker.pace.USUAL", Allowance(0.3, 1 << 20))
-    monkeypatch.setattr("barnabas.broker.pace.WAITED_FOR", Allowance(0.1, 1 << 30))
+    monkeypatch.setattr("barnabas.broker.frame_timer.USUAL", Allowance(0.3, 1 << 20))
+    monkeypatch.setattr("barnabas.broker.frame_timer.WAITED_FOR", Allowance(0.1, 1 << 30))
     monkeypatch.setattr("barnabas.broker.connections.PACE_CHECK_SECONDS", 0.02)
 
 

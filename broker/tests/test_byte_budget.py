@@ -10,7 +10,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker import pace
+from barnabas.broker import frame_timer
 from barnabas.broker.buffers import ByteBudget
 from barnabas.broker.connection import State
 from barnabas.broker.tests.client import batch_of
@@ -114,7 +114,7 @@ async def test_slow_senders_of_giants_do_not_keep_a_produce_waiting(
 ) -> None:
     """However slow they are: here they have all the time that they want."""
     for allowance in ("USUAL", "WAITED_FOR", "SMALL_WAITED_FOR"):
-        monkeypatch.setattr(pace, allowance, pace.Allowance(1e9, 1))
+        monkeypatch.setattr(frame_timer, allowance, frame_timer.Allowance(1e9, 1))
     async with start(queued_max_request_bytes="100000000") as serving, await serving.client() as client:
         await client.create_topic("t")
         slow = [await serving.client() for _ in range(5)]

@@ -13,7 +13,7 @@ import trio
 from barnabas.broker import driver_process
 from barnabas.broker.driver_process import LOG_FILE
 from barnabas.broker.queries import Queries
-from barnabas.broker.tests.conftest import Start
+from barnabas.broker.tests.conftest import Start, until
 from barnabas.broker.tests.test_queries import BY_HAND, create, driver_of
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -33,12 +33,6 @@ def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starts:
     monkeypatch.setattr(driver_process, "_FIRST_BACKOFF_SECONDS", 0.0)
     monkeypatch.setattr(driver_process, "_MAX_BACKOFF_SECONDS", 0.0)
     return lambda: len(count.read_text().splitlines())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(20):
-        while not condition():
-            await trio.sleep(0.001)
 
 
 async def test_a_driver_that_ends_is_not_started_again_while_there_is_no_query(

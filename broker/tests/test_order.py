@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.order import GROUPS, MEMBERS, METADATA, NOTHING, OFFSETS, RECORDS, Order
+from barnabas.broker.order import GROUPS, MEMBERS, METADATA, NOTHING, OFFSETS, RECORDS, RequestOrder
 from barnabas.broker.registry import APIS
 
 
@@ -18,7 +18,7 @@ CREATE = Request(METADATA, METADATA, is_done=False)
 
 
 def test_who_looks_waits_until_the_change_is_answered() -> None:
-    order = Order()
+    order = RequestOrder()
     produce = Request(METADATA, RECORDS)
     order.add(produce, produce)
     assert order.holds(LIST)
@@ -27,20 +27,20 @@ def test_who_looks_waits_until_the_change_is_answered() -> None:
 
 
 def test_changes_that_are_made_in_order_do_not_wait_for_each_other() -> None:
-    order = Order()
+    order = RequestOrder()
     order.add(PRODUCE, PRODUCE)
     assert not order.holds(PRODUCE)
 
 
 def test_what_has_not_happened_yet_holds_back_whoever_would_see_the_difference() -> None:
-    order = Order()
+    order = RequestOrder()
     create = Request(METADATA, METADATA, is_done=False)
     order.add(create, create)
     assert order.holds(LIST)
     assert order.holds(PRODUCE)
     assert order.holds(CREATE)
     assert not order.holds(Request(OFFSETS, OFFSETS))
-    look = Order()
+    look = RequestOrder()
     reading = Request(RECORDS, is_done=False)
     look.add(reading, reading)
     assert look.holds(PRODUCE), "a look that has not begun must not see what comes after it"
@@ -48,13 +48,13 @@ def test_what_has_not_happened_yet_holds_back_whoever_would_see_the_difference()
 
 
 def test_what_changes_nothing_holds_nobody() -> None:
-    order = Order()
+    order = RequestOrder()
     order.add(LIST, LIST)
     assert not order.holds(CREATE)
 
 
 def test_answered_requests_are_forgotten_though_nobody_waits_for_them() -> None:
-    order = Order()
+    order = RequestOrder()
     for _ in range(10_000):
         produce = Request(METADATA, RECORDS)
         order.add(produce, produce)
@@ -64,7 +64,7 @@ def test_answered_requests_are_forgotten_though_nobody_waits_for_them() -> None:
 
 def test_members_requests_do_not_wait_for_a_rebalance_and_operators_do() -> None:
     by_name = {api.name: api for api in APIS.values()}
-    order = Order()
+    order = RequestOrder()
     order.add(Request(), by_name["JoinGroup"])
     for name in ("Heartbeat", "LeaveGroup", "SyncGroup", "JoinGroup", "OffsetCommit", "OffsetFetch", "Fetch"):
         assert not order.holds(by_name[name]), name

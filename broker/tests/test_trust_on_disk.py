@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from barnabas.broker.tests.client import batch_of
-from barnabas.broker.tests.conftest import Start
+from barnabas.broker.tests.conftest import Start, until
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.image import PartitionImage
@@ -68,9 +68,7 @@ async def test_a_damaged_batch_costs_what_it_says_in_the_metadata_log_and_in_the
     async with start(offsets_topic_num_partitions="1") as broker, await broker.client() as client:
         assert (await client.produce("last", batch_of(b"w"))).base_offset == 1
         assert "log.damaged topic=__cluster_metadata partition=0" in broker.log
-        with trio.fail_after(20):
-            while "log.damaged topic=__consumer_offsets partition=0" not in broker.log:
-                await trio.sleep(0.01)
+        await until(lambda: "log.damaged topic=__consumer_offsets partition=0" in broker.log)
         assert "partition.offline" not in broker.log
         await committed(client)  # the partition is read again after a while
         await commit(client, 4)

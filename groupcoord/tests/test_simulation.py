@@ -14,7 +14,7 @@ import pytest
 
 from barnabas.groupcoord.classic_group import ClassicGroup
 from barnabas.groupcoord.config import GroupConfig
-from barnabas.groupcoord.room import PENDING_BYTES, weight
+from barnabas.groupcoord.memory_budget import PENDING_BYTES, weight
 from barnabas.groupcoord.tests.harness import ORDERS, MemoryStore, Reply, World, subscription
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -229,7 +229,7 @@ class Simulation:
             + sum(weight(member) for member in group.members.by_id.values())
             for group in groups
         )
-        assert self.world.coordinator.room.used == taken
+        assert self.world.coordinator.memory.used == taken
 
     def check_offsets(self) -> None:
         """Nothing is seen that is not durable."""

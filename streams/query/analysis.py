@@ -22,8 +22,8 @@ from barnabas.streams.query.catalyst import SHUT, column, companion, jvm_of, nod
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.linear import Linear
+from barnabas.streams.query.parse import REMEDIES, SHAPE, ParsedQuery, first_line, parse_query, plain
 from barnabas.streams.query.pushdown import Least, least_of
-from barnabas.streams.query.question import REMEDIES, SHAPE, Question, first_line, plain, question
 from barnabas.streams.query.simple import Simple
 from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE
 from barnabas.streams.source.where import Condition
@@ -69,12 +69,12 @@ def over_pattern(query: str) -> tuple[str, str | None]:
 
 def source_of(spark: SparkSession, query: str) -> str:
     """The topic that a query reads. Raises QueryError for what is no question about one topic."""
-    return question(spark, query).source
+    return parse_query(spark, query).source
 
 
 def select(spark: SparkSession, query: str, source: str, frame: DataFrame, values: StructType) -> Selected:
     """The query over `frame`, whose columns are those of `source_rows.row_schema`. Raises QueryError."""
-    asked = question(spark, query)
+    asked = parse_query(spark, query)
     if asked.source != source:
         raise QueryError(f"the query reads {asked.source}, not {source}")
     names = {name.lower(): name for name in frame.columns}  # a query may write them in another case
@@ -104,7 +104,7 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
     return _selected(outputs, condition, needed, frame, least, names, asked.bound)
 
 
-def _analysed(spark: SparkSession, asked: Question, values: StructType) -> Any:
+def _analysed(spark: SparkSession, asked: ParsedQuery, values: StructType) -> Any:
     """The plan, its names resolved. Nothing runs. Raises QueryError."""
     skip = companion(jvm_of(spark).org.apache.spark.sql.execution, "CommandExecutionMode").SKIP()
     try:
@@ -237,7 +237,7 @@ def _quoted(name: str) -> str:
     return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
 
 
-def _without_hidden(asked: Question, expressions: list[Any], frame: DataFrame, values: StructType) -> list[Any]:
+def _without_hidden(asked: ParsedQuery, expressions: list[Any], frame: DataFrame, values: StructType) -> list[Any]:
     """The select list with `*` as users mean it: the typed columns, or the whole value of a topic without any."""
     shown = set(values.names) or {"_value"}
     found: list[Any] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.groupcoord.config import GroupConfig
-from barnabas.groupcoord.room import Room, weight
+from barnabas.groupcoord.memory_budget import MemoryBudget, weight
 from barnabas.groupcoord.tests.harness import World
 from barnabas.wire.errors import ErrorCode
 
@@ -26,7 +26,7 @@ def test_a_million_joins_are_bounded_and_leave_room_for_those_who_are_there(vers
     answers = [world.join(group=f"group-{n % 7}", version=version) for n in range(5000)]
     refused = [reply for reply in answers if not reply.is_open and reply.get().error_code == FULL]
     assert len(refused) > 3000
-    assert world.coordinator.room.used <= SMALL.most_bytes + 10_000
+    assert world.coordinator.memory.used <= SMALL.most_bytes + 10_000
     assert world.heartbeat(here[0], generation, group="honest") == ErrorCode.NONE
     world.pass_time(400)
     assert world.new_member(group="later").get().error_code == ErrorCode.NONE, "what has expired makes room"
@@ -50,14 +50,14 @@ def test_names_of_groups_count() -> None:
 
 def test_all_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(SMALL)
-    before = world.coordinator.room.used
+    before = world.coordinator.memory.used
     members = world.stable(3)
     assert counted(world) > 0
     world.leave(*((member, None) for member in members))
     assert counted(world) == 0
     for partition in range(world.config.offsets_topic_num_partitions):
         world.coordinator.unload(partition)
-    assert world.coordinator.room.used == before == 0
+    assert world.coordinator.memory.used == before == 0
 
 
 def test_what_is_restored_is_let_in_though_the_room_is_full() -> None:
@@ -66,14 +66,14 @@ def test_what_is_restored_is_let_in_though_the_room_is_full() -> None:
     world.config = GroupConfig(most_bytes=1)
     world.start()
     assert len(world.describe().members) == 3
-    assert world.coordinator.room.used > 1
+    assert world.coordinator.memory.used > 1
 
 
 def test_a_room_counts() -> None:
-    room = Room(10)
-    room.take(6)
-    room.check(4)
+    memory = MemoryBudget(10)
+    memory.take(6)
+    memory.check(4)
     with pytest.raises(Exception, match="more than 10 bytes"):
-        room.check(5)
-    room.take(-6)
-    room.check(10)
+        memory.check(5)
+    memory.take(-6)
+    memory.check(10)

@@ -14,11 +14,11 @@ import trio
 from barnabas.wire.types import Message, SizedChunk
 
 if TYPE_CHECKING:
-    from barnabas.broker.large import Large
+    from barnabas.broker.large import LargeResponse
     from barnabas.broker.registry import Context, Endpoint
 
 
-class Later:
+class DelayedResponse:
     """An answer that somebody completes with `finish`, or that its connection gives up with `abandon`."""
 
     __slots__ = ("applied", "finished", "message", "on_applied", "on_error", "on_finish")
@@ -60,7 +60,7 @@ class Later:
         """Nobody waits any more: let go of what would have completed it."""
 
 
-class Coroutine(Later):
+class Coroutine(DelayedResponse):
     """The answer of a handler that is a coroutine. It begins when those before it have left.
 
     So a connection has at most one such task at a time, however many of these requests its client sends ahead.
@@ -70,13 +70,13 @@ class Coroutine(Later):
 
     def __init__(
         self,
-        work: Awaitable[Message | Large],
+        work: Awaitable[Message | LargeResponse],
         endpoint: Endpoint,
         context: Context,
         start: Callable[[Callable[[], Awaitable[None]]], None],
         limiter: trio.CapacityLimiter,
     ) -> None:
-        """`start` runs a task that ends with the connection; `limiter` is for threads that encode a `Large`."""
+        """`start` runs a task that ends with the connection; `limiter` is for threads that encode a `LargeResponse`."""
         super().__init__(applied=False)
         self._work: Any = work
         self._endpoint, self._context = endpoint, context
@@ -88,7 +88,7 @@ class Coroutine(Later):
             work, self._work = self._work, None
             self._start(lambda: self._run(work))
 
-    async def _run(self, work: Awaitable[Message | Large]) -> None:
+    async def _run(self, work: Awaitable[Message | LargeResponse]) -> None:
         answer = await work
         if isinstance(answer, Message):
             self._chunks = self._endpoint.encode(answer, self._context)

@@ -49,7 +49,7 @@ REMEDIES = {
 }
 
 
-class Question(NamedTuple):
+class ParsedQuery(NamedTuple):
     """A text that is one SELECT over one relation."""
 
     plan: Any
@@ -60,7 +60,7 @@ class Question(NamedTuple):
     patterns: int  # expressions that match regular expressions
 
 
-def question(spark: SparkSession, text: str) -> Question:
+def parse_query(spark: SparkSession, text: str) -> ParsedQuery:
     """What is asked. Raises QueryError for all that is not a question about one relation, or may be too large."""
     check_text(text)
     plan = _parsed(spark, text)
@@ -91,7 +91,7 @@ def question(spark: SparkSession, text: str) -> Question:
             f"the results of a record may have {bound.adds:,.0f} bytes and {bound.grows:,.0f} times its own: at most "
             f"{4 * MAX_ADDS:,} bytes and {4 * MAX_GROWS} times the record are possible"
         )
-    return Question(plan, _source(relation), frozenset(reader.columns), lists, bound, reader.patterns)
+    return ParsedQuery(plan, _source(relation), frozenset(reader.columns), lists, bound, reader.patterns)
 
 
 def check_text(text: str) -> None:

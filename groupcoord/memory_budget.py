@@ -16,7 +16,7 @@ MEMBER_BYTES = 2000
 PENDING_BYTES = 1000
 
 
-class Room:
+class MemoryBudget:
     """Counts bytes. `check` refuses; `take` only counts, for what was checked before or must be let in."""
 
     def __init__(self, total: int) -> None:

@@ -21,7 +21,7 @@ WAITED_FOR = Allowance(5.0, 1 << 20)
 SMALL_WAITED_FOR = Allowance(0.5, 1 << 20)  # of a frame that others like it wait for
 
 
-class Pace:
+class FrameTimer:
     """The clock of one connection's frame; times are seconds of any clock that goes forward."""
 
     __slots__ = ("_is_stopped", "_since")
