@@ -20,19 +20,19 @@ if reason := missing("java"):
 
 # What Spark may be one day. The file runs in the driver, before it hears of any query.
 SHUT = """
-from barnabas.streams.query import analysis, pushdown, question
+from barnabas.streams.query import analysis, pushdown, parse
 from barnabas.streams.query.catalyst import companion
 
 def init(spark):
     pushdown.companion = lambda package, name: companion(package, name + "V2")
-    parser = question.session_state
+    parser = parse.session_state
     def session_state(spark):
         raise AttributeError("'SparkSession' object has no attribute '_jsparkSession'")
-    checked = question.check_text
+    checked = parse.check_text
     def check_text(text):  # a query that names `moved` finds another Spark
-        question.session_state = session_state if "moved" in text else parser
+        parse.session_state = session_state if "moved" in text else parser
         checked(text)
-    question.check_text = check_text
+    parse.check_text = check_text
 """
 
 
