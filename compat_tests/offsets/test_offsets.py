@@ -18,6 +18,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.groups import Committed, commit, committed
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.broker_process import Barnabas, Server
+from compat_tests.offsets.commands import command, offsets, place
 from compat_tests.offsets.zookeeper import ZooKeeper
 from compat_tests.tools import ROOT, missing
 from compat_tests.waiting import until
@@ -59,25 +60,6 @@ def chroot(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> Iterator[tup
     yield zookeeper.place(name), with_root
     with_root.stop()
     with_root.close()
-
-
-def command(*words: str, given: bytes = b"", status: int | None = 0, cwd: Path = ROOT) -> tuple[str, str]:
-    """Standard output and standard error of a command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "barnabas", *words],
-        cwd=cwd, input=given, capture_output=True, timeout=90, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    out, said = done.stdout.decode(), done.stderr.decode()
-    assert status is None or done.returncode == status, out + said
-    return out, said
-
-
-def offsets(*words: str, **options: Any) -> tuple[str, str]:
-    return command("offsets", *words, **options)
-
-
-def place(server: Server) -> str:
-    return f"kafka://{server.address}"
 
 
 def put(client: Any, group: str, values: dict[int, bytes], topic: str = "orders") -> None:

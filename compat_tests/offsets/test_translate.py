@@ -12,7 +12,7 @@ from barnabas.client.groups import Committed, commit, committed
 from barnabas.client.produce import Batch, produce
 from barnabas.wire.batch import Record, build_batch
 from compat_tests.broker_process import Barnabas, Server
-from compat_tests.offsets.test_offsets import command, offsets, place
+from compat_tests.offsets.commands import command, offsets, place
 
 RECORDS = [Record(b"k%d" % n, b"value %d" % n, 1_700_000_000_000 + n // 3) for n in range(60)]
 OLDER = [Record(b"o", b"older", 1_600_000_000_000)] * 7
