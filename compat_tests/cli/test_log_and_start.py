@@ -166,6 +166,12 @@ def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path) -> Non
     assert broker.errors() == []
 
 
+def _in_a_terminal() -> None:
+    """A process of its own in the terminal that is its standard input, also where the tests run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def test_a_closed_terminal_stops_the_broker_cleanly(tmp_path: Path) -> None:
     """The kernel sends SIGHUP when the terminal goes, and nothing can be written to it from then on."""
     data_dir, (terminal, inner) = tmp_path / "data", pty.openpty()
@@ -176,7 +182,7 @@ def test_a_closed_terminal_stops_the_broker_cleanly(tmp_path: Path) -> None:
         stderr=inner,
         cwd=ROOT,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=_in_a_terminal,
     )
     os.close(inner)
     try:
