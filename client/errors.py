@@ -46,6 +46,11 @@ def is_known(code: int) -> bool:
     return code in set(ErrorCode)
 
 
+def name_of(code: int) -> str:
+    """An error code as Kafka calls it."""
+    return ErrorCode(code).name if is_known(code) else f"error {code}"
+
+
 def only(answers: Sequence[T], what: str) -> T:
     """The answer to what was asked alone. Raises ClientError if there is none."""
     if not answers:
@@ -56,5 +61,4 @@ def only(answers: Sequence[T], what: str) -> T:
 def check(code: int, what: str, message: str | None = None) -> None:
     """Raises RefusedError for an error code, with its name and what was being done."""
     if code:
-        name = ErrorCode(code).name if is_known(code) else f"error {code}"
-        raise RefusedError(code, f"{what}: {name}" + (f" ({message})" if message else ""))
+        raise RefusedError(code, f"{what}: {name_of(code)}" + (f" ({message})" if message else ""))

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.errors import check
+from barnabas.client.errors import check, name_of
 from barnabas.client.fetch import fetch, records_of
 from barnabas.client.groups import Committed, commit, committed, delete_offsets, describe_group, list_groups
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.scripts.offsets.store import Bounds, Change, Partition, Position, Problem
 from barnabas.wire.batch import Record
-from barnabas.wire.errors import ErrorCode
 
 #: A commit of more partitions is sent in several requests.
 MOST_PARTITIONS = 1000
@@ -56,12 +55,12 @@ class KafkaStore:
         wanted = {p: change.new for p, change in changes.items() if change.new is not None and p not in failed}
         if gone:
             told = delete_offsets(self._cluster, group, [(p.topic, p.number) for p in gone])
-            failed |= {Partition(*key): _name(code) for key, code in told.items() if code}
+            failed |= {Partition(*key): name_of(code) for key, code in told.items() if code}
         places = list(wanted)
         for start in range(0, len(places), MOST_PARTITIONS):
             some = {(p.topic, p.number): Committed(*wanted[p]) for p in places[start : start + MOST_PARTITIONS]}
             told = commit(self._cluster, group, some)
-            failed |= {Partition(*key): _name(code) for key, code in told.items() if code}
+            failed |= {Partition(*key): name_of(code) for key, code in told.items() if code}
         return failed
 
     def bounds(self, partitions: Iterable[Partition]) -> Mapping[Partition, Bounds | None] | None:
@@ -104,10 +103,3 @@ class KafkaStore:
         key = (partition.topic, partition.number)
         found = list_offsets(self._cluster, [key], timestamp, isolation=0)[key]
         return found if found >= 0 else None
-
-
-def _name(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
