@@ -16,7 +16,7 @@ from barnabas.storage.validation import Rules, Valid, check_size, validate
 from barnabas.storage.vnode import AppendResult, Origin
 from barnabas.wire import batch
 from barnabas.wire.aliases import BytesLike
-from barnabas.wire.batch import BatchHeader
+from barnabas.wire.batch import BatchHeader, Marker
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 # So many entries of the offset index gather in memory. On disk they tell recovery where whole batches begin again.
@@ -39,9 +39,9 @@ class Appender:
         """One batch, or several of a leader. See `storage.vnode`."""
         if origin is Origin.CLIENT:
             return self.append_valid(validate(data, self.rules, now_ms), now_ms, leader_epoch)
-        if origin is Origin.COORDINATOR:  # our own: its records are as we made them
+        if origin is Origin.COORDINATOR:  # our own: its records are as we made them, and it has no sequence
             check_size(len(data), self.rules)
-            return self.append_valid(Valid(batch.validate(data), data), now_ms, leader_epoch)
+            return self.append_valid(Valid(batch.check(data), data), now_ms, leader_epoch)
         if origin is Origin.QUERY:
             return self._append_given(data, now_ms, leader_epoch)
         return self._append_replicated(data, now_ms)
@@ -69,6 +69,24 @@ class Appender:
         if header.producer_id >= 0:
             log.producers.record(header, base, now_ms)
         return AppendResult(base, base + header.last_offset_delta, append_time, log.start_offset)
+
+    def end_transaction(self, marker: Marker, now_ms: int, leader_epoch: int, *, new_epoch: bool) -> AppendResult:
+        """A marker. What it aborts is in the index before it is in the log: who sees it finds that, too."""
+        log = self._log
+        log.producers.check_marker(marker, new_epoch=new_epoch)
+        data = batch.build_marker(marker, now_ms)
+        header, base = batch.parse_header(data), log.end_offset
+        segment = self._segment_for(len(data), base, now_ms, now_ms)
+        aborted = log.producers.aborted_by(marker, base)
+        if aborted is not None:
+            log.write_aborted(segment, aborted)
+        prefix = _pack_prefix(base, header.batch_length, leader_epoch)
+        rest = memoryview(data)[_PREFIX_SIZE:]
+        self._write(header, prefix, rest, len(data), base, now_ms, now_ms, leader_epoch)
+        if aborted is not None:
+            segment.note_aborted(aborted)
+        log.producers.end_transaction(marker, base, now_ms)
+        return AppendResult(base, base, -1, log.start_offset)
 
     def _repeated(self, known: KnownBatch) -> AppendResult:
         append_time = known.timestamp if self.rules.stamps else -1
@@ -109,13 +127,26 @@ class Appender:
             prefix, rest = bytes(view[:_PREFIX_SIZE]), view[_PREFIX_SIZE:]
             self._write(header, prefix, rest, len(view), base, header.max_timestamp, now_ms, epoch)
             if header.producer_id >= 0:
-                log.producers.record(header, base, header.max_timestamp)
+                self._note_replicated(header, view)
             if first < 0:
                 first = base
             last = header.last_offset
         if first < 0:
             raise _invalid("no whole batch")
         return AppendResult(first, last, -1, log.start_offset)
+
+    def _note_replicated(self, header: BatchHeader, data: BytesLike) -> None:
+        log = self._log
+        marker = batch.marker_of(data) if header.is_control else None
+        if marker is None:
+            if not header.is_control:
+                log.producers.record(header, header.base_offset, header.max_timestamp)
+            return
+        aborted = log.producers.aborted_by(marker, header.base_offset)
+        if aborted is not None:
+            log.write_aborted(log.active, aborted)
+            log.active.note_aborted(aborted)
+        log.producers.end_transaction(marker, header.base_offset, header.max_timestamp)
 
     def _write(
         self,
@@ -138,10 +169,7 @@ class Appender:
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes in a topic with segment.bytes={config.segment_bytes}"
             )
         try:
-            if segment.index is None:
-                log.load_indexes(segment)
-            if self._roll_is_due(segment, size, last, timestamp, now_ms):
-                segment = log.roll(base, now_ms)
+            segment = self._segment_for(size, last, timestamp, now_ms)
             if leader_epoch > log.epochs.latest:
                 log.epochs.begin(leader_epoch, base)
                 log.unflushed.paths += [log.epochs.path, log.directory]
@@ -164,6 +192,16 @@ class Appender:
                 segment.write_indexes(log.io)
         log.unflushed.size += size
         log.end_offset = last + 1
+
+    def _segment_for(self, size: int, last: int, timestamp: int, now_ms: int) -> Segment:
+        """Where a batch of that size, up to offset `last`, goes: a new segment if it is time for one."""
+        log = self._log
+        segment = log.active
+        if segment.index is None:
+            log.load_indexes(segment)
+        if self._roll_is_due(segment, size, last, timestamp, now_ms):
+            return log.roll(log.end_offset, now_ms)
+        return segment
 
     def _cut_torn_batch(self, segment: Segment) -> None:
         """Best effort, so that other readers of the file do not meet half a batch. The next append goes over it."""

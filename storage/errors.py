@@ -23,3 +23,12 @@ class CorruptLogError(Exception):
     def __init__(self, message: str, segment: Segment | None = None) -> None:
         super().__init__(message)
         self.segment = segment
+
+
+class CorruptIndexError(CorruptLogError):
+    """The `.txnindex` of a segment is not what its log says; it is made anew."""
+
+    segment: Segment
+
+    def __init__(self, message: str, segment: Segment) -> None:
+        super().__init__(message, segment)

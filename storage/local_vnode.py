@@ -23,26 +23,29 @@ from barnabas.storage.appender import Appender
 from barnabas.storage.checkpoints import encode_topic_id, read_topic_id
 from barnabas.storage.config import LogConfig
 from barnabas.storage.crc_check import CrcCheck
-from barnabas.storage.errors import CorruptLogError, StorageError
+from barnabas.storage.errors import CorruptIndexError, CorruptLogError, StorageError
 from barnabas.storage.faults import Fault, NotBegunError, fault_of
 from barnabas.storage.files import FileCache, FileSlice
 from barnabas.storage.io import Io, write_file
 from barnabas.storage.layout import METADATA_FILE
 from barnabas.storage.log import Log
-from barnabas.storage.producer_state import ProducerState
+from barnabas.storage.producer_state import Producer, ProducerState
 from barnabas.storage.reader import Reader
 from barnabas.storage.recovery import list_segments, recover_partition
 from barnabas.storage.repair import RepairJob
 from barnabas.storage.replacement import HalfReplacedError
 from barnabas.storage.report import Tell, tell_logging
 from barnabas.storage.retention import expired
-from barnabas.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from barnabas.storage.segment import Segment
 from barnabas.storage.time_scan import SegmentScan
+from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
+from barnabas.storage.txn_index import AbortedTransaction
 from barnabas.storage.unflushed import LocalFlushJob
 from barnabas.storage.validation import Rules, Valid
 from barnabas.storage.vnode import ZERO_ID, AppendResult, Callbacks, Check, FlushJob, Origin, ReadResult, TimeScan
 from barnabas.storage.watermarks import Watermarks
 from barnabas.wire.aliases import BytesLike
+from barnabas.wire.batch import Marker
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
@@ -196,7 +199,7 @@ class LocalVnode:
     def last_stable_offset(self) -> int:
         if not self._ready:
             self._load()
-        return self._marks.last_stable_offset
+        return max(self._marks.last_stable_offset, self._log.start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -308,7 +311,7 @@ class LocalVnode:
             discard=self._discard,
             start_offset=self._expected_start,
         )
-        self._marks = Watermarks(log.end_offset, log.active, log.active.size)
+        self._marks = Watermarks(log.end_offset, log.active, log.active.size, log.producers.undecided)
         self._appender = Appender(log, self.rules)
         self._reader = Reader(log, self._marks)
         self.recovery_point = log.end_offset
@@ -381,6 +384,19 @@ class LocalVnode:
         except (OSError, CorruptLogError) as error:
             raise self._failed("append", error) from error
         if self._full and not result.duplicate:
+            self._found_room()
+        if not self._fsync_first:
+            self._show_all()
+        return result
+
+    def end_transaction(self, marker: Marker, *, new_epoch: bool, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+        if not self._ready:
+            self._load()
+        try:
+            result = self._appender.end_transaction(marker, now_ms, leader_epoch, new_epoch=new_epoch)
+        except (OSError, CorruptLogError) as error:
+            raise self._failed("append", error) from error
+        if self._full:
             self._found_room()
         if not self._fsync_first:
             self._show_all()
@@ -466,7 +482,7 @@ class LocalVnode:
             active.write_indexes(self._io)
         except OSError as error:
             raise self.refused("index write", error) from error
-        return [active.path(INDEX_SUFFIX), active.path(TIME_INDEX_SUFFIX), *self._log.unflushed.rolled_indexes]
+        return [*active.index_paths(), *self._log.unflushed.rolled_indexes]
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -488,12 +504,35 @@ class LocalVnode:
             raise self._out_of_range(offset)
         limit = high if max_offset is None or max_offset > high else max_offset
         if offset >= limit:
-            return ReadResult(None, high, log.start_offset, marks.last_stable_offset)
+            return ReadResult(None, high, log.start_offset, marks.last_stable_offset, end_offset=offset)
         try:
-            found, left, check = self._reader.find_slice(offset, max_bytes, min_one_batch, limit, verified)
+            found, left, check, end = self._reader.find_slice(offset, max_bytes, min_one_batch, limit, verified)
         except (OSError, CorruptLogError) as error:
             raise self._failed("read", error) from error
-        return ReadResult(found, high, log.start_offset, marks.last_stable_offset, left, check)
+        return ReadResult(found, high, log.start_offset, marks.last_stable_offset, left, check, end)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        if not self._ready:
+            self._load()
+        with self._reading():
+            for _ in self._log.segments:
+                try:
+                    return self._reader.aborted_transactions(start, end)
+                except CorruptIndexError as error:
+                    name = os.path.basename(error.segment.path(TXN_INDEX_SUFFIX))
+                    self._tell("index.rebuilt", topic=self.topic, partition=self.partition, file=name, reason=error)
+                    self._log.rebuild_aborted(error.segment)
+            return self._reader.aborted_transactions(start, end)
+
+    def open_transaction(self, producer_id: int) -> int | None:
+        if not self._ready:
+            self._load()
+        return self._log.producers.open_transaction(producer_id)
+
+    def active_producers(self) -> Iterator[tuple[int, Producer]]:
+        if not self._ready:
+            self._load()
+        yield from self._log.producers.producers.items()
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
 from barnabas.storage.config import LogConfig
-from barnabas.storage.errors import CorruptLogError
+from barnabas.storage.errors import CorruptIndexError, CorruptLogError
 from barnabas.storage.faults import Fault, fault_of
 from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
@@ -23,7 +23,15 @@ from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_state import ProducerState, snapshot_offsets, snapshot_path
 from barnabas.storage.recovery import list_segments, replay_producers
 from barnabas.storage.replacement import swap
-from barnabas.storage.segment import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from barnabas.storage.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+)
+from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex
 from barnabas.storage.unflushed import Unflushed
 
 
@@ -78,7 +86,8 @@ class Log:
         self.producers = ProducerState()
         covered = self.producers.load(io, directory, end)
         if covered < end:
-            replay_producers(io, self.segments, self.producers, max(covered, self.bases[0]))
+            for _ in replay_producers(io, self.segments, self.producers, max(covered, self.bases[0])):
+                pass
         self.unflushed = Unflushed(end)
 
     @property
@@ -97,7 +106,7 @@ class Log:
         """Write what only memory holds. The caller has flushed, and syncs the paths it gets."""
         active = self.active
         active.finish(self.io)
-        paths = [active.path(INDEX_SUFFIX), active.path(TIME_INDEX_SUFFIX), self.directory]
+        paths = [*active.index_paths(), self.directory]
         if active.reserved:
             active.release(self.io, self.cache.get(active))
             paths.append(active.path())
@@ -116,7 +125,7 @@ class Log:
         for segment in self.segments:
             self.cache.forget(segment)
             # The log goes first: indexes without a log are swept away at the next start.
-            self._remove_now(segment.path(suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+            self._remove_now(segment.path(suffix) for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES))
 
     # -- growth ------------------------------------------------------------------------------------------------------
 
@@ -134,7 +143,7 @@ class Log:
         old.release(self.io, file)  # before there is a next one: only the last segment may end in zeros
         segment = self._made_segment(base_offset, now_ms)
         self.unflushed.files.append(file)
-        indexes = [old.path(INDEX_SUFFIX), old.path(TIME_INDEX_SUFFIX)]
+        indexes = old.index_paths()
         self.unflushed.paths += [*indexes, snapshot, self.directory]
         self.unflushed.rolled_indexes += indexes
         self.cache.clean(old)
@@ -175,6 +184,38 @@ class Log:
             if fault_of(error) is Fault.OFFLINE:
                 raise
 
+    def aborted_in(self, segment: Segment) -> TransactionIndex:
+        """The aborted transactions whose markers are in the segment, as its file says. Raises CorruptIndexError."""
+        return segment.load_aborted(self.io, self._end_of(segment))
+
+    def write_aborted(self, segment: Segment, entry: AbortedTransaction) -> None:
+        """Write the entry of a marker that is appended next."""
+        try:
+            self.aborted_in(segment)
+        except CorruptIndexError:
+            self.rebuild_aborted(segment)
+        if segment.write_aborted(self.io, entry):
+            self.unflushed.paths.append(self.directory)
+
+    def rebuild_aborted(self, segment: Segment) -> None:
+        """Read from the log which transactions were aborted in the segment, and write that anew."""
+        end = self._end_of(segment)
+        producers = ProducerState()
+        covered = max(producers.load(self.io, self.directory, segment.base_offset), self.bases[0])
+        found = TransactionIndex()
+        for entry in replay_producers(self.io, self.segments, producers, covered, end):
+            if entry.last_offset >= segment.base_offset:
+                found.append(entry)
+        segment.aborted = found
+        try:
+            segment.replace_aborted(self.io, found, sync=False)
+        except OSError as error:
+            if fault_of(error) is Fault.OFFLINE:
+                raise
+
+    def _end_of(self, segment: Segment) -> int:
+        return self.end_offset if segment is self.active else self.following(segment)
+
     # -- deletion ----------------------------------------------------------------------------------------------------
 
     def drop_below_start(self, keep: Segment | None) -> None:
@@ -196,7 +237,7 @@ class Log:
             del self.bases[0]
             self.cache.forget(segment)
             self.unflushed.paths.append(self.directory)
-            indexes = [segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX)]
+            indexes = [segment.path(suffix) for suffix in INDEX_SUFFIXES]
             self._discard([path + DELETED_SUFFIX, *indexes, snapshot_path(self.directory, segment.base_offset)])
 
     def forget_epochs_before(self, offset: int) -> None:

@@ -1,11 +1,16 @@
-"""What a vnode remembers of idempotent producers (KIP-98, KIP-360): the last five batches of each producer id.
+"""What a vnode remembers of producers (KIP-98, KIP-360, KIP-890): the last five batches of each producer id, and where
+its open transaction begins.
 
 The state is a function of the log. A `.snapshot` file, in Kafka's format, saves it as of the offset in its name. Kafka
 saves a producer's last batch only; here a producer has an entry for each batch that is remembered, oldest first, so
 that after a restart, too, a producer may repeat all that it had in flight. A reader that follows Kafka keeps the last.
 
 Anybody may write under any producer id, so their number is bounded. The one that was silent for longest is forgotten
-first; its next batch is taken as it comes, like that of a producer whose entry has expired.
+first; its next batch is taken as it comes, like that of a producer whose entry has expired. One with an open
+transaction is never forgotten: how many there are is for the transaction coordinator to bound.
+
+A marker ends a transaction. Where epochs grow with each transaction (transaction version 2), it has a higher epoch than
+the batches that it ends: what comes late with the old epoch is fenced. Where they do not, it has the same.
 """
 
 from __future__ import annotations
@@ -17,7 +22,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from barnabas.storage.io import Io, read_file, write_file
-from barnabas.wire.batch import BatchHeader, last_sequence
+from barnabas.storage.txn_index import AbortedTransaction
+from barnabas.storage.watermarks import Undecided
+from barnabas.wire.batch import BatchHeader, Marker, last_sequence
 from barnabas.wire.crc import crc32c
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -55,19 +62,29 @@ class Producer:
 class ProducerState:
     """Producers of one vnode. `check` decides before the write, `record` notes what was written."""
 
-    __slots__ = ("producers",)
+    __slots__ = ("producers", "undecided")
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
+        self.undecided = Undecided()
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
-        """The batch that this one repeats, or None when it may be appended.
+        """The batch that this one repeats, or None when it may be appended. A coordinator's batch has no sequence.
 
-        Raises `KafkaError` INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER.
+        Raises `KafkaError` INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE for a batch
+        without a transaction of a producer that has one open.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
             return None
+        known = self._repeated(header, producer)
+        if known is None and producer.first_open_offset >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} has a transaction open, without this batch"
+            )
+        return known
+
+    def _repeated(self, header: BatchHeader, producer: Producer) -> KnownBatch | None:
         first = header.base_sequence
         if header.producer_epoch != producer.epoch:
             if header.producer_epoch < producer.epoch:
@@ -75,11 +92,13 @@ class ProducerState:
                     ErrorCode.INVALID_PRODUCER_EPOCH,
                     f"producer {header.producer_id} has epoch {producer.epoch}; the batch has {header.producer_epoch}",
                 )
-            if first != 0:
+            if first > 0:
                 raise KafkaError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first}",
                 )
+            return None
+        if first < 0:
             return None
         batches = producer.batches
         last = batches[-1].last_sequence if batches else -1
@@ -107,21 +126,78 @@ class ProducerState:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.timestamp = timestamp
-        if header.is_control:
-            producer.first_open_offset = -1
-            return
         first = header.base_sequence
-        producer.batches.append(
-            KnownBatch(
-                first,
-                last_sequence(first, header.last_offset_delta),
-                base_offset,
-                base_offset + header.last_offset_delta,
-                timestamp,
+        if first >= 0:
+            producer.batches.append(
+                KnownBatch(
+                    first,
+                    last_sequence(first, header.last_offset_delta),
+                    base_offset,
+                    base_offset + header.last_offset_delta,
+                    timestamp,
+                )
             )
-        )
-        if header.is_transactional and producer.first_open_offset < 0:
+        if header.is_transactional and producer.first_open_offset < 0 and header.records_count:
             producer.first_open_offset = base_offset
+            self.undecided.begin(base_offset)
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def check_marker(self, marker: Marker, *, new_epoch: bool) -> None:
+        """Whether a marker may be written; `new_epoch` says that it has a higher epoch than what it ends.
+
+        One that is repeated may be: it ends nothing. Raises `KafkaError` INVALID_PRODUCER_EPOCH for the marker of a
+        producer that was fenced since or, with a new epoch, of an earlier transaction (KIP-890, KIP-1228);
+        TRANSACTION_COORDINATOR_FENCED.
+        """
+        producer = self.producers.get(marker.producer_id)
+        if producer is None:
+            return
+        is_late = marker.producer_epoch < producer.epoch
+        if new_epoch and producer.first_open_offset >= 0:
+            is_late = marker.producer_epoch <= producer.epoch
+        if is_late:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {marker.producer_id} has epoch {producer.epoch}; the marker has {marker.producer_epoch}",
+            )
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {marker.coordinator_epoch}; it is {producer.coordinator_epoch}",
+            )
+
+    def aborted_by(self, marker: Marker, offset: int) -> AbortedTransaction | None:
+        """What the marker, written at that offset, says to pass over; None if it commits, or ends nothing."""
+        first = self.open_transaction(marker.producer_id)
+        if marker.committed or first is None:
+            return None
+        stable = self._stable_without(marker.producer_id, offset + 1)
+        return AbortedTransaction(marker.producer_id, first, offset, stable)
+
+    def end_transaction(self, marker: Marker, offset: int, timestamp: int) -> None:
+        """Note a marker that was written at that offset."""
+        producer = self.producers.get(marker.producer_id)
+        if producer is None:
+            return
+        if producer.epoch != marker.producer_epoch:
+            producer.epoch = marker.producer_epoch
+            producer.batches.clear()
+        producer.timestamp = timestamp
+        producer.coordinator_epoch = marker.coordinator_epoch
+        if producer.first_open_offset >= 0:
+            self.undecided.end(producer.first_open_offset, offset)
+            producer.first_open_offset = -1
+
+    def open_transaction(self, producer_id: int) -> int | None:
+        """Where the open transaction of a producer begins, None if it has none."""
+        producer = self.producers.get(producer_id)
+        return None if producer is None or producer.first_open_offset < 0 else producer.first_open_offset
+
+    def _stable_without(self, producer_id: int, end: int) -> int:
+        """Where the oldest open transaction of another producer begins; `end` where there is none."""
+        own = self.open_transaction(producer_id)
+        return next((first for first in self.undecided.open() if first != own), end)
 
     def _forget_one(self) -> None:
         for producer_id, producer in self.producers.items():
@@ -168,7 +244,7 @@ class ProducerState:
         start = _HEAD.size + _COUNT.size
         if version != _VERSION or crc32c(data[_HEAD.size :]) != crc or count * _ENTRY.size != len(data) - start:
             raise ValueError("the snapshot is damaged")
-        self.producers.clear()
+        self.clear()
         for fields in _ENTRY.iter_unpack(data[start:]):
             producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator_epoch, first_open = fields
             producer = self.producers.get(producer_id)
@@ -180,6 +256,13 @@ class ProducerState:
             if last_offset >= 0:
                 first = (sequence - delta) & 0x7FFFFFFF
                 producer.batches.append(KnownBatch(first, sequence, last_offset - delta, last_offset, timestamp))
+        for first in sorted(p.first_open_offset for p in self.producers.values() if p.first_open_offset >= 0):
+            self.undecided.begin(first)
+
+    def clear(self) -> None:
+        """Know of nobody."""
+        self.producers.clear()
+        self.undecided.clear()
 
     def save(self, io: Io, directory: str, offset: int) -> str:
         """Write the snapshot for `offset`, unsynced: its CRC tells a reader whether it is whole."""
@@ -189,13 +272,14 @@ class ProducerState:
 
     def load(self, io: Io, directory: str, end_offset: int) -> int:
         """Take the newest whole snapshot up to `end_offset`; the offset that it covers, or 0."""
-        self.producers.clear()
+        self.clear()
         for offset in sorted(snapshot_offsets(io.listdir(directory)), reverse=True):
             if offset > end_offset:
                 continue
             try:
                 self.decode(read_file(io, snapshot_path(directory, offset)))
             except ValueError:
+                self.clear()
                 continue
             return offset
         return 0

@@ -9,11 +9,13 @@ from bisect import bisect_right
 
 from barnabas.storage import index
 from barnabas.storage.crc_check import CrcCheck
-from barnabas.storage.errors import CorruptLogError
+from barnabas.storage.errors import CorruptIndexError, CorruptLogError
 from barnabas.storage.files import FileSlice, OpenFile
 from barnabas.storage.log import Log
 from barnabas.storage.segment import Segment
 from barnabas.storage.time_scan import SegmentScan
+from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
+from barnabas.storage.txn_index import AbortedTransaction
 from barnabas.storage.vnode import LATER_SEGMENT
 from barnabas.storage.watermarks import Watermarks
 from barnabas.wire import batch
@@ -42,8 +44,9 @@ class Reader:
 
     def find_slice(
         self, offset: int, max_bytes: int, min_one_batch: bool, limit: int, verified: bool
-    ) -> tuple[FileSlice | None, int, CrcCheck | None]:
-        """A range of one segment file, what is left of what may be read, and what is to be run before it is sent.
+    ) -> tuple[FileSlice | None, int, CrcCheck | None, int]:
+        """A range of one segment file, what is left of what may be read, what is to be run before it is sent, and the
+        offset behind the range.
 
         See `Vnode.read`; `limit` is where it ends at the latest.
         """
@@ -65,7 +68,7 @@ class Reader:
         elif segment.base_offset < last_segment.base_offset:
             end = segment.size
         else:
-            return None, 0, None
+            return None, 0, None, offset
         readable = end
         if end - start > max_bytes:
             end = segment.align(io, file, start, start + max_bytes, at_least_one=min_one_batch)
@@ -78,17 +81,22 @@ class Reader:
                 check = CrcCheck(io, segment, file, start, end)
         left = readable - end if segment is last_segment else LATER_SEGMENT
         if end <= start:
-            return None, left, None
+            return None, left, None, offset
         self._verify(segment, file, offset, start)
+        behind = limit
         if segment is marks.segment and end == marks.position:
-            self._remember(marks.high_watermark, segment, end)
+            behind = marks.high_watermark
+            self._remember(behind, segment, end)
         elif end < segment.size:
             # The reader asks next for the batch after this range: its base offset stands there.
             data = io.pread(file.fd, 8, end)
             if len(data) == 8:
-                self._remember(int.from_bytes(data), segment, end)
+                behind = int.from_bytes(data)
+                self._remember(behind, segment, end)
+        elif segment is not log.active:
+            behind = log.bases[bisect_right(log.bases, segment.base_offset)]
         recent = segment is marks.segment and marks.position - start < _RECENT_BYTES
-        return FileSlice(io, file, start, end - start, cached=recent), left, check
+        return FileSlice(io, file, start, end - start, cached=recent), left, check, behind
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         hints = self._hints
@@ -132,6 +140,49 @@ class Reader:
         self._recent[offset] = offset in self._recent
         if len(self._recent) > _KEPT_HINTS:
             del self._recent[next(iter(self._recent))]
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Those that have offsets from `start` up to `end`, in the order of their markers.
+
+        Raises CorruptLogError, with the segment, where an index says what is not in the log.
+        """
+        log = self._log
+        found: list[AbortedTransaction] = []
+        for number in range(max(bisect_right(log.bases, start) - 1, 0), len(log.segments)):
+            segment = log.segments[number]
+            known, index_of = len(found), log.aborted_in(segment)
+            is_all = index_of.collect(start, end, found)
+            for entry in found[known:]:
+                if entry.last_offset not in index_of.verified:
+                    self._verify_aborted(segment, entry)
+                    index_of.verified.add(entry.last_offset)
+            if is_all:
+                break
+        return found
+
+    def _verify_aborted(self, segment: Segment, entry: AbortedTransaction) -> None:
+        """The file has no CRC: see that the entry's marker, and the start of its transaction, are where it says."""
+        log = self._log
+        file = log.cache.get(segment)
+        place = segment.find(log.io, file, entry.last_offset, segment.size)
+        if place is None or place[1] > entry.last_offset:
+            return  # the marker was damaged and set aside: what it said is known from here alone
+        data = log.io.pread(file.fd, place[2], place[0])
+        try:
+            marker = batch.marker_of(data) if batch.parse_header(data).is_control else None
+        except KafkaError as error:
+            raise CorruptLogError(f"{segment.path()} at offset {entry.last_offset}: {error}", segment) from None
+        if marker is None or marker.committed or marker.producer_id != entry.producer_id:
+            raise CorruptIndexError(f"{segment.path(TXN_INDEX_SUFFIX)} does not match its log", segment)
+        if entry.first_offset < log.start_offset:
+            return
+        begin, file, at = self._locate(entry.first_offset)
+        data = log.io.pread(file.fd, batch.HEADER_SIZE, at)
+        header = batch.parse_header(data)
+        if header.base_offset == entry.first_offset and header.producer_id != entry.producer_id:
+            raise CorruptIndexError(f"{segment.path(TXN_INDEX_SUFFIX)} does not match {begin.path()}", segment)
 
     # -- times -------------------------------------------------------------------------------------------------------
 

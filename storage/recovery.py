@@ -10,16 +10,18 @@ segment, `log.damaged` for anything else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from barnabas.storage import index
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.files import OpenFile
-from barnabas.storage.io import TEMPORARY_SUFFIX, Io, sync_path
+from barnabas.storage.io import TEMPORARY_SUFFIX, Io, read_file, sync_path, write_file
 from barnabas.storage.layout import parse_partition_name
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_state import SUFFIX as SNAPSHOT_SUFFIX
@@ -40,6 +42,7 @@ from barnabas.storage.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
     SWAP_SUFFIX,
@@ -47,6 +50,8 @@ from barnabas.storage.segment import (
     Segment,
     iter_headers,
 )
+from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
+from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex
 from barnabas.wire import batch
 from barnabas.wire.errors import KafkaError
 
@@ -114,14 +119,37 @@ def recover_partition(io: Io, directory: str, recovery_point: int, config: LogCo
             changed = True
     if segments:
         producers = ProducerState()
-        covered = producers.load(io, directory, end_offset)
+        doubted = _first_doubted(segments, recovery_point, end_offset)
+        covered = producers.load(io, directory, end_offset if doubted is None else doubted)
         if covered != end_offset:
-            _replay_mending(io, directory, producers, covered, config, epochs, tell)
+            aborted = _replay_mending(io, directory, producers, covered, config, epochs, tell)
             sync_path(io, producers.save(io, directory, end_offset))
+            if doubted is not None:
+                _rewrite_aborted(io, directory, doubted, aborted)
             changed = True
     if changed:
         sync_path(io, directory)
     return end_offset
+
+
+def _first_doubted(segments: list[Segment], recovery_point: int, end_offset: int) -> int | None:
+    """Where the first segment begins whose `.txnindex` may not be on disk as it was; None if all are."""
+    if end_offset <= recovery_point:
+        return None
+    ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
+    return next(segment.base_offset for segment, end in zip(segments, ends, strict=True) if end >= recovery_point)
+
+
+def _rewrite_aborted(io: Io, directory: str, first: int, aborted: list[AbortedTransaction]) -> None:
+    """Let the segments from the offset `first` on have these aborted transactions in their indexes."""
+    segments = [segment for segment in list_segments(io, directory) if segment.base_offset >= first]
+    bases = [segment.base_offset for segment in segments]
+    found = [TransactionIndex() for _ in segments]
+    for entry in aborted:
+        if entry.last_offset >= first:
+            found[bisect_right(bases, entry.last_offset) - 1].append(entry)
+    for segment, index_of in zip(segments, found, strict=True):
+        segment.replace_aborted(io, index_of, sync=True)
 
 
 def _replay_mending(
@@ -132,13 +160,12 @@ def _replay_mending(
     config: LogConfig,
     epochs: LeaderEpochs,
     tell: Tell,
-) -> None:
+) -> list[AbortedTransaction]:
     """`replay_producers`; it may meet damage below the recovery point, where nobody has looked yet."""
     segments = list_segments(io, directory)
     for _ in range(len(segments) + 1):
         try:
-            replay_producers(io, segments, producers, covered)
-            return
+            return list(replay_producers(io, segments, producers, covered))
         except CorruptLogError as error:
             number = next((n for n, segment in enumerate(segments) if segment is error.segment), None)
             if number is None:
@@ -167,11 +194,18 @@ def kept_end(io: Io, directory: str, recovery_point: int) -> int:
     return end_offset
 
 
-def replay_producers(io: Io, segments: list[Segment], producers: ProducerState, from_offset: int) -> None:
-    """Bring `producers` from `from_offset` to the end of the log by its batch headers."""
+def replay_producers(
+    io: Io, segments: list[Segment], producers: ProducerState, from_offset: int, end: int | None = None
+) -> Iterator[AbortedTransaction]:
+    """Bring `producers` from `from_offset` to the end of the log, or to `end`, by its batch headers and markers.
+
+    Gives the aborted transactions that it meets. Raises CorruptLogError.
+    """
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base_offset <= from_offset:
             continue
+        if end is not None and segment.base_offset >= end:
+            return
         if not segment.size:
             continue
         file = OpenFile(io, segment.path(), os.O_RDONLY)
@@ -182,10 +216,19 @@ def replay_producers(io: Io, segments: list[Segment], producers: ProducerState, 
                 continue
             position = found[0]
         try:
-            for _, header in iter_headers(io, file.fd, position, segment.size):
-                if header.producer_id >= 0 and header.base_offset >= from_offset:
+            for at, header in iter_headers(io, file.fd, position, segment.size):
+                if header.producer_id < 0 or header.base_offset < from_offset:
+                    continue
+                if not header.is_control:
                     producers.record(header, header.base_offset, header.max_timestamp)
-        except CorruptLogError as error:
+                    continue
+                marker = batch.marker_of(io.pread(file.fd, header.size_in_bytes, at))
+                if marker is not None:
+                    aborted = producers.aborted_by(marker, header.base_offset)
+                    producers.end_transaction(marker, header.base_offset, header.max_timestamp)
+                    if aborted is not None:
+                        yield aborted
+        except (CorruptLogError, KafkaError) as error:
             raise CorruptLogError(str(error), segment) from None
 
 
@@ -194,7 +237,7 @@ def _remove_leftovers(io: Io, directory: str) -> bool:
     names = io.listdir(directory)
     logs = {name[: -len(LOG_SUFFIX)] for name in names if name.endswith(LOG_SUFFIX)}
     for name in names:
-        orphan = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and name.partition(".")[0] not in logs
+        orphan = name.endswith(INDEX_SUFFIXES) and name.partition(".")[0] not in logs
         if orphan or name.endswith(_LEFTOVERS):
             io.unlink(os.path.join(directory, name))
             removed = True
@@ -310,6 +353,7 @@ def recover_segment(
         mended = beside or Segment(segment.directory, segment.base_offset, mark=SWAP_SUFFIX)
         copy_ranges(io, file, _between(damages, file_size), mended.path(), end=scan.fill)
         mended.size = io.stat(mended.path()).st_size
+        _copy_aborted(io, segment, mended)
         segment.index = segment.times = None
         if beside is None:
             place(io, mended)
@@ -338,6 +382,13 @@ def recover_segment(
             sync_path(io, segment.path(suffix))
     segment.index = segment.times = None
     return Recovered(scan.end_offset, scan.whole_end, changed)
+
+
+def _copy_aborted(io: Io, segment: Segment, mended: Segment) -> None:
+    """What the index says of aborted transactions is true of the mended segment, too."""
+    with contextlib.suppress(FileNotFoundError):
+        data = read_file(io, segment.path(TXN_INDEX_SUFFIX))
+        write_file(io, mended.path(TXN_INDEX_SUFFIX), data, sync=False, sync_data=True)
 
 
 def _between(damages: list[Damage], file_size: int) -> list[tuple[int, int]]:

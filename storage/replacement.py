@@ -27,15 +27,15 @@ from barnabas.storage.salvage import Damage, known_boundaries, whole_batches
 from barnabas.storage.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
     Segment,
 )
+from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
 
-_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
-_SEGMENT_FILE = re.compile(r"(\d{20})\.(log|index|timeindex)(\.cleaned|\.swap|)")
+_SUFFIXES = (*INDEX_SUFFIXES, LOG_SUFFIX)
+_SEGMENT_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex)(\.cleaned|\.swap|)")
 
 
 class HalfReplacedError(Exception):
@@ -97,7 +97,11 @@ def _rename(io: Io, segment: Segment, mark: str, to: str) -> None:
         segment.mark = mark
         source = segment.path(suffix)
         segment.mark = to
-        io.replace(source, segment.path(suffix))
+        try:
+            io.replace(source, segment.path(suffix))
+        except FileNotFoundError:
+            if suffix != TXN_INDEX_SUFFIX:  # there is none where no transaction was aborted
+                raise
 
 
 def settle(io: Io, directory: str) -> bool:
@@ -123,7 +127,7 @@ def settle(io: Io, directory: str) -> bool:
 def place(io: Io, segment: Segment) -> None:
     """Give the files of a `.swap` segment their names. Indexes that it does not have are made anew."""
     base = Segment(segment.directory, segment.base_offset)
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    for suffix in INDEX_SUFFIXES:
         with contextlib.suppress(FileNotFoundError):
             io.unlink(base.path(suffix))  # its positions are not those of the new log
         with contextlib.suppress(FileNotFoundError):

@@ -9,9 +9,11 @@ from array import array
 from collections.abc import Iterator
 
 from barnabas.storage import index
-from barnabas.storage.errors import CorruptLogError
+from barnabas.storage.errors import CorruptIndexError, CorruptLogError
 from barnabas.storage.files import OpenFile
 from barnabas.storage.io import Io, read_file, write_all, write_file
+from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
+from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex, encode_entry
 from barnabas.wire import batch
 
 LOG_SUFFIX = ".log"
@@ -24,6 +26,8 @@ _PAGE = 4096
 _RESERVED_APPENDS = 8
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+#: The last one only where transactions were aborted.
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 DELETED_SUFFIX = ".deleted"
 #: Behind the names of a segment's files while it is made, and while it takes the place of others.
 CLEANED_SUFFIX = ".cleaned"
@@ -48,6 +52,7 @@ class Segment:
         "_index_written",
         "_last_indexed_time",
         "_times_written",
+        "aborted",
         "base_offset",
         "checked",
         "created_ms",
@@ -82,6 +87,8 @@ class Segment:
         self.dirty = False  # holds bytes that no flush has taken over yet
         self.index: array[int] | None = None
         self.times: bytearray | None = None
+        #: The transactions whose abort markers are in it; None until looked at.
+        self.aborted: TransactionIndex | None = None
         self._index_written = 0
         self._times_written = 0
         self._bytes_since_entry = 0
@@ -203,12 +210,58 @@ class Segment:
             self._append(io, TIME_INDEX_SUFFIX, bytes(self.times[self._times_written :]), self._times_written)
             self._times_written = len(self.times)
 
+    def write_aborted(self, io: Io, entry: AbortedTransaction) -> bool:
+        """Write the entry of a marker that comes next; whether that makes the file. The marker makes it count."""
+        assert self.aborted is not None
+        self._append(io, TXN_INDEX_SUFFIX, encode_entry(entry), len(self.aborted.encode()))
+        return not self.aborted
+
+    def note_aborted(self, entry: AbortedTransaction) -> None:
+        """The entry's marker is written."""
+        assert self.aborted is not None
+        self.aborted.append(entry)
+        self.aborted.verified.add(entry.last_offset)
+
+    def load_aborted(self, io: Io, end: int) -> TransactionIndex:
+        """The index of a segment up to the offset `end`. Raises CorruptIndexError where its file is not credible."""
+        if self.aborted is None:
+            try:
+                self.aborted = TransactionIndex.decode(
+                    read_file(io, self.path(TXN_INDEX_SUFFIX)), self.base_offset, end
+                )
+            except FileNotFoundError:
+                self.aborted = TransactionIndex()
+            except ValueError as error:
+                raise CorruptIndexError(f"{self.path(TXN_INDEX_SUFFIX)}: {error}", self) from None
+        return self.aborted
+
+    def replace_aborted(self, io: Io, found: TransactionIndex, *, sync: bool) -> bool:
+        """Let the file have these entries; whether it was changed."""
+        self.aborted = found
+        path, data = self.path(TXN_INDEX_SUFFIX), found.encode()
+        try:
+            if read_file(io, path) == data:
+                return False
+        except FileNotFoundError:
+            if not data:
+                return False
+        if data:
+            write_file(io, path, data, sync=False, sync_data=sync)
+        else:
+            io.unlink(path)
+        return True
+
     def _append(self, io: Io, suffix: str, data: bytes, position: int) -> None:
         fd = io.open(self.path(suffix), os.O_WRONLY | os.O_CREAT)
         try:
             write_all(io, fd, (data,), position)
         finally:
             io.close(fd)
+
+    def index_paths(self) -> list[str]:
+        """The index files that there are, to be synced."""
+        paths = [self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)]
+        return [*paths, self.path(TXN_INDEX_SUFFIX)] if self.aborted else paths
 
     def indexes_are_on_disk(self, io: Io) -> bool:
         """Whether the index files hold exactly what memory does."""
@@ -302,6 +355,7 @@ class Segment:
         """What is on disk counts."""
         self.index = None
         self.times = None
+        self.aborted = None
 
     def load_tail(self, io: Io, file: OpenFile) -> int:
         """Learn what appends need (end offset, newest timestamp) from the last indexed batch on; the end offset.

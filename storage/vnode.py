@@ -25,8 +25,11 @@ import msgspec
 
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
+from barnabas.storage.producer_state import Producer
+from barnabas.storage.txn_index import AbortedTransaction
 from barnabas.storage.validation import Rules, Valid
 from barnabas.wire.aliases import BytesLike
+from barnabas.wire.batch import Marker
 
 ZERO_ID = bytes(16)
 LATER_SEGMENT = 1 << 62
@@ -123,6 +126,8 @@ class ReadResult(msgspec.Struct, frozen=True):
     left: int = 0
     #: What must be run, and given to `end_check`, before the range may be sent.
     check: Check | None = None
+    #: The offset behind the range.
+    end_offset: int = -1
 
 
 class Callbacks:
@@ -189,7 +194,8 @@ class Vnode(Protocol):
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what a read_committed consumer may see; with no open transactions, the high watermark."""
+        """The end of what a read_committed consumer may see: the high watermark, or where the oldest transaction begins
+        whose marker is not below it."""
 
     @property
     def high_watermark(self) -> int: ...
@@ -215,12 +221,20 @@ class Vnode(Protocol):
 
         Whether that is enough to acknowledge it is the flusher's to say. Raises `KafkaError`: CORRUPT_MESSAGE,
         INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR; after any but the last the vnode is as before. Under QUERY
-        OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER for a batch that does not begin at the log's end.
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR; after any but the last the vnode is as before.
+        Under QUERY OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER for a batch that does not begin at the log's
+        end.
         """
 
     def append_valid(self, valid: Valid, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
         """As `append`, for one batch that `storage.validation.validate` has let pass under this vnode's `rules`."""
+
+    def end_transaction(self, marker: Marker, *, new_epoch: bool, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+        """Write the marker of a transaction, as its coordinator; not durable yet.
+
+        `new_epoch`: the marker's epoch is higher than that of the batches that it ends (transaction version 2). Raises
+        `KafkaError` INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+        """
 
     # -- flush -------------------------------------------------------------------------------------------------------
 
@@ -264,6 +278,15 @@ class Vnode(Protocol):
         it is to be `verified`, it ends before what was not looked at yet, or comes with a check. Raises `KafkaError`
         OFFSET_OUT_OF_RANGE outside the log.
         """
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Those with offsets from `start` up to `end`: what a read_committed consumer of that range must pass over."""
+
+    def open_transaction(self, producer_id: int) -> int | None:
+        """Where the open transaction of a producer begins, None if it has none."""
+
+    def active_producers(self) -> Iterator[tuple[int, Producer]]:
+        """The producers that are remembered, by their ids."""
 
     def end_check(self, check: Check) -> Slice:
         """`check` has run: the whole batches at its start. Raises StorageError where the first one is damaged."""

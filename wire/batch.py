@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,6 +39,7 @@ PREFIX_SIZE = PREFIX.size
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _CRC = struct.Struct(">I")
 _CONTROL_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _TIMESTAMP = struct.Struct(">q")
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
@@ -112,6 +114,15 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     timestamp: int = NO_TIMESTAMP
     headers: tuple[tuple[str, bytes | None], ...] = ()
     offset: int = -1
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction, as its coordinator writes it into a partition (KIP-98)."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
 
 
 class ControlType:
@@ -321,6 +332,37 @@ def control_type(key: bytes | None) -> int:
 def control_key(kind: int) -> bytes:
     """The key of a control record."""
     return _CONTROL_KEY.pack(0, kind)
+
+
+def build_marker(marker: Marker, timestamp: int) -> bytes:
+    """The control batch that ends a transaction."""
+    kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
+    value = _MARKER_VALUE.pack(0, marker.coordinator_epoch)
+    return build_batch(
+        [Record(control_key(kind), value, timestamp)],
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+def marker_of(buf: BytesLike) -> Marker | None:
+    """The marker that the control batch at the start of `buf` is; None for other control records.
+
+    Raises KafkaError INVALID_RECORD where it is neither.
+    """
+    header = parse_header(buf)
+    record = next(iter_records(buf), None)
+    if record is None:  # compaction keeps the batch, for its producer's sake
+        return None
+    kind = control_type(record.key)
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if record.value is None or len(record.value) < _MARKER_VALUE.size:
+        raise _invalid("a marker without its coordinator's epoch")
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    return Marker(header.producer_id, header.producer_epoch, kind == ControlType.COMMIT, coordinator_epoch)
 
 
 def build_batch(

@@ -16,7 +16,8 @@ from barnabas.storage.errors import StorageError
 from barnabas.storage.faults import NotBegunError
 from barnabas.storage.io import Io
 from barnabas.storage.leader_epochs import LeaderEpochs
-from barnabas.storage.producer_state import ProducerState
+from barnabas.storage.producer_state import Producer, ProducerState
+from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex
 from barnabas.storage.validation import Rules, Valid, check_size, validate
 from barnabas.storage.vnode import AppendResult, Callbacks, Check, FlushJob, Origin, ReadResult, TimeScan
 from barnabas.wire import batch
@@ -90,6 +91,7 @@ class MemoryVnode:
         self._data = bytearray()
         self._batches: list[Stored] = []
         self._producers = ProducerState()
+        self._aborted = TransactionIndex()
         self._epochs = LeaderEpochs("", Io())
         self.config = config
 
@@ -114,7 +116,7 @@ class MemoryVnode:
 
     @property
     def last_stable_offset(self) -> int:
-        return self.high_watermark
+        return max(min(self.high_watermark, self._producers.undecided.first), self.log_start_offset)
 
     @property
     def latest_epoch(self) -> int:
@@ -135,6 +137,7 @@ class MemoryVnode:
         offset = offset if self.waits_for_fsync else self.log_end_offset
         if offset > self._durable:
             self._durable = offset
+            self._producers.undecided.settle(offset)
             self.on_high_watermark.notify(self)
 
     # -- append ------------------------------------------------------------------------------------------------------
@@ -147,7 +150,7 @@ class MemoryVnode:
             return self.append_valid(validate(data, self.rules, now_ms), now_ms=now_ms, leader_epoch=leader_epoch)
         if origin is Origin.COORDINATOR:
             check_size(len(data), self.rules)
-            return self.append_valid(Valid(batch.validate(data), data), now_ms=now_ms, leader_epoch=leader_epoch)
+            return self.append_valid(Valid(batch.check(data), data), now_ms=now_ms, leader_epoch=leader_epoch)
         first = last = -1
         for _, view in batch.iter_batches(data):
             header = batch.check(view)
@@ -181,6 +184,32 @@ class MemoryVnode:
             self._producers.record(header, base, now_ms)
         append_time = now_ms if self.rules.stamps else -1
         return AppendResult(base, base + header.last_offset_delta, append_time, self.log_start_offset)
+
+    def end_transaction(
+        self, marker: batch.Marker, *, new_epoch: bool, now_ms: int, leader_epoch: int = 0
+    ) -> AppendResult:
+        self._check()
+        self._producers.check_marker(marker, new_epoch=new_epoch)
+        data, base = batch.build_marker(marker, now_ms), self.log_end_offset
+        aborted = self._producers.aborted_by(marker, base)
+        if aborted is not None:
+            self._aborted.append(aborted)
+        self._producers.end_transaction(marker, base, now_ms)
+        header = batch.parse_header(data)
+        prefix = batch.PREFIX.pack(base, header.batch_length, leader_epoch)
+        self._write(header, prefix + data[batch.PREFIX_SIZE :], base, now_ms, leader_epoch)
+        return AppendResult(base, base, -1, self.log_start_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        found: list[AbortedTransaction] = []
+        self._aborted.collect(start, end, found)
+        return found
+
+    def open_transaction(self, producer_id: int) -> int | None:
+        return self._producers.open_transaction(producer_id)
+
+    def active_producers(self) -> Iterator[tuple[int, Producer]]:
+        yield from self._producers.producers.items()
 
     def _write(self, header: batch.BatchHeader, data: bytes, base: int, timestamp: int, epoch: int) -> None:
         last = base + header.last_offset_delta
@@ -241,7 +270,7 @@ class MemoryVnode:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise self._out_of_range(offset)
         limit = self._durable if max_offset is None else min(max_offset, self._durable)
-        found, left = b"", 0
+        found, left, behind = b"", 0, offset
         for stored in self._batches if offset < limit else ():
             if stored.last_offset >= offset and stored.base_offset < limit:
                 fits = len(found) + stored.size <= max_bytes or (min_one_batch and not found)
@@ -249,8 +278,10 @@ class MemoryVnode:
                     left += stored.size
                 else:
                     found += self._data[stored.position : stored.position + stored.size]
+                    behind = stored.last_offset + 1
         piece = MemorySlice(found) if found else None
-        return ReadResult(piece, self._durable, self.log_start_offset, self._durable, left)
+        start, stable = self.log_start_offset, self.last_stable_offset
+        return ReadResult(piece, self._durable, start, stable, left, end_offset=behind)
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}")

@@ -76,11 +76,11 @@ def test_a_flush_takes_over_what_is_owed_once(tmp_path: Path) -> None:
 def test_a_reader_sees_what_is_below_the_high_watermark(tmp_path: Path) -> None:
     log = written(tmp_path / "t-0")
     second = log.segments[1]
-    reader = Reader(log, Watermarks(second.base_offset, second, 0))
-    found, left, check = reader.find_slice(0, 1 << 20, True, second.base_offset, False)
+    reader = Reader(log, Watermarks(second.base_offset, second, 0, log.producers.undecided))
+    found, left, check, end = reader.find_slice(0, 1 << 20, True, second.base_offset, False)
     assert found is not None
     assert check is None
-    assert (len(found), left > 0) == (log.segments[0].size, True)
+    assert (len(found), left > 0, end) == (log.segments[0].size, True, second.base_offset)
     reader.forget()
     assert reader.find_slice(second.base_offset, 1 << 20, True, second.base_offset, False)[0] is None
 

@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.storage.segment import Segment
-from barnabas.storage.watermarks import Watermarks
+from barnabas.storage.watermarks import NONE_OPEN, Undecided, Watermarks
 
 
-def test_the_last_stable_offset_follows_the_high_watermark_up_to_an_open_transaction() -> None:
-    segment = Segment("", 0)
-    marks = Watermarks(10, segment, 100)
+def test_the_last_stable_offset_follows_the_high_watermark_up_to_an_undecided_transaction() -> None:
+    segment, undecided = Segment("", 0), Undecided()
+    marks = Watermarks(10, segment, 100, undecided)
     assert (marks.high_watermark, marks.last_stable_offset) == (10, 10)
-    marks.hold_stable(12)
+    undecided.begin(12)
+    undecided.begin(13)
     seen = []
     for offset in (11, 12, 15):
         marks.advance(offset, segment, 10 * offset)
         seen.append((marks.high_watermark, marks.last_stable_offset, marks.position))
     assert seen == [(11, 11, 110), (12, 12, 120), (15, 12, 150)]
-    marks.hold_stable(14)
-    assert marks.last_stable_offset == 14
-    marks.hold_stable(None)
-    assert marks.last_stable_offset == 15
-    marks.hold_stable(3)  # it was open before what is seen began
-    assert (marks.high_watermark, marks.last_stable_offset) == (15, 3)
+    undecided.end(12, 15)
+    assert list(undecided.open()) == [13]
+    marks.advance(15, segment, 150)
+    assert marks.last_stable_offset == 12, "readers do not see the marker yet"
+    marks.advance(16, segment, 160)
+    assert marks.last_stable_offset == 13
+    undecided.end(13, 16)
+    marks.advance(17, segment, 170)
+    assert (marks.last_stable_offset, undecided.first) == (17, NONE_OPEN)
+
+
+@given(st.lists(st.integers(0, 3), max_size=60))
+def test_readers_never_see_a_transaction_before_its_marker(steps: list[int]) -> None:
+    """Against all transactions as they are: 0 and 1 append, 2 ends one, 3 shows what is there."""
+    segment, undecided = Segment("", 0), Undecided()
+    marks = Watermarks(0, segment, 0, undecided)
+    begun: list[int] = []
+    markers: dict[int, int] = {}
+    end = 0
+    for number, step in enumerate(steps):
+        if step < 2:
+            if step:
+                undecided.begin(end)
+                begun.append(end)
+            end += 1
+        elif step == 2 and begun:
+            first = begun.pop(number % len(begun))
+            undecided.end(first, end)
+            markers[first] = end
+            end += 1
+        else:
+            marks.advance(end, segment, end)
+        high = marks.high_watermark
+        hidden = [*begun, *(first for first, marker in markers.items() if marker >= high)]
+        assert marks.last_stable_offset == min([high, *hidden])

@@ -1,0 +1,84 @@
+"""The aborted transactions of a segment: those whose markers stand in it, as Kafka's `.txnindex` file has them.
+
+An entry says which producer's batches, from the first offset of its transaction to the marker, a read_committed
+consumer has to pass over, and how far all was decided when the marker was written. The file is written before the
+marker, so that whoever sees the marker finds the entry. It can be made anew from the log.
+
+Entry (big-endian, 34 bytes): version i16 (0), producer id i64, first offset i64, last offset i64 (the marker's), last
+stable offset i64. In the order of the markers; the last stable offset does not decrease, either.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import NamedTuple
+
+SUFFIX = ".txnindex"
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int  # the marker's
+    #: When the marker was written, every transaction that began before it was decided, but for this one.
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """The entries of one segment, kept as they are in the file."""
+
+    __slots__ = ("_data", "verified")
+
+    def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
+        self._data = bytearray()
+        #: Last offsets of entries that were found to be true of the log.
+        self.verified: set[int] = set()
+        for entry in entries:
+            self.append(entry)
+
+    @classmethod
+    def decode(cls, data: bytes, first: int, end: int) -> TransactionIndex:
+        """Of a file's bytes; its markers are at offsets from `first` up to `end`. Raises ValueError if not credible."""
+        if len(data) % _ENTRY.size:
+            raise ValueError(f"{len(data)} bytes are no whole entries")
+        last, stable = first - 1, 0
+        for version, _, begun, ended, decided in _ENTRY.iter_unpack(data):
+            if version != _VERSION or not 0 <= begun < ended or not last < ended < end or not stable <= decided:
+                raise ValueError(f"an entry with offsets {begun} to {ended} after {last}")
+            last, stable = ended, decided
+        found = cls()
+        found._data += data
+        return found
+
+    def encode(self) -> bytes:
+        return bytes(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data) // _ENTRY.size
+
+    def __getitem__(self, number: int) -> AbortedTransaction:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return AbortedTransaction(*_ENTRY.unpack_from(self._data, number * _ENTRY.size)[1:])
+
+    def append(self, entry: AbortedTransaction) -> None:
+        self._data += encode_entry(entry)
+
+    def collect(self, start: int, end: int, found: list[AbortedTransaction]) -> bool:
+        """Add those that have offsets from `start` up to `end` to `found`; whether no later segment can have more."""
+        number = bisect_left(range(len(self)), start, key=lambda at: self[at].last_offset)
+        for at in range(number, len(self)):
+            entry = self[at]
+            if entry.first_offset < end:
+                found.append(entry)
+            if entry.last_stable_offset >= end:
+                return True
+        return False
+
+
+def encode_entry(entry: AbortedTransaction) -> bytes:
+    return _ENTRY.pack(_VERSION, *entry)
