@@ -163,7 +163,8 @@ class Reader:
         return found
 
     def _verify_aborted(self, segment: Segment, entry: AbortedTransaction) -> None:
-        """The file has no CRC: see that the entry's marker, and the start of its transaction, are where it says."""
+        """The file has no CRC: see that the entry's marker, and a batch that may begin its transaction, are where it
+        says."""
         log = self._log
         file = log.cache.get(segment)
         place = segment.find(log.io, file, entry.last_offset, segment.size)
@@ -181,7 +182,8 @@ class Reader:
         begin, file, at = self._locate(entry.first_offset)
         data = log.io.pread(file.fd, batch.HEADER_SIZE, at)
         header = batch.parse_header(data)
-        if header.base_offset == entry.first_offset and header.producer_id != entry.producer_id:
+        is_begin = header.producer_id == entry.producer_id and header.is_transactional and not header.is_control
+        if header.base_offset < entry.first_offset or (header.base_offset == entry.first_offset and not is_begin):
             raise CorruptIndexError(f"{segment.path(TXN_INDEX_SUFFIX)} does not match {begin.path()}", segment)
 
     # -- times -------------------------------------------------------------------------------------------------------
