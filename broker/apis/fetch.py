@@ -7,7 +7,8 @@ watermark moves, and only those are read again. In a session the partitions with
 `max_bytes` is shared in the order of the request (or of the session, see `broker.fetch_sessions`); the first batch is
 given whole even if it is larger.
 
-Version 4: isolation level; aborted transactions are listed, and there are none. Versions 5-6: the log start offset.
+Version 4: isolation level. With read_committed the answer ends at the last stable offset, and says which transactions
+of its range were aborted: the client passes over their records (KIP-98). Versions 5-6: the log start offset.
 Version 7: incremental fetch sessions (KIP-227). Version 8: the same.
 Version 9: the leader epoch that the client knows is checked (KIP-320). Versions 10-11: zstd; the client's rack, unused.
 Version 12: the epoch last fetched; where the logs diverge, the answer says from when on (KIP-595).
@@ -33,6 +34,7 @@ from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.storage.vnode import Check, Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -203,6 +205,7 @@ class Reading:
         self._partitions.check_leader_epoch(vnode, wanted.current_leader_epoch)
         committed = self.request.isolation_level == READ_COMMITTED
         diverging = EpochEndOffset()
+        aborted: list[AbortedTransaction] | None = [] if committed else None
         if wanted.last_fetched_epoch >= 0:
             epoch, end = vnode.epoch_end_offset(wanted.last_fetched_epoch)
             if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
@@ -223,13 +226,18 @@ class Reading:
                 self.checks[key] = vnode, found.check
             if found.left:
                 self.left[key] = found.left
+            if aborted is not None and records is not None:
+                aborted += [
+                    AbortedTransaction(each.producer_id, each.first_offset)
+                    for each in vnode.aborted_transactions(wanted.fetch_offset, found.end_offset)
+                ]
         return PartitionData(
             partition_index=key.partition,
             high_watermark=vnode.high_watermark,
             last_stable_offset=vnode.last_stable_offset,
             log_start_offset=vnode.log_start_offset,
             diverging_epoch=diverging,
-            aborted_transactions=[] if committed else None,
+            aborted_transactions=aborted,
             records=b"" if records is None else records,
         )
 

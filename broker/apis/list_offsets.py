@@ -2,7 +2,7 @@
 asks about one finds nothing (offset -1), as in Kafka without it.
 
 Version 1: one offset with its timestamp (KIP-79); -1 is the end, -2 the start of the log.
-Versions 2-3: isolation level: with read committed, the end is the last stable offset.
+Versions 2-3: isolation level: with read_committed, the end is the last stable offset, and no record behind it is found.
 Versions 4-6: the leader epoch, checked in the request and told in the answer (KIP-320).
 Version 7: -3, the largest timestamp (KIP-734). Version 8: -4, the start of the local log (KIP-405).
 Version 9: -5, the last offset in the remote tier (KIP-1005). Version 10: a timeout for it (KIP-1075), unused.
@@ -29,6 +29,7 @@ from barnabas.wire.messages.list_offsets import (
 )
 
 LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -4, -5, -6
+READ_COMMITTED = 1
 # The version that brought each special value.
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
@@ -108,16 +109,20 @@ def _find(
     asked = part.timestamp
     if asked < 0 and (asked < EARLIEST_PENDING_UPLOAD or context.version < SINCE.get(asked, 0)):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked} in version {context.version}")
-    found: tuple[int, int] | KafkaError | None = -1, -1
+    found: tuple[int, int] | KafkaError | None
+    found = -1, -1
+    end = vnode.last_stable_offset if request.isolation_level == READ_COMMITTED else vnode.high_watermark
     if asked == LATEST:
-        found = (vnode.last_stable_offset if request.isolation_level == 1 else vnode.high_watermark), -1
+        found = end, -1
     elif asked in (EARLIEST, EARLIEST_LOCAL):
         found = vnode.log_start_offset, -1
     elif _is_by_time(part):
         found = times[topic, part.partition_index]
-    if isinstance(found, KafkaError):
-        raise found
-    offset, timestamp = found or (-1, -1)
+        if isinstance(found, KafkaError):
+            raise found
+        if found is None or found[0] >= end:  # there is none, or it is not for this reader yet
+            found = -1, -1
+    offset, timestamp = found
     epoch = vnode.epoch_of(offset) if offset >= 0 else -1
     return ListOffsetsPartitionResponse(
         partition_index=part.partition_index,

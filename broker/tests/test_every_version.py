@@ -41,6 +41,8 @@ from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.wire.messages.describe_groups import DescribeGroupsRequest
 from barnabas.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from barnabas.wire.messages.describe_producers import DescribeProducersRequest
+from barnabas.wire.messages.describe_producers import TopicRequest as ProducersTopic
 from barnabas.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from barnabas.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from barnabas.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
@@ -151,6 +153,7 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
         55: DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]),
         57: UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 7)]),
         60: DescribeClusterRequest(),
+        61: DescribeProducersRequest([ProducersTopic(name, [0])]),
         64: UnregisterBrokerRequest(7),
         74: ListConfigResourcesRequest(),
         75: DescribeTopicPartitionsRequest([TopicRequest(name)]),

@@ -1,0 +1,75 @@
+"""DescribeProducers (61), version 0: the producers that partitions remember, with their open transactions (KIP-664).
+
+Who looks for a transaction that hangs begins here: one without a coordinator that knows of it is ended by a marker of
+its own (WriteTxnMarkers), as `kafka-transactions.sh abort` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from barnabas.broker.large import LargeResponse, Yielder
+from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.registry import Context, api
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+# One answer describes this many producers, and those of the partition that passes it: about 10 MB.
+MOST_PRODUCERS = 200_000
+
+
+@api(DescribeProducersRequest, DescribeProducersResponse, uses=METADATA | RECORDS)
+def handle(context: Context, request: DescribeProducersRequest, partitions: Partitions) -> Awaitable[LargeResponse]:
+    return _describe(request, partitions)
+
+
+async def _describe(request: DescribeProducersRequest, partitions: Partitions) -> LargeResponse:
+    yielder = Yielder()
+    seen: set[tuple[str, int]] = set()
+    left = MOST_PRODUCERS
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for index in topic.partition_indexes:
+            await yielder()
+            answers.append(_partition(partitions, topic.name, index, seen, left))
+            left -= len(answers[-1].active_producers)
+        topics.append(TopicResponse(name=topic.name, partitions=answers))
+    return LargeResponse(DescribeProducersResponse(topics=topics))
+
+
+def _partition(
+    partitions: Partitions, topic: str, index: int, seen: set[tuple[str, int]], left: int
+) -> PartitionResponse:
+    try:
+        if (topic, index) in seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
+        seen.add((topic, index))
+        if left <= 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MOST_PRODUCERS} producers: name fewer partitions")
+        vnode = partitions.get(topic, index)
+        if vnode is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+        return PartitionResponse(
+            partition_index=index,
+            active_producers=[
+                ProducerState(
+                    producer_id=producer_id,
+                    producer_epoch=producer.epoch,
+                    last_sequence=producer.batches[-1].last_sequence if producer.batches else -1,
+                    last_timestamp=producer.timestamp,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=producer.first_open_offset,
+                )
+                for producer_id, producer in vnode.active_producers()
+            ],
+        )
+    except KafkaError as error:
+        return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
