@@ -1,0 +1,337 @@
+"""The clients of a history: transactional and plain producers, readers, and a transformation; each a thread.
+
+What a client was promised goes into its `ops`. It goes on over everything that passes; after what does not it begins
+anew, with a new client of the same name, as an application would.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from compat_tests.crash.workload import Work
+from compat_tests.history.checker import Op, Outcome, Poll, Send
+from compat_tests.waiting import changed
+
+PRODUCER = {
+    "socket.timeout.ms": 10_000,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 200,
+    "topic.metadata.refresh.interval.ms": 2_000,
+    "log_level": 0,
+}
+CONSUMER = {
+    **{key: value for key, value in PRODUCER.items() if not key.startswith("retry")},
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "enable.partition.eof": False,
+    "fetch.wait.max.ms": 100,
+    "session.timeout.ms": 6_000,
+    "heartbeat.interval.ms": 500,
+}
+TRANSACTION_SECONDS = 60
+
+
+def key_of(message: Message) -> str:
+    return f"{message.topic()}-{message.partition()}"
+
+
+class Values:
+    """Numbers that are given once."""
+
+    def __init__(self) -> None:
+        self._count = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def next(self) -> int:
+        with self._lock:
+            return next(self._count)
+
+
+class Client(Work):
+    """A thread with a part in the history."""
+
+    def __init__(self, name: str, address: str, topic: str, partitions: int, seed: int) -> None:
+        self.address, self.topic, self.partitions = address, topic, partitions
+        self.random = random.Random(f"{seed} {name}")
+        self.ops: list[Op] = []
+        super().__init__(name)
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def note(self, op: Op) -> None:
+        self.ops.append(op)
+        changed()
+
+
+class PlainProducer(Client):
+    """Idempotent, without transactions: each record is an operation."""
+
+    def __init__(self, name: str, address: str, topic: str, partitions: int, seed: int, values: Values) -> None:
+        self.values = values
+        super().__init__(name, address, topic, partitions, seed)
+
+    def run(self) -> None:
+        while not self.stopping:
+            producer = Producer({**PRODUCER, "bootstrap.servers": self.address, "enable.idempotence": True})
+            failed = threading.Event()
+            while not self.stopping and not failed.is_set():
+                value, partition = self.values.next(), self.random.randrange(self.partitions)
+                producer.produce(
+                    self.topic, b"%d" % value, partition=partition, on_delivery=self._delivered(value, failed)
+                )
+                while len(producer) > 50:
+                    producer.poll(0.05)
+                producer.poll(self.random.choice([0, 0.001, 0.02]))
+            producer.flush(120)
+
+    def _delivered(self, value: int, failed: threading.Event) -> Callable[[KafkaError | None, Message], None]:
+        def told(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failed.set()
+            place = message.offset() if error is None else None
+            self.note(Op(self.name, "ok" if error is None else "unknown", [Send(key_of(message), value, place)]))
+
+        return told
+
+
+class TransactionalProducer(Client):
+    """A few records to some partitions, then commit, or now and then abort."""
+
+    def __init__(self, name: str, address: str, topic: str, partitions: int, seed: int, values: Values) -> None:
+        self.values = values
+        super().__init__(name, address, topic, partitions, seed)
+
+    def run(self) -> None:
+        while not self.stopping:
+            producer = transactional(self.name, self.address)
+            if producer is None:
+                continue
+            while not self.stopping and self._transaction(producer):
+                pass
+
+    def _transaction(self, producer: Any) -> bool:
+        """One transaction; whether the producer can go on."""
+        sent: dict[tuple[str, int], int | None] = {}
+
+        def told(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                value = message.value()
+                assert value is not None
+                sent[key_of(message), int(value)] = message.offset()
+
+        def ended(outcome: Outcome) -> None:
+            self.note(Op(self.name, outcome, [Send(key, value, at) for (key, value), at in sent.items()]))
+
+        wants_abort = self.random.random() < 0.25
+        try:
+            producer.begin_transaction()
+            for _ in range(self.random.randint(1, 6)):
+                value, partition = self.values.next(), self.random.randrange(self.partitions)
+                sent[f"{self.topic}-{partition}", value] = None
+                producer.produce(self.topic, b"%d" % value, partition=partition, on_delivery=told)
+            producer.poll(self.random.choice([0, 0.005, 0.05]))
+            if wants_abort:
+                producer.flush(
+                    TRANSACTION_SECONDS
+                )  # librdkafka may end a transaction that has not begun, which is fatal
+        except (KafkaException, BufferError) as error:
+            return _aborted(producer, error, ended)
+        return _aborted(producer, None, ended) if wants_abort else _committed(producer, ended)
+
+
+def transactional(name: str, address: str) -> Any:
+    """A producer of that transactional id, None if it could not begin."""
+    producer = Producer(
+        {**PRODUCER, "bootstrap.servers": address, "transactional.id": name, "transaction.timeout.ms": 20_000}
+    )
+    try:
+        _retried(lambda: producer.init_transactions(TRANSACTION_SECONDS))
+    except KafkaException:
+        return None
+    return producer
+
+
+def _retried(call: Callable[[], None]) -> None:
+    """Until it succeeds, or fails for good; as the library asks for."""
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+
+
+def _committed(producer: Any, ended: Callable[[Outcome], None]) -> bool:
+    try:
+        _retried(lambda: producer.commit_transaction(TRANSACTION_SECONDS))
+    except KafkaException as error:
+        return _aborted(producer, error, ended)
+    ended("ok")
+    return True
+
+
+def _aborted(producer: Any, error: Exception | None, ended: Callable[[Outcome], None]) -> bool:
+    """Abort where that is asked for or the way out; whether the producer can go on."""
+    told = error.args[0] if isinstance(error, KafkaException) else None
+    if told is not None and not told.txn_requires_abort():
+        ended("unknown")
+        return False
+    try:
+        _retried(lambda: producer.abort_transaction(TRANSACTION_SECONDS))
+    except KafkaException:
+        ended("unknown")
+        return False
+    ended("aborted")
+    return True
+
+
+class Reader(Client):
+    """Reads all partitions from the start on, and now and then begins anew."""
+
+    def __init__(
+        self, name: str, address: str, topic: str, partitions: int, seed: int, *, committed_only: bool = True
+    ) -> None:
+        self.committed_only = committed_only
+        super().__init__(name, address, topic, partitions, seed)
+
+    def run(self) -> None:
+        while not self.stopping:
+            consumer = Consumer(
+                {
+                    **CONSUMER,
+                    "bootstrap.servers": self.address,
+                    "group.id": self.name,
+                    "isolation.level": "read_committed" if self.committed_only else "read_uncommitted",
+                }
+            )
+            consumer.assign([TopicPartition(self.topic, n, OFFSET_BEGINNING) for n in range(self.partitions)])
+            restarted = True
+            for _ in range(self.random.randint(50, 300)):
+                if self.stopping:
+                    break
+                polls = polled(consumer.consume(self.random.randint(1, 200), 0.1))
+                if polls:
+                    self.note(Op(self.name, "ok", [], polls, committed_only=self.committed_only, restarted=restarted))
+                    restarted = False
+            consumer.close()
+
+
+def polled(messages: list[Message]) -> list[Poll]:
+    """What a call has given, by key."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for message in messages:
+        if message.error() is None:
+            offset, value = message.offset(), message.value()
+            assert offset is not None
+            assert value is not None
+            found.setdefault(key_of(message), []).append((offset, int(value)))
+    return [Poll(key, records) for key, records in found.items()]
+
+
+class Transformer(Client):
+    """Consumes a topic and writes each value to the same partition of another, offsets in the transaction."""
+
+    def __init__(self, name: str, address: str, topic: str, target: str, partitions: int, seed: int) -> None:
+        self.target = target
+        self.count = 0
+        super().__init__(name, address, topic, partitions, seed)
+
+    def run(self) -> None:
+        while not self.stopping:
+            producer = transactional(self.name, self.address)
+            if producer is None:
+                continue
+            consumer = Consumer(
+                {
+                    **CONSUMER,
+                    "bootstrap.servers": self.address,
+                    "group.id": "transformers",
+                    "isolation.level": "read_committed",
+                }
+            )
+            consumer.subscribe([self.topic])
+            try:
+                while not self.stopping and self._round(producer, consumer):
+                    pass
+            finally:
+                consumer.close()
+
+    def _round(self, producer: Any, consumer: Any) -> bool:
+        messages = [message for message in consumer.consume(50, 0.1) if message.error() is None]
+        if not messages:
+            return True
+        outcomes: list[Outcome] = []
+        try:
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(self.target, message.value(), partition=message.partition())
+            places = consumer.position(consumer.assignment())
+            known = [place for place in places if place.offset >= 0]
+            metadata = consumer.consumer_group_metadata()
+            _retried(lambda: producer.send_offsets_to_transaction(known, metadata, TRANSACTION_SECONDS))
+        except (KafkaException, BufferError) as error:
+            goes_on = _aborted(producer, error, outcomes.append)
+        else:
+            goes_on = _committed(producer, outcomes.append)
+        if outcomes == ["ok"]:
+            self.count += len(messages)
+            changed()
+            return True
+        return goes_on and self._rewound(consumer)
+
+    def _rewound(self, consumer: Any) -> bool:
+        """Go back to what is committed, as the transaction was not; whether that is known."""
+        try:
+            assigned = consumer.assignment()
+            for place in consumer.committed(assigned, TRANSACTION_SECONDS):
+                consumer.seek(
+                    TopicPartition(
+                        place.topic, place.partition, place.offset if place.offset >= 0 else OFFSET_BEGINNING
+                    )
+                )
+        except KafkaException:
+            return False
+        return True
+
+
+def read_to_end(address: str, topic: str, partitions: int, *, committed_only: bool = True) -> dict[str, Any]:
+    """All that a new consumer sees of a topic, by key."""
+    consumer = Consumer(
+        {
+            **CONSUMER,
+            "bootstrap.servers": address,
+            "group.id": "last",
+            "isolation.level": "read_committed" if committed_only else "read_uncommitted",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+    found: dict[str, list[tuple[int, int]]] = {f"{topic}-{number}": [] for number in range(partitions)}
+    ended: set[int] = set()
+    while len(ended) < partitions:
+        for message in consumer.consume(500, 0.5):
+            error = message.error()
+            if error is None:
+                (poll,) = polled([message])
+                found[poll.key] += poll.records
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition() or 0)
+    consumer.close()
+    return found

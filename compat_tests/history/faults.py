@@ -1,0 +1,118 @@
+"""What is done to a broker while a history is made: kills, pauses, a full disk, jumps of the clock. All seeded."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+from compat_tests.broker_process import Barnabas, Server
+from compat_tests.tools import ROOT
+
+DISK_MIB = 512
+KINDS = ("kill", "pause", "full disk", "clock")
+
+
+class ShiftedBarnabas(Barnabas):
+    """A broker whose clock a test sets, and whose data may lie on a small disk of its own."""
+
+    def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
+        super().__init__(folder, overrides)
+        self.shift = folder / "shift"
+        self.is_small = False
+
+    def command(self) -> list[str]:
+        command = super().command()
+        at = command.index("barnabas")
+        script = ROOT / "compat_tests" / "history" / "shifted_broker.py"
+        return [sys.executable, str(script), str(self.shift), *command[at + 1 :]]
+
+    def mount(self) -> str | None:
+        """Put the data on a disk of `DISK_MIB`; why not, if that cannot be."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        made = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", self.data_dir],
+            capture_output=True,
+            check=False,
+        )
+        self.is_small = made.returncode == 0
+        return None if self.is_small else made.stderr.decode().strip()
+
+    def unmount(self) -> None:
+        if self.is_small:
+            subprocess.run(["umount", "-l", self.data_dir], check=True)
+
+
+class Faults:
+    """One fault after the other, until `seconds` are over or there were `most` kills."""
+
+    def __init__(self, server: Server, seed: int, kinds: tuple[str, ...] = KINDS) -> None:
+        self.server = server
+        self.random = random.Random(seed)
+        self.kinds = [
+            kind
+            for kind in kinds
+            if kind in ("kill", "pause")
+            or (isinstance(server, ShiftedBarnabas) and (kind == "clock" or server.is_small))
+        ]
+        self.done: Counter[str] = Counter()
+        self._never = threading.Event()
+
+    def run(self, seconds: float, step: tuple[float, float] = (0.5, 3.0), most: int = 1 << 30) -> None:
+        end = threading.Event()
+        timer = threading.Timer(seconds, end.set)
+        timer.start()
+        try:
+            while not end.wait(self.random.uniform(*step)) and self.done["kill"] < most:
+                kind = self.random.choice(self.kinds) if self.kinds else ""
+                {"kill": self.kill, "pause": self.pause, "full disk": self.fill, "clock": self.jump}.get(
+                    kind, self._nothing
+                )()
+                if kind:
+                    self.done[kind] += 1
+        finally:
+            timer.cancel()
+            if isinstance(self.server, ShiftedBarnabas):
+                self.server.shift.write_text("0")
+
+    def _nothing(self) -> None:
+        """A quiet run has no faults."""
+
+    def kill(self) -> None:
+        """SIGKILL, and a new process on the same files."""
+        self.server.kill()
+        self.server.start()
+
+    def pause(self) -> None:
+        """Everything stands still for a while, and goes on as if nothing had been."""
+        process = self.server.process
+        assert process
+        process.send_signal(signal.SIGSTOP)
+        self._never.wait(self.random.choice([0.05, 0.5, 2.0]))
+        process.send_signal(signal.SIGCONT)
+
+    def fill(self) -> None:
+        """No room on the disk for a second."""
+        path = self.server.data_dir / "filler"
+        size = 4 << 20
+        with path.open("wb") as file:
+            while size >= 4096:
+                try:
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    size //= 2
+        self._never.wait(self.random.uniform(0.2, 1.0))
+        path.unlink()
+
+    def jump(self) -> None:
+        """The time of day is set, by up to half an hour."""
+        assert isinstance(self.server, ShiftedBarnabas)
+        self.server.shift.write_text(str(self.random.randint(-1_800_000, 1_800_000)))

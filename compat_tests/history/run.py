@@ -1,0 +1,136 @@
+"""Make a history and check it: `python -m compat_tests.history.run --seconds 60 --seed 7 [--peer] [--quiet]`.
+
+four transactional producers, two plain ones -> topic h -> readers (two read_committed, one not)
+                                                h -> two transformers -> topic out
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.broker_process import Server
+from compat_tests.history.checker import Anomaly, Op, check, check_pipeline
+from compat_tests.history.clients import (
+    Client,
+    PlainProducer,
+    Reader,
+    TransactionalProducer,
+    Transformer,
+    Values,
+    read_to_end,
+)
+from compat_tests.history.faults import KINDS, Faults, ShiftedBarnabas
+from compat_tests.waiting import until
+
+TOPIC, TARGET, PARTITIONS = "h", "out", 3
+SETTINGS = {
+    "log.segment.bytes": str(1 << 20),  # the least that Kafka takes
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class Result(msgspec.Struct):
+    """What a run has come to."""
+
+    outcomes: Counter[str]
+    polled: int
+    transformed: int
+    faults: Counter[str]
+    anomalies: list[Anomaly]
+    failures: list[str]
+    log_errors: list[str]
+
+    def summary(self) -> str:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
+        faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(self.faults.items())) or "none"
+        return (
+            f"operations: {counts}; {self.polled} records polled, {self.transformed} transformed\n"
+            f"faults: {faults}\nanomalies: {len(self.anomalies) or 'none'}"
+        )
+
+
+def make_history(
+    server: Server, seed: int, seconds: float, *, kinds: tuple[str, ...] = KINDS, most_kills: int = 1 << 30
+) -> tuple[list[Op], Result]:
+    """Let clients work on a running server, ill-treat it, wait until all is quiet, and check what they saw."""
+    admin = AdminClient({"bootstrap.servers": server.address})
+    made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (TOPIC, TARGET)])
+    for future in made.values():
+        future.result(30)
+    values, where = Values(), (server.address, TOPIC, PARTITIONS, seed)
+    writers: list[Client] = [TransactionalProducer(f"t{n}", *where, values) for n in range(4)]
+    writers += [PlainProducer(f"p{n}", *where, values) for n in range(2)]
+    readers = [Reader(f"r{n}", *where, committed_only=n < 2) for n in range(3)]
+    transformers = [Transformer(f"x{n}", server.address, TOPIC, TARGET, PARTITIONS, seed) for n in range(2)]
+    faults = Faults(server, seed, kinds)
+    faults.run(seconds, most=most_kills)
+    for each in writers:
+        each.finish(180)
+    final = read_to_end(server.address, TOPIC, PARTITIONS)
+    total = sum(map(len, final.values()))
+    until(lambda: _transformed(server.address) >= total, "the transformers have come to the end", 120)
+    for worker in (*readers, *transformers):
+        worker.finish(180)
+    target = read_to_end(server.address, TARGET, PARTITIONS)
+    renamed = {key.replace(TARGET, TOPIC): records for key, records in target.items()}
+    ops = [op for client in (*writers, *readers) for op in client.ops]
+    result = Result(
+        outcomes=Counter(op.outcome for op in ops if op.sends),
+        polled=sum(len(poll.records) for op in ops for poll in op.polls),
+        transformed=sum(map(len, target.values())),
+        faults=faults.done,
+        anomalies=[*check(ops, final), *check_pipeline(final, renamed)],
+        failures=[failure for client in (*writers, *readers, *transformers) for failure in client.failures],
+        log_errors=server.errors(),
+    )
+    return ops, result
+
+
+def _transformed(address: str) -> int:
+    return sum(map(len, read_to_end(address, TARGET, PARTITIONS).values()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--peer", action="store_true", help="Apache Kafka instead of barnabas, with kills and pauses")
+    parser.add_argument("--quiet", action="store_true", help="no faults")
+    parser.add_argument("--kills", type=int, default=1 << 30, help="stop after so many kills")
+    parser.add_argument("--save", type=Path, help="write the history there, a line of JSON for each operation")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        server: Server = (ApacheKafka if args.peer else ShiftedBarnabas)(Path(folder), SETTINGS)
+        reason = server.mount() if isinstance(server, ShiftedBarnabas) else None
+        if reason:
+            print(f"no small disk, and so no full one: {reason}")
+        try:
+            with server:
+                ops, result = make_history(
+                    server, args.seed, args.seconds, kinds=() if args.quiet else KINDS, most_kills=args.kills
+                )
+        finally:
+            if isinstance(server, ShiftedBarnabas):
+                server.unmount()
+    if args.save:
+        args.save.write_bytes(b"".join(msgspec.json.encode(op) + b"\n" for op in ops))
+    print(result.summary())
+    for line in [*(f"{a.kind}: {a.key} {a.detail}" for a in result.anomalies[:50]), *result.failures]:
+        print(line)
+    for line in result.log_errors[:20]:
+        print(line)
+    return 1 if result.anomalies or result.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""`barnabas serve` with a wall clock that a file shifts: `shifted_broker FILE serve...`; the file has milliseconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from barnabas.broker.clock import Clock
+from barnabas.scripts.cli import main
+
+_file = Path(sys.argv[1])
+
+
+def shifted(clock: Clock) -> int:
+    try:
+        shift = int(_file.read_text() or 0)
+    except (FileNotFoundError, ValueError):
+        shift = 0
+    return time.time_ns() // 1_000_000 + shift
+
+
+if __name__ == "__main__":
+    Clock.wall_ms = shifted  # type: ignore[assignment,method-assign]
+    sys.exit(main(sys.argv[2:]))
