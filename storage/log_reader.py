@@ -9,6 +9,7 @@ before nor those after a replacement. All that reads raises OSError, and Corrupt
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,10 +19,16 @@ from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.files import OpenFile
 from barnabas.storage.io import Io, read_file
 from barnabas.storage.layout import ADDRESS_FILE, META_FILE, is_locked, parse_partition_name
-from barnabas.storage.recovery import kept_end
+from barnabas.storage.producer_state import ProducerState
+from barnabas.storage.recovery import kept_end, replay_producers
 from barnabas.storage.segment import LOG_SUFFIX, SWAP_SUFFIX, Segment, iter_headers
+from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
+from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex
 from barnabas.wire import batch
 from barnabas.wire.aliases import TopicPartition
+
+_LAST = 2**63 - 1
+_SEALED = ":"
 
 
 class BeingReplacedError(OSError):
@@ -71,7 +78,7 @@ class LogDirReader:
         return read_checkpoints(self._io, self.path)
 
     def bounds(self, key: TopicPartition, segments: Sequence[SegmentReader], stated: Checkpoints) -> tuple[int, int]:
-        """The first offset of a partition, and the end that the next start's recovery would keep.
+        """The first offset of a partition, and its last stable offset in what the next start's recovery would keep.
 
         For a directory that no broker has. Looked for again only when the newest segment has changed.
         """
@@ -82,7 +89,7 @@ class LogDirReader:
         mark = segments[-1].mark()
         known = self._ends.get(key)
         if known is None or known[0] != mark:
-            known = self._ends[key] = mark, partition.kept_end(point)
+            known = self._ends[key] = mark, partition.stable_end(segments, partition.kept_end(point))
         return min(max(segments[0].base_offset, start), known[1]), known[1]
 
 
@@ -116,6 +123,50 @@ class PartitionReader:
                 found.append(segment)
         return [SegmentReader(self._io, segment) for segment in sorted(found, key=lambda found: found.base_offset)]
 
+    def aborted_transactions(self, segments: Sequence[SegmentReader], start: int, end: int) -> list[AbortedTransaction]:
+        """Those with offsets from `start` up to `end`, which is a last stable offset at most.
+
+        Where an index is not credible, the log itself tells. That one is gone, as after a loss of power, is noticed
+        by the next start of the broker alone.
+        """
+        if not segments or not self._has_index():
+            return []
+        found: list[AbortedTransaction] = []
+        bases = [segment.base_offset for segment in segments]
+        for number in range(max(bisect_right(bases, start) - 1, 0), len(segments)):
+            following = bases[number + 1] if number + 1 < len(segments) else _LAST
+            if self._aborted_in(segments, number, following, end).collect(start, end, found):
+                break
+        return found
+
+    def _has_index(self) -> bool:
+        return any(name.endswith(TXN_INDEX_SUFFIX) for name in self._io.listdir(self._directory))
+
+    def _aborted_in(self, segments: Sequence[SegmentReader], number: int, following: int, end: int) -> TransactionIndex:
+        raw = [segment.raw for segment in segments]
+        base = raw[number].base_offset
+        try:
+            data = read_file(self._io, raw[number].path(TXN_INDEX_SUFFIX))
+            return TransactionIndex.decode(data, base, following)
+        except FileNotFoundError:
+            return TransactionIndex()
+        except ValueError:
+            pass
+        producers = ProducerState()
+        covered = max(producers.load(self._io, self._directory, base), raw[0].base_offset)
+        entries = replay_producers(self._io, raw, producers, covered, min(following, end))
+        return TransactionIndex(entry for entry in entries if entry.last_offset >= base)
+
+    def stable_end(self, segments: Sequence[SegmentReader], end: int) -> int:
+        """Where the oldest transaction that is open at the offset `end` begins; `end` where there is none."""
+        producers = ProducerState()
+        covered = producers.load(self._io, self._directory, end)
+        if covered < end:
+            raw = [segment.raw for segment in segments]
+            for _ in replay_producers(self._io, raw, producers, max(covered, raw[0].base_offset), end):
+                pass
+        return min(end, *producers.undecided.open(), end)
+
     def kept_end(self, recovery_point: int) -> int:
         """The log end offset that recovery would give."""
         return kept_end(self._io, self._directory, recovery_point)
@@ -140,8 +191,17 @@ class SegmentReader:
         return self._segment.size
 
     @property
+    def raw(self) -> Segment:
+        return self._segment
+
+    @property
     def place(self) -> str:
         return self._segment.path()
+
+    def identity(self, *, sealed: bool) -> str:
+        """Another one where another file has taken the place, as a replacement does; `sealed` says that it grows no
+        more."""
+        return _identity(self._io.stat(self.place), sealed)
 
     def mark(self) -> tuple[str, int, int]:
         """Changes when the segment does."""
@@ -180,6 +240,10 @@ class SegmentReader:
                     pass
         found = segment.walk(self._io, file, start, offset, segment.size)
         return None if found is None else Found(*found)
+
+    def base_offset_at(self, position: int) -> int:
+        """The base offset of the batch there."""
+        return int.from_bytes(self._io.pread(self._file().fd, 8, position), signed=True)
 
     def last_offset_at(self, position: int) -> int:
         """The last offset of the batch there."""
@@ -225,12 +289,26 @@ class OpenPlace:
     def topic_id(self) -> str:
         return read_topic_id(self._io, self._directory)
 
+    def is_still(self, identity: str) -> bool:
+        """Whether it is the file that had this identity."""
+        return _identity(os.fstat(self._file.fd), _SEALED in identity) == identity
+
     def read(self, position: int, size: int) -> bytes:
         return self._io.pread(self._file.fd, size, position)
 
     def headers(self, start: int, end: int) -> Iterator[tuple[int, batch.BatchHeader]]:
         """Position and header of every batch from `start` to `end`."""
         yield from iter_headers(self._io, self._file.fd, start, end)
+
+
+def _identity(status: os.stat_result, sealed: bool) -> str:
+    """Inodes are used again: the time of the last change tells, too, where there are none any more."""
+    return f"{status.st_ino}{_SEALED}{status.st_mtime_ns}" if sealed else str(status.st_ino)
+
+
+def partition_at(place: str) -> PartitionReader:
+    """The partition that the segment at a place is, or was, of."""
+    return PartitionReader(Io(), os.path.dirname(place))
 
 
 def opened(place: str) -> OpenPlace:

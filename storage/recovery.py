@@ -217,19 +217,29 @@ def replay_producers(
             position = found[0]
         try:
             for at, header in iter_headers(io, file.fd, position, segment.size):
-                if header.producer_id < 0 or header.base_offset < from_offset:
-                    continue
-                if not header.is_control:
-                    producers.record(header, header.base_offset, header.max_timestamp)
-                    continue
-                marker = batch.marker_of(io.pread(file.fd, header.size_in_bytes, at))
-                if marker is not None:
-                    aborted = producers.aborted_by(marker, header.base_offset)
-                    producers.end_transaction(marker, header.base_offset, header.max_timestamp)
+                if header.producer_id >= 0 and header.base_offset >= from_offset:
+                    aborted = _replay_batch(io, file, at, header, producers)
                     if aborted is not None:
                         yield aborted
+                if end is not None and header.last_offset + 1 >= end:
+                    return  # what lies behind may be half written
         except (CorruptLogError, KafkaError) as error:
             raise CorruptLogError(str(error), segment) from None
+
+
+def _replay_batch(
+    io: Io, file: OpenFile, position: int, header: batch.BatchHeader, producers: ProducerState
+) -> AbortedTransaction | None:
+    """A producer's batch, or the marker of its transaction; what it aborts."""
+    if not header.is_control:
+        producers.record(header, header.base_offset, header.max_timestamp)
+        return None
+    marker = batch.marker_of(io.pread(file.fd, header.size_in_bytes, position))
+    if marker is None:
+        return None
+    aborted = producers.aborted_by(marker, header.base_offset)
+    producers.end_transaction(marker, header.base_offset, header.max_timestamp)
+    return aborted
 
 
 def _remove_leftovers(io: Io, directory: str) -> bool:

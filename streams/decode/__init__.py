@@ -7,7 +7,7 @@ records is done by a small C module where it was built, else in Python, with the
 from __future__ import annotations
 
 from barnabas.streams.decode.arrow import backend, decode
-from barnabas.streams.decode.batches import Aborted, Records, open_batch
+from barnabas.streams.decode.batches import Aborted, AbortedSet, Records, open_batch
 from barnabas.streams.decode.types import SCHEMA
 
-__all__ = ["SCHEMA", "Aborted", "Records", "backend", "decode", "open_batch"]
+__all__ = ["SCHEMA", "Aborted", "AbortedSet", "Records", "backend", "decode", "open_batch"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -22,6 +23,28 @@ class Aborted(NamedTuple):
     last_offset: int
 
 
+class AbortedSet:
+    """Aborted transactions, to be asked of each batch."""
+
+    __slots__ = ("_by_producer",)
+
+    def __init__(self, aborted: Iterable[Aborted] = ()) -> None:
+        self._by_producer: dict[int, list[tuple[int, int]]] = {}
+        for one in sorted(aborted, key=lambda each: each.first_offset):  # those of one producer do not overlap
+            self._by_producer.setdefault(one.producer_id, []).append((one.first_offset, one.last_offset))
+
+    def covers(self, producer_id: int, offset: int) -> bool:
+        """Whether what the producer wrote at this offset was aborted."""
+        ranges = self._by_producer.get(producer_id)
+        if ranges is None:
+            return False
+        at = bisect_right(ranges, (offset, _MAX_OFFSET)) - 1
+        return at >= 0 and offset <= ranges[at][1]
+
+
+NONE_ABORTED = AbortedSet()
+
+
 class Records(NamedTuple):
     """The decompressed records of one batch, of which those with `lo <= offset < hi` are wanted."""
 
@@ -32,7 +55,7 @@ class Records(NamedTuple):
 
 
 def open_batch(
-    buf: BytesLike, position: int, *, lo: int = 0, hi: int = _MAX_OFFSET, aborted: Iterable[Aborted] = ()
+    buf: BytesLike, position: int, *, lo: int = 0, hi: int = _MAX_OFFSET, aborted: AbortedSet = NONE_ABORTED
 ) -> tuple[Records | None, int]:
     """The records of the batch at `position` of `buf`, and the position in bytes after it.
 
@@ -45,7 +68,7 @@ def open_batch(
         return None, end
     if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset > _MAX_OFFSET:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch with offsets {header.base_offset} to {header.last_offset}")
-    if header.is_control or (header.is_transactional and _is_aborted(header, aborted)):
+    if header.is_control or (header.is_transactional and aborted.covers(header.producer_id, header.base_offset)):
         return None, end
     if header.records_count < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record count {header.records_count}")
@@ -57,10 +80,3 @@ def open_batch(
             raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch of more than {MAX_DECOMPRESSED} bytes")
         return Records(header, view, lo, hi), end
     return Records(header, decompress(header.compression, view, MAX_DECOMPRESSED), lo, hi), end
-
-
-def _is_aborted(header: BatchHeader, aborted: Iterable[Aborted]) -> bool:
-    return any(
-        header.producer_id == one.producer_id and one.first_offset <= header.base_offset <= one.last_offset
-        for one in aborted
-    )

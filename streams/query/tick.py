@@ -10,8 +10,8 @@ from barnabas.streams.wal import Split
 
 PROPERTY = "barnabas.tick"
 
-#: A split without its topic and partition: path, start, end, lo, hi, topic id.
-Piece = tuple[str, int, int, int, int, str]
+#: A split without its topic and partition: path, start, end, lo, hi, topic id, identity, aborted transactions.
+Piece = tuple[str, int, int, int, int, str, str, tuple[tuple[int, int, int], ...]]
 
 
 def piece_of(split: Split) -> Piece:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.streams.decode import SCHEMA, Aborted, Records, arrow, open_batch
+from barnabas.streams.decode import SCHEMA, Aborted, AbortedSet, Records, arrow, open_batch
 from barnabas.streams.decode.arrow import Backend
 from barnabas.streams.decode.batches import _MAX_OFFSET
 from barnabas.streams.decode.python import decode_python
@@ -54,7 +54,7 @@ def rows(backend: Backend, records: Sequence[Records | None]) -> list[Record]:
 
 
 def opened(data: bytes, lo: int = 0, hi: int = _MAX_OFFSET, aborted: Sequence[Aborted] = ()) -> Records | None:
-    found, end = open_batch(data, 0, lo=lo, hi=hi, aborted=aborted)
+    found, end = open_batch(data, 0, lo=lo, hi=hi, aborted=AbortedSet(aborted))
     assert end == len(data)
     return found
 
@@ -152,7 +152,8 @@ def test_control_and_aborted_batches_are_skipped() -> None:
     )
     assert opened(written) is not None
     assert opened(written, aborted=[Aborted(4, 10, 12)]) is None
-    assert opened(written, aborted=[Aborted(5, 10, 12), Aborted(4, 11, 12)]) is not None
+    assert opened(written, aborted=[Aborted(5, 10, 12), Aborted(4, 11, 12), Aborted(4, 3, 9)]) is not None
+    assert opened(written, aborted=[Aborted(4, 11, 12), Aborted(4, 3, 9), Aborted(4, 10, 10)]) is None
 
 
 def test_empty_batches_and_batches_outside_the_range_are_skipped() -> None:

@@ -237,7 +237,7 @@ def test_what_a_query_may_give_decides_how_many_rows_make_a_batch(session: Spark
     large = check(session, "SELECT repeat(_value, 16) x FROM s").bound
     small = check(session, "SELECT upper(_value) x, _key AS k FROM s").bound
     assert (large.grows, small.grows) == (16, 1)
-    tick = Tick(1, [Part("s", 0, 0, 100, [("", 0, 100 << 20, 0, 100, "")], [0])])
+    tick = Tick(1, [Part("s", 0, 0, 100, [("", 0, 100 << 20, 0, 100, "", "", ())], [0])])
     rows = {}
     for name, bounds in {"small": [small], "large": [large], "two": [large, large]}.items():
         rows[name] = with_room(tick, bounds, 1 << 30, 4096).rows

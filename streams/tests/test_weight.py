@@ -151,7 +151,7 @@ def taken(tick: Tick, sizes: list[list[int]]) -> None:
 
 
 def test_rows_that_spark_may_put_into_one_batch_must_fit_together() -> None:
-    tick = Tick(1, [Part("s", 0, 0, 10_000, [("", 0, 10_000, 0, 10_000, "")], [0])])
+    tick = Tick(1, [Part("s", 0, 0, 10_000, [("", 0, 10_000, 0, 10_000, "", "", ())], [0])])
     plain = with_room(tick, [Bound({"a": 1}, 0)], 1 << 29, 4096)
     assert (plain.rows, plain.room) == (4096, MAX_BATCH_BYTES // 2)
     taken(plain, [[8000] * 100] * 1000)  # any 4096 of them fit
@@ -165,7 +165,7 @@ def test_rows_that_spark_may_put_into_one_batch_must_fit_together() -> None:
 
 
 def test_a_row_that_is_too_large_alone_ends_its_query() -> None:
-    tick = Tick(1, [Part("s", 0, 0, 10_000, [("", 0, 10_000, 0, 10_000, "")], [0])])
+    tick = Tick(1, [Part("s", 0, 0, 10_000, [("", 0, 10_000, 0, 10_000, "", "", ())], [0])])
     one = with_room(tick, [Bound({"a": 16}, 0)], 1 << 29, 1)
     taken(one, [[4 << 20] * 1000])
     with pytest.raises(RowTooLargeError, match="offset 1 takes 16,777,216 bytes"):

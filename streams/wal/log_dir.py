@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.log_reader import BeingReplacedError, LogDirReader, SegmentReader
@@ -17,8 +17,8 @@ from barnabas.wire.aliases import TopicPartition
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 _INTERNAL = "__"
 # How long a broker may take to put segments in the place of others: some renames.
-_REPLACED_SECONDS = 1.0
-_LOOK_AGAIN_SECONDS = 0.02
+REPLACED_SECONDS = 1.0
+LOOK_AGAIN_SECONDS = 0.02
 
 
 class LogDir:
@@ -61,7 +61,7 @@ class LogDir:
 
     def segments(self, key: TopicPartition) -> list[SegmentReader]:
         """The segments of a partition, oldest first. Raises NotReadyError while others take their place."""
-        until = time.monotonic() + _REPLACED_SECONDS
+        until = time.monotonic() + REPLACED_SECONDS
         while True:
             try:
                 return self._reader.partition(key).segments()
@@ -70,7 +70,17 @@ class LogDir:
                     raise NotReadyError(
                         f"segments of {key[0]}-{key[1]} are half replaced: if no broker runs, start it, which ends that"
                     ) from None
-            time.sleep(_LOOK_AGAIN_SECONDS)
+            time.sleep(LOOK_AGAIN_SECONDS)
+
+    def aborted(
+        self, key: TopicPartition, segments: Sequence[SegmentReader], lo: int, hi: int
+    ) -> tuple[tuple[int, int, int], ...]:
+        """The aborted transactions with offsets from `lo` up to `hi`: producer id, first and last offset.
+
+        Raises OSError, CorruptLogError.
+        """
+        found = self._reader.partition(key).aborted_transactions(segments, lo, hi)
+        return tuple((each.producer_id, each.first_offset, each.last_offset) for each in found)
 
     def ranges(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """The first offset and the durable end of each partition.

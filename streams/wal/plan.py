@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 from barnabas.storage.errors import CorruptLogError
-from barnabas.storage.log_reader import SegmentReader, opened
-from barnabas.streams.wal.errors import DataLossError, WalError
-from barnabas.streams.wal.log_dir import LogDir, Ranges
+from barnabas.storage.log_reader import BeingReplacedError, SegmentReader, opened, partition_at
+from barnabas.streams.wal.errors import DataLossError, NewTopicError, NotReadyError, WalError
+from barnabas.streams.wal.log_dir import LOOK_AGAIN_SECONDS, REPLACED_SECONDS, LogDir, Ranges
 from barnabas.wire.aliases import TopicPartition
 
 SPLIT_BYTES = 32 << 20
@@ -23,7 +25,9 @@ _KEPT_HINTS = 4
 class Split(NamedTuple):
     """Bytes [start, end) of the segment at a place, on batch boundaries; of their records those with lo <= offset < hi.
 
-    Where `topic_id` is not empty, they are of the topic with that id.
+    Where `topic_id` is not empty, they are of the topic with that id. `identity` is of the file: if another one has
+    taken its place, the offsets tell where the records are now. `aborted` are the aborted transactions among them, as
+    (producer id, first offset, last offset).
     """
 
     topic: str
@@ -34,6 +38,8 @@ class Split(NamedTuple):
     lo: int
     hi: int
     topic_id: str = ""
+    identity: str = ""
+    aborted: tuple[tuple[int, int, int], ...] = ()
 
 
 class Planner:
@@ -68,6 +74,7 @@ class Planner:
         """The wanted part of every segment of a partition, uncut."""
         topic_id = self._log_dir.topic_id(key)
         segments = self._log_dir.segments(key)
+        aborted = self._log_dir.aborted(key, segments, lo, hi)
         if self._fail and (not segments or segments[0].base_offset > lo):
             upto = min(hi, segments[0].base_offset if segments else hi)
             raise DataLossError(*key, f"offsets {lo} to {upto - 1} are gone")
@@ -87,22 +94,33 @@ class Planner:
                 end, next_batch = _end(segment, hi, start)
                 self._remember(key, hi, segment, next_batch)
             if start < end:
-                whole.append((segment, Split(*key, segment.place, start, end, lo, hi, topic_id)))
+                first, last = max(lo, segment.base_offset), hi if following is None else min(hi, following)
+                identity = segment.identity(sealed=following is not None)
+                split = Split(*key, segment.place, start, end, first, last, topic_id, identity, aborted)
+                whole.append((segment, split))
             segment.close()
 
     def _cut(self, segment: SegmentReader, split: Split, size: int) -> list[Split]:
         """A split in parts of about `size` bytes. Where the segment is gone meanwhile, its reader will say so."""
-        ends = [split.start]
+        ends, offsets = [split.start], [split.lo]
         try:
             while split.end - ends[-1] > size + size // _SMALL_REST:
-                ends.append(segment.cut(ends[-1], size))
+                end = segment.cut(ends[-1], size)
+                if end >= split.end:
+                    break
+                ends.append(end)
+                offsets.append(max(segment.base_offset_at(end), split.lo))
         except FileNotFoundError:
             pass
         except (OSError, CorruptLogError) as error:
             raise WalError(f"{split.topic}-{split.partition} cannot be read: {error}") from None
         segment.close()
         ends.append(split.end)
-        return [split._replace(start=start, end=end) for start, end in pairwise(ends)]
+        offsets.append(split.hi)
+        return [
+            split._replace(start=start, end=end, lo=lo, hi=hi, aborted=_overlapping(split.aborted, lo, hi))
+            for (start, end), (lo, hi) in zip(pairwise(ends), pairwise(offsets), strict=True)
+        ]
 
     def _start(self, key: TopicPartition, segment: SegmentReader, lo: int) -> int:
         if lo <= segment.base_offset:
@@ -155,6 +173,45 @@ class Planner:
         except (OSError, CorruptLogError) as error:
             raise WalError(f"{split.topic}-{split.partition} cannot be read: {error}") from None
         return split.hi
+
+
+def found_again(split: Split, *, fail_on_data_loss: bool) -> list[tuple[SegmentReader, Split]]:
+    """Where the records of a split are whose file was replaced: the segments, held open, and the part in each.
+
+    Raises DataLossError where some are gone, unless told to go on with what is left; NewTopicError where the partition
+    is another topic's; NotReadyError.
+    """
+    partition = partition_at(split.place)
+    until = time.monotonic() + REPLACED_SECONDS
+    while True:
+        try:
+            segments = partition.segments()
+            if fail_on_data_loss and (not segments or segments[0].base_offset > split.lo):
+                raise DataLossError(split.topic, split.partition, f"offsets {split.lo} to {split.hi - 1} are gone")
+            if split.topic_id and partition.topic_id() not in ("", split.topic_id):
+                raise NewTopicError(split.topic, split.partition, f"offsets {split.lo} to {split.hi - 1} are gone")
+            return list(_parts(segments, split))
+        except (BeingReplacedError, FileNotFoundError):
+            if time.monotonic() > until:
+                raise NotReadyError(f"segments of {split.topic}-{split.partition} are being replaced") from None
+        time.sleep(LOOK_AGAIN_SECONDS)
+
+
+def _parts(segments: list[SegmentReader], split: Split) -> Iterator[tuple[SegmentReader, Split]]:
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        if segment.base_offset >= split.hi or (following is not None and following <= split.lo):
+            continue
+        segment.open()
+        found = segment.find(split.lo)
+        start = segment.size if found is None else found.position
+        end = segment.size if following is not None and following <= split.hi else _end(segment, split.hi, start)[0]
+        if start < end:
+            yield segment, split._replace(place=segment.place, start=start, end=end, identity="")
+
+
+def _overlapping(aborted: tuple[tuple[int, int, int], ...], lo: int, hi: int) -> tuple[tuple[int, int, int], ...]:
+    return tuple(each for each in aborted if each[1] < hi and each[2] >= lo) if aborted else ()
 
 
 def _end(segment: SegmentReader, hi: int, start: int) -> tuple[int, int]:

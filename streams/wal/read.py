@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from barnabas.storage.log_reader import opened
+from barnabas.storage.log_reader import OpenPlace, SegmentReader, opened
 from barnabas.streams import decode
-from barnabas.streams.decode import Aborted, Records
-from barnabas.streams.wal.errors import DataLossError, NewTopicError, WalError
-from barnabas.streams.wal.plan import Split
+from barnabas.streams.decode import Aborted, AbortedSet, Records
+from barnabas.streams.wal.errors import NewTopicError, WalError
+from barnabas.streams.wal.plan import Split, found_again
 from barnabas.wire.batch import HEADER_SIZE, LOG_OVERHEAD, OFFSET_AND_LENGTH
 from barnabas.wire.errors import KafkaError
 
@@ -42,19 +42,17 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
 
 
-def read(
-    split: Split, columns: Sequence[str], *, aborted: Sequence[Aborted] = (), fail_on_data_loss: bool = True
-) -> Iterator[pa.RecordBatch]:
+def read(split: Split, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
     """The records of a split, as batches of about 1 MiB, of 8 or one record at most, with the columns asked for.
 
     Timestamps are in ms UTC.
-    Raises DataLossError when the segment is gone, unless told to skip it; WalError for a damaged batch.
+    Raises DataLossError when the records are gone, unless told to skip them; WalError for a damaged batch.
     """
     schema = schema_of(columns)
     held: list[Records] = []
     size = 0
     try:
-        for records in _records(split, aborted):
+        for records in _records(split, fail_on_data_loss):
             held.append(records)
             size += len(records.data)
             if size >= _BATCH_BYTES:
@@ -65,19 +63,34 @@ def read(
     except NewTopicError:
         if fail_on_data_loss:
             raise
-    except FileNotFoundError:
-        if fail_on_data_loss:
-            raise DataLossError(split.topic, split.partition, f"the segment {split.place} is gone") from None
     except KafkaError as error:
         raise WalError(f"{_damaged(split)}: {error}") from None
 
 
-def _records(split: Split, aborted: Sequence[Aborted]) -> Iterator[Records]:
-    """The batches of the split that hold wanted records."""
-    segment = opened(split.place)
+def _records(split: Split, fail_on_data_loss: bool) -> Iterator[Records]:
+    """The batches of the split that hold wanted records. Raises DataLossError where some are gone."""
+    aborted = AbortedSet(Aborted(*each) for each in split.aborted)
+    planned = _as_planned(split)
+    if planned is not None:
+        yield from _records_of(planned, split, aborted)
+        return
+    for segment, part in found_again(split, fail_on_data_loss=fail_on_data_loss):
+        yield from _records_of(segment, part, aborted)
+
+
+def _as_planned(split: Split) -> OpenPlace | None:
+    """The segment of a split, None where another file has taken its place, or no file is there."""
+    try:
+        segment = opened(split.place)
+    except FileNotFoundError:
+        return None
     # What is open is of the topic that is there now, or of one before.
     if split.topic_id and segment.topic_id() not in ("", split.topic_id):
         raise NewTopicError(split.topic, split.partition, f"offsets {split.lo} to {split.hi - 1} are gone")
+    return segment if not split.identity or segment.is_still(split.identity) else None
+
+
+def _records_of(segment: OpenPlace | SegmentReader, split: Split, aborted: AbortedSet) -> Iterator[Records]:
     position = split.start
     size = _READ_BYTES
     while position < split.end:
