@@ -61,4 +61,18 @@ GOALS: dict[tuple[str, str, str], Goal] = {
     ("page-cache", "memory", "loaded MiB"): below(150),
     ("fsync", "producers-16", "req/s"): least(2),
     ("fsync", "sync", "p50 above fsync ms"): below(0.2),
+    **{
+        (policy, row, figure): goal
+        for policy in ("page-cache", "fsync")
+        for row, figure, goal in (
+            ("transactions-1", "txn/s", least(2)),
+            ("transactions-1", "p99 ms", most(0.5)),
+            ("transactions-16", "txn/s", least(2)),
+            ("transactions-16", "p99 ms", most(0.5)),
+            ("transform-1", "txn/s", least(1.5)),
+        )
+    },
+    ("page-cache", "aborted", "cost of a plain one x"): below(1.1),
+    ("page-cache", "compaction", "MB/CPU s"): least(1.5),
+    ("page-cache", "compaction-noticed", "of quiet x"): below(1.2),
 }

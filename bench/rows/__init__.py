@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.rows import many, recovery, requests, scale, start, throughput
+from bench.rows import compaction, many, recovery, requests, scale, start, throughput, transactions
 from bench.running import Running
 
 Figures = dict[str, float]
@@ -21,6 +21,8 @@ SETS = {
     "giant": [
         "connections-2000", "session-1000", "partitions-10000", "groups-1000", "cold-4", "recovery-10",
     ],
+    "transactions": ["transactions-1", "transactions-16", "transform-1", "aborted"],
+    "compaction": ["compaction", "compaction-noticed"],
     "scale": [f"scale-{what}-{size}" for what in ("partitions", "connections") for size in SIZES],
 }  # fmt: skip
 SETS["all"] = [row for rows in SETS.values() for row in rows]
@@ -50,6 +52,9 @@ def find(name: str) -> Row:
         "sync": Row(requests.sync, 6, warm=True),
         "end-to-end": Row(requests.end_to_end, 19, warm=True),
         "memory": Row(start.memory, 0),
+        "aborted": Row(transactions.aborted, 40),
+        "compaction": Row(compaction.compaction, 60, fresh=True, warm=True),
+        "compaction-noticed": Row(compaction.compaction_noticed, 70, fresh=True, warm=True),
     }
     if name in plain:
         return plain[name]
@@ -60,6 +65,8 @@ def find(name: str) -> Row:
     numbered = {
         "producers": Row(lambda running: requests.producers(running, n), 6, warm=True),
         "connections": Row(lambda running: many.connections(running, n), 12, fresh=True),
+        "transactions": Row(lambda running: transactions.transactions(running, n), 12),
+        "transform": Row(lambda running: transactions.transform(running, n), 15),
         "session": Row(lambda running: many.session(running, n), 12, fresh=True, warm=True),
         "partitions": Row(lambda running: many.partitions(running, n), 15 + n / 300, fresh=True),
         "groups": Row(lambda running: many.groups(running, n), 20 + n / 50, fresh=True),
