@@ -114,6 +114,13 @@ class Groups:
                 await trio.sleep(wait)
                 wait = min(wait * 2, LAST_RETRY_SECONDS)
 
+    @property
+    def all_loaded(self) -> bool:
+        """Whether every partition of `__consumer_offsets` that there is has been read."""
+        topic = self._metadata.topics.get(OFFSETS_TOPIC)
+        shards = self.coordinator.shards.by_partition
+        return topic is None or all(n in shards and shards[n].is_loaded for n in topic.partitions)
+
     def topic_deleted(self, topic: TopicImage) -> None:
         """Forget the offsets of a deleted topic."""
         if topic.name == OFFSETS_TOPIC:

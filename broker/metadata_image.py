@@ -1,6 +1,7 @@
 """The cluster's metadata: topics, partitions, configuration and producer id blocks, kept in `__cluster_metadata`.
 
-The log is the truth (records of KIP-631, framed as Kafka frames them); this class is its image in memory. A change is
+The log, with the last snapshot before it (`broker.metadata_snapshots`), is the truth (records of KIP-631, framed as
+Kafka frames them); this class is its image in memory. A change is
 one batch, appended and fsynced before the image changes and before anybody is answered, so a crash leaves it done or
 not done. Directories follow the log: what the log has and the disk lacks is created at the next start, what the log
 removed is deleted then.
@@ -13,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.metadata_records import decode_snapshot, frame, unframe
 from barnabas.broker.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
+from barnabas.storage.report import Tell, tell_logging
+from barnabas.storage.snapshots import Snapshots
 from barnabas.storage.vnode import Origin, Vnode
 from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_records
-from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS
 from barnabas.wire.records.cluster_metadata import (
@@ -30,42 +33,11 @@ from barnabas.wire.records.cluster_metadata import (
 )
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
-from barnabas.wire.varint import more, uvarint
 
 METADATA_TOPIC = "__cluster_metadata"
 RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP = 2, 4, 8, 16, 32
 PRODUCER_ID_BLOCK = 1000
-FRAME_VERSION = 1
 _MOST_REPAIRS = 1000
-
-_CLASSES: dict[int, type[Message]] = {
-    cls.__wire__.key: cls
-    for cls in (TopicRecord, PartitionRecord, ConfigRecord, RemoveTopicRecord, ProducerIdsRecord, ClientQuotaRecord)
-}
-
-
-def frame(record: Message, version: int = 0) -> bytes:
-    """A metadata record's value: frame version, record type, record version, body (KIP-631)."""
-    head = uvarint(FRAME_VERSION) + uvarint(record.__wire__.key) + uvarint(version)
-    return head + message_codec(type(record), version).build(record)
-
-
-def unframe(value: bytes | memoryview) -> Message | None:
-    """The record of a value; None for record types that are not used here. Raises ProtocolError if it is damaged."""
-    data = bytes(value)
-    pos, head = 0, []
-    try:
-        for _ in range(3):
-            number, pos = data[pos], pos + 1
-            if number > 127:
-                number, pos = more(data, pos, number)
-            head.append(number)
-    except IndexError:
-        raise ProtocolError("metadata record shorter than its frame") from None
-    if head[0] != FRAME_VERSION:
-        raise ProtocolError(f"metadata frame version {head[0]}")
-    cls = _CLASSES.get(head[1])
-    return None if cls is None else message_codec(cls, head[2]).decode(data, pos)[0]
 
 
 @dataclass(slots=True)
@@ -100,34 +72,63 @@ class MetadataImage:
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
         self.quotas = ClientQuotas()
         self.next_producer_id = 0
+        #: Of the log, behind the last snapshot.
+        self.bytes_since_snapshot = 0
+        #: The time of the newest record, in ms.
+        self.newest_ms = 0
 
-    def load(self, vnode: Vnode) -> None:
-        """Replay the log from its start. Raises StorageError if it cannot be read or understood."""
+    def load(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell = tell_logging) -> None:
+        """Read the newest snapshot that is whole, and replay the log from there on.
+
+        Raises StorageError if it cannot be read or understood.
+        """
         self._vnode = vnode
         try:
-            self._replay_mending(vnode)
+            self._replay_mending(vnode, snapshots, tell)
         except (KafkaError, ProtocolError, KeyError) as error:
             raise StorageError(f"the metadata log in {vnode.place} is damaged: {error}") from error
 
-    def _replay_mending(self, vnode: Vnode) -> None:
-        """Apply the whole log. A damaged batch is set aside on the spot, as nothing can be served before."""
+    def _replay_mending(self, vnode: Vnode, snapshots: Snapshots | None, tell: Tell) -> None:
+        """Apply snapshot and log. A damaged batch is set aside on the spot, as nothing can be served before."""
         with vnode.mending_on_the_spot():
             for _ in range(_MOST_REPAIRS):
                 self._clear()
+                begin = self._read_snapshot(vnode, snapshots, tell) if snapshots is not None else 0
                 try:
-                    return self._replay(vnode)
+                    return self._replay(vnode, max(begin, vnode.log_start_offset))
                 except StorageError:
                     if vnode.error is not None:
                         raise
         raise StorageError("it cannot be mended")
 
-    def _replay(self, vnode: Vnode) -> None:
-        offset = vnode.log_start_offset
+    def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell) -> int:
+        """Apply the newest snapshot that is whole; where the log goes on behind it. Raises StorageError."""
+        for snapshot in snapshots.ids():
+            try:
+                records = decode_snapshot(snapshots.read(snapshot))
+            except (OSError, KafkaError, ProtocolError) as error:
+                tell("metadata.snapshot.damaged", file=snapshot.name, reason=error)
+                continue
+            if not vnode.log_start_offset <= snapshot.offset <= vnode.log_end_offset:
+                raise StorageError(
+                    f"the metadata log in {vnode.place} has offsets {vnode.log_start_offset} to "
+                    f"{vnode.log_end_offset}, and does not go on where {snapshot.name} ends"
+                )
+            for record in records:
+                self.apply(record)
+            return snapshot.offset
+        if vnode.log_start_offset:
+            raise StorageError(f"no snapshot in {vnode.place} says what was before offset {vnode.log_start_offset}")
+        return 0
+
+    def _replay(self, vnode: Vnode, offset: int) -> None:
         while offset < vnode.log_end_offset:
             data = vnode.read(offset, 1 << 20, max_offset=vnode.log_end_offset).slice
             if data is None:
                 break
             for header, batch in iter_batches(data.read()):
+                self.bytes_since_snapshot += len(batch)
+                self.newest_ms = max(self.newest_ms, header.max_timestamp)
                 try:
                     check(batch)
                 except KafkaError as error:
@@ -147,6 +148,8 @@ class MetadataImage:
         assert self._vnode is not None, "the metadata log is not loaded"
         now = self._clock.wall_ms()
         batch = build_batch([Record(None, frame(record), now) for record in records])
+        self.bytes_since_snapshot += len(batch)
+        self.newest_ms = now
         result = self._vnode.append(batch, now_ms=now, origin=Origin.COORDINATOR, leader_epoch=0)
         return result.last_offset + 1
 
@@ -188,6 +191,26 @@ class MetadataImage:
         else:
             configs[record.name] = record.value
 
+    def records(self) -> Iterator[Message]:
+        """The whole image: what a snapshot holds."""
+        yield ProducerIdsRecord(broker_id=self.node_id, broker_epoch=0, next_producer_id=self.next_producer_id)
+        for resource, configs in self.broker_configs.items():
+            for key, value in configs.items():
+                yield self.config_record(RESOURCE_BROKER, resource, key, value)
+        yield from self.quotas.records()
+        for topic in self.topics.values():
+            yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+            for index, epoch in topic.partitions.items():
+                yield self._partition_record(topic.topic_id, index, epoch)
+            for key, value in topic.configs.items():
+                yield self.config_record(RESOURCE_TOPIC, topic.name, key, value)
+
+    def snapshot_taken(self) -> None:
+        """All of it is in a snapshot, and of what is removed nothing is left."""
+        self.bytes_since_snapshot = 0
+        self.removed_ids.clear()
+        self.removed_ms.clear()
+
     def topic_records(self, name: str, topic_id: bytes, count: int, configs: dict[str, str]) -> list[Message]:
         """The change that creates a topic."""
         return [
@@ -199,15 +222,18 @@ class MetadataImage:
     def partition_records(self, topic_id: bytes, indexes: range) -> Iterator[Message]:
         """The change that adds partitions; this node has the only replica and leads."""
         for index in indexes:
-            yield PartitionRecord(
-                partition_id=index,
-                topic_id=topic_id,
-                replicas=[self.node_id],
-                isr=[self.node_id],
-                leader=self.node_id,
-                leader_epoch=0,
-                partition_epoch=0,
-            )
+            yield self._partition_record(topic_id, index, 0)
+
+    def _partition_record(self, topic_id: bytes, index: int, leader_epoch: int) -> PartitionRecord:
+        return PartitionRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            replicas=[self.node_id],
+            isr=[self.node_id],
+            leader=self.node_id,
+            leader_epoch=leader_epoch,
+            partition_epoch=0,
+        )
 
     @staticmethod
     def config_record(kind: int, resource: str, name: str, value: str | None) -> ConfigRecord:

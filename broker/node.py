@@ -23,6 +23,7 @@ from barnabas.broker.groups import Groups
 from barnabas.broker.identity import Identity
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata_image import METADATA_TOPIC, MetadataImage
+from barnabas.broker.metadata_snapshots import MetadataSnapshots
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.queries import Queries
@@ -43,7 +44,7 @@ from barnabas.storage.vnode import Vnode
 # The settings of topics are not those of the metadata log: a large topic is one large batch there.
 METADATA_LOG = LogConfig(segment_bytes=256 << 20, max_message_bytes=64 << 20)
 # What storage tells that is an error; the rest is a warning.
-STORAGE_ERRORS = frozenset(("partition.offline", "log.damaged"))
+STORAGE_ERRORS = frozenset(("partition.offline", "log.damaged", "metadata.snapshot.damaged"))
 
 
 class Node:
@@ -137,7 +138,8 @@ class Node:
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         if (METADATA_TOPIC, 0) not in self.vnodes:
             self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), METADATA_LOG)
-        self.metadata.load(self.vnodes[METADATA_TOPIC, 0])
+        snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
+        self.metadata.load(self.vnodes[METADATA_TOPIC, 0], snapshots, self._tell_storage)
         self._assemble()
         self.configs.apply()
         await self.topics.reconcile()
@@ -148,6 +150,7 @@ class Node:
         await nursery.start(run_timers, self.deadlines)
         nursery.start_soon(self._retention)
         nursery.start_soon(self.queries.run)
+        nursery.start_soon(self.metadata_snapshots.run)
 
     def _assemble(self) -> None:
         """The parts that stand on the metadata log."""
@@ -171,6 +174,18 @@ class Node:
         )
         self.configs = ResourceConfigs(
             self.config, self.identity, self.metadata, self.topics, self.partitions, self.queries, self.log
+        )
+
+        self.metadata_snapshots = MetadataSnapshots(
+            self.config,
+            self.metadata,
+            self.topics,
+            self.groups,
+            self.data_dir,
+            self.flusher,
+            self.workers,
+            self.clock,
+            self.log,
         )
 
     def _handlers(self) -> Handlers:

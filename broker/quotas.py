@@ -56,6 +56,12 @@ class ClientQuotas:
         if not values:
             del self.of[entity]
 
+    def records(self) -> Iterator[ClientQuotaRecord]:
+        """All of them, as they are written."""
+        for entity, values in self.of.items():
+            for key, value in values.items():
+                yield record(list(entity), key, value)
+
     def matching(
         self, components: list[Component], strict: bool
     ) -> Iterator[tuple[Entity, Mapping[str, float]] | None]:

@@ -66,6 +66,10 @@ class TopicManager:
         self.on_created: list[Callable[[TopicImage], None]] = []
         self.on_deleted: list[Callable[[TopicImage], None]] = []
         self.on_grown: list[Callable[[TopicImage], None]] = []
+        #: Called after each change.
+        self.on_change: list[Callable[[], None]] = []
+        #: Removed topics of which a folder has resisted: until the next start it must be known that they are removed.
+        self.unremoved: set[bytes] = set()
         self.changes = trio.Lock()
 
     # --- checks -------------------------------------------------------------------------------------------------------
@@ -136,6 +140,8 @@ class TopicManager:
             await make()
         for record in records:
             self.metadata.apply(record)
+        for told in self.on_change:
+            told()
 
     async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> TopicImage:
         """Make a topic. It is complete when it is first seen. Raises KafkaError."""
@@ -234,6 +240,7 @@ class TopicManager:
                 try:
                     self.data_dir.delete_vnode(topic.name, index)
                 except KafkaError as error:
+                    self.unremoved.add(topic.topic_id)
                     self.log.error("partition.not_deleted", topic=topic.name, partition=index, error=error)
                     self.data_dir.vnodes.pop((topic.name, index), None)
             await trio.lowlevel.checkpoint()

@@ -174,8 +174,6 @@ UNUSED_BROKER = [
         controller.quorum.retry.backoff.ms int 20 0 .
         controller.socket.timeout.ms int 30000 - .
         initial.broker.registration.timeout.ms int 60000 - .
-        metadata.log.max.record.bytes.between.snapshots long 20971520 1 .
-        metadata.log.max.snapshot.interval.ms long 3600000 0 .
         metadata.log.segment.bytes int 1073741824 8388608 .
         metadata.log.segment.ms long 604800000 - .
         metadata.max.idle.interval.ms int 500 0 .

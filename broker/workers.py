@@ -21,6 +21,7 @@ class Workers:
 
     def __init__(self) -> None:
         self.cold_reads = trio.CapacityLimiter(COLD_READS)
+        self._disk = trio.CapacityLimiter(1)
         self._validations = trio.CapacityLimiter(VALIDATIONS)
 
     def start(self, work: Callable[..., Awaitable[object]], *args: Any) -> None:
@@ -30,6 +31,10 @@ class Workers:
     async def read(self, call: Callable[[], R]) -> R:
         """What a read of log files gives that may have to wait for the disk."""
         return await trio.to_thread.run_sync(call, limiter=self.cold_reads)
+
+    async def disk(self, call: Callable[[], R]) -> R:
+        """What a call gives that takes as long as the disk, of those that are rare."""
+        return await trio.to_thread.run_sync(call, limiter=self._disk)
 
     async def validate(self, call: Callable[[], R]) -> R:
         """What a long look at record batches gives."""

@@ -50,6 +50,7 @@ from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.recovery import needs_repair, recover_partition
 from barnabas.storage.report import Tell, tell_logging
 from barnabas.storage.segment import Segment
+from barnabas.storage.snapshots import Snapshots
 from barnabas.storage.unflushed import LocalFlushJob
 from barnabas.storage.vnode import ZERO_ID
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -359,6 +360,14 @@ class DataDir:
             raise vnode.refused("delete", error) from error
         del self.vnodes[(topic, partition)]
         vnode.abandon()
+
+    def snapshots(self, topic: str, partition: int) -> Snapshots:
+        """The snapshots beside the log of a partition."""
+        return Snapshots(self.io, os.path.join(self.path, f"{topic}-{partition}"))
+
+    def sync(self) -> None:
+        """Make it durable which folders there are; for a thread. Raises OSError."""
+        sync_path(self.io, self.path)
 
     def discard(self, paths: list[str]) -> None:
         """Files and folders for `run` to delete in a thread."""

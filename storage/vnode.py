@@ -326,6 +326,9 @@ class Vnode(Protocol):
         Raises ValueError if there have been records, StorageError.
         """
 
+    def roll(self, now_ms: int) -> None:
+        """Let what is appended next be deletable apart from what is there. Raises StorageError."""
+
     def truncate_prefix(self, offset: int) -> None:
         """Raise the log start offset to `offset` (DeleteRecords). Raises KafkaError OFFSET_OUT_OF_RANGE."""
 

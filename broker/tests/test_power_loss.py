@@ -57,6 +57,7 @@ SETTINGS = {
     "log.segment.bytes": "3000",
     "offsets.topic.segment.bytes": "2000",
     "log.index.interval.bytes": "300",
+    "metadata.log.max.record.bytes.between.snapshots": "1500",
 }
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from barnabas.wire.batch import HEADER_SIZE
 from compat_tests.broker_process import Server
+from compat_tests.confluent.driver import ConfluentDriver
+from compat_tests.conftest import NewServer
 from compat_tests.driver import CODECS, Driver, Record
 from compat_tests.java import tools
 from compat_tests.java.driver import JavaDriver
@@ -71,6 +73,23 @@ def test_dump_log_decodes_commits(client: Driver, other: Driver, server: Server)
     assert done.returncode == 0, done.stderr
     assert '"group":"dumped-group"' in done.stdout
     assert re.search(r'"topic":"committed","partition":0.*"offset":4', done.stdout), done.stdout[-2000:]
+
+
+def test_dump_log_decodes_a_snapshot_of_the_metadata(new_server: NewServer) -> None:
+    server = new_server({"metadata.log.max.record.bytes.between.snapshots": "1000"})
+    other = ConfluentDriver(server.address)
+    for number in range(20):
+        other.create_topic(f"snapped-{number}", 2, {"retention.ms": "77"})
+    folder = server.data_dir / "__cluster_metadata-0"
+    until(lambda: len(list(folder.glob("*.checkpoint"))) == 2, "two snapshots are there")
+    server.stop()
+    newest = max(folder.glob("*.checkpoint"))
+    done = tools.run(tools.DUMP_LOG, "--files", str(newest), "--cluster-metadata-decoder")
+    server.start()
+    assert done.returncode == 0, done.stderr
+    for kind in ("SnapshotHeader", "FEATURE_LEVEL_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "SnapshotFooter"):
+        assert kind in done.stdout, done.stdout[-3000:]
+    assert '"name":"retention.ms","value":"77"' in done.stdout
 
 
 def test_log_dirs_tells_the_sizes(client: Driver, other: Driver, server: Server) -> None:

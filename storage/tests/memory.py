@@ -333,6 +333,9 @@ class MemoryVnode:
         self.log_start_offset = self.log_end_offset = self._durable = self._flushing = offset
         self.on_high_watermark.notify(self)
 
+    def roll(self, now_ms: int) -> None:
+        self._check()
+
     def truncate_prefix(self, offset: int) -> None:
         self._check()
         if not 0 <= offset <= self._durable:

@@ -2,12 +2,23 @@
 
 from typing import Annotated
 
-from barnabas.wire.types import ZERO_UUID, Int16, Int32, Message, Struct, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Int16, Int32, Int64, Message, Struct, Uuid, message, v
 
 
 @message(versions=v[0])
 class EndTxnMarker(Message):
     coordinator_epoch: Int32 = 0
+
+
+@message(versions=v[0], flexible=v[0:])
+class SnapshotHeaderRecord(Message):
+    version: Int16 = 0
+    last_contained_log_timestamp: Int64 = 0
+
+
+@message(versions=v[0], flexible=v[0:])
+class SnapshotFooterRecord(Message):
+    version: Int16 = 0
 
 
 class Voter(Struct):

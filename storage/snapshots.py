@@ -1,0 +1,71 @@
+"""Snapshots of a log's content beside it, as Kafka names them: `OFFSET-EPOCH.checkpoint` (KIP-630).
+
+A snapshot stands for all of the log below its offset. It is written under another name and renamed when it is on disk,
+so that one with its own name is whole, unless it was damaged later: who reads it checks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import NamedTuple
+
+from barnabas.storage.io import Io, read_file, sync_path, write_all
+
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint(\.part)?")
+
+
+class SnapshotId(NamedTuple):
+    """Where a snapshot ends: the offset after the last record that it stands for, and that record's leader epoch."""
+
+    offset: int
+    epoch: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.offset:020d}-{self.epoch:010d}.checkpoint"
+
+
+class Snapshots:
+    """The snapshots in one folder. Calls take as long as the disk; all raise OSError."""
+
+    def __init__(self, io: Io, directory: str) -> None:
+        self._io = io
+        self._directory = directory
+
+    def ids(self) -> list[SnapshotId]:
+        """Those that are there, the newest first."""
+        found = [match for name in self._io.listdir(self._directory) if (match := _NAME.fullmatch(name))]
+        return sorted((SnapshotId(int(match[1]), int(match[2])) for match in found if not match[3]), reverse=True)
+
+    def path(self, snapshot: SnapshotId) -> str:
+        return os.path.join(self._directory, snapshot.name)
+
+    def read(self, snapshot: SnapshotId) -> bytes:
+        return read_file(self._io, self.path(snapshot))
+
+    def write(self, snapshot: SnapshotId, data: bytes) -> None:
+        """When this returns, it survives a loss of power."""
+        io, path = self._io, self.path(snapshot)
+        part = path + ".part"
+        fd = io.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            try:
+                write_all(io, fd, (data,), 0)
+                io.fsync(fd)
+            finally:
+                io.close(fd)
+            io.replace(part, path)
+        except OSError:
+            with contextlib.suppress(OSError):  # on a full disk it would keep the room that it has
+                io.unlink(part)
+            raise
+        sync_path(io, self._directory)
+
+    def prune(self, keep: int) -> None:
+        """Remove all but the newest `keep`, and what was not finished."""
+        doomed = [snapshot.name for snapshot in self.ids()[keep:]]
+        doomed += [name for name in self._io.listdir(self._directory) if name.endswith(".checkpoint.part")]
+        for name in doomed:
+            self._io.unlink(os.path.join(self._directory, name))
