@@ -311,6 +311,10 @@ class LocalVnode:
             discard=self._discard,
             start_offset=self._expected_start,
         )
+        for path in log.producers.damaged:
+            self._tell_rebuilt(path, "the snapshot is damaged")
+            with contextlib.suppress(OSError):
+                self._io.unlink(path)  # else it is met at each start
         self._marks = Watermarks(log.end_offset, log.active, log.active.size, log.producers.undecided)
         self._appender = Appender(log, self.rules)
         self._reader = Reader(log, self._marks)
@@ -519,10 +523,14 @@ class LocalVnode:
                 try:
                     return self._reader.aborted_transactions(start, end)
                 except CorruptIndexError as error:
-                    name = os.path.basename(error.segment.path(TXN_INDEX_SUFFIX))
-                    self._tell("index.rebuilt", topic=self.topic, partition=self.partition, file=name, reason=error)
+                    self._tell_rebuilt(error.segment.path(TXN_INDEX_SUFFIX), error)
                     self._log.rebuild_aborted(error.segment)
             return self._reader.aborted_transactions(start, end)
+
+    def _tell_rebuilt(self, path: str, reason: object) -> None:
+        """What a file said was read from the log."""
+        name = os.path.basename(path)
+        self._tell("index.rebuilt", topic=self.topic, partition=self.partition, file=name, reason=reason)
 
     def open_transaction(self, producer_id: int) -> int | None:
         if not self._ready:

@@ -62,11 +62,13 @@ class Producer:
 class ProducerState:
     """Producers of one vnode. `check` decides before the write, `record` notes what was written."""
 
-    __slots__ = ("producers", "undecided")
+    __slots__ = ("damaged", "producers", "undecided")
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.undecided = Undecided()
+        #: Snapshots that `load` has passed over.
+        self.damaged: list[str] = []
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
         """The batch that this one repeats, or None when it may be appended. A coordinator's batch has no sequence.
@@ -273,6 +275,7 @@ class ProducerState:
     def load(self, io: Io, directory: str, end_offset: int) -> int:
         """Take the newest whole snapshot up to `end_offset`; the offset that it covers, or 0."""
         self.clear()
+        self.damaged = []
         for offset in sorted(snapshot_offsets(io.listdir(directory)), reverse=True):
             if offset > end_offset:
                 continue
@@ -280,6 +283,7 @@ class ProducerState:
                 self.decode(read_file(io, snapshot_path(directory, offset)))
             except ValueError:
                 self.clear()
+                self.damaged.append(snapshot_path(directory, offset))
                 continue
             return offset
         return 0

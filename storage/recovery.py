@@ -121,6 +121,8 @@ def recover_partition(io: Io, directory: str, recovery_point: int, config: LogCo
         producers = ProducerState()
         doubted = _first_doubted(segments, recovery_point, end_offset)
         covered = producers.load(io, directory, end_offset if doubted is None else doubted)
+        for path in producers.damaged:
+            _tell_rebuilt(directory, path, tell)
         if covered != end_offset:
             aborted = _replay_mending(io, directory, producers, covered, config, epochs, tell)
             sync_path(io, producers.save(io, directory, end_offset))
@@ -130,6 +132,12 @@ def recover_partition(io: Io, directory: str, recovery_point: int, config: LogCo
     if changed:
         sync_path(io, directory)
     return end_offset
+
+
+def _tell_rebuilt(directory: str, path: str, tell: Tell) -> None:
+    topic, partition = parse_partition_name(os.path.basename(directory)) or (directory, -1)
+    name = os.path.basename(path)
+    tell("index.rebuilt", topic=topic, partition=partition, file=name, reason="the snapshot is damaged")
 
 
 def _first_doubted(segments: list[Segment], recovery_point: int, end_offset: int) -> int | None:

@@ -377,6 +377,25 @@ def test_a_damaged_index_is_made_anew_and_told(tmp_path: Path) -> None:
         assert file.read_bytes() == original
 
 
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+def test_a_damaged_snapshot_of_producers_is_made_anew_and_told(tmp_path: Path, clean: bool) -> None:
+    path = tmp_path / "t-0"
+    vnode = aborted_log(path)
+    write(vnode, 9, b"open")
+    vnode.close()
+    newest = max(path.glob("*.snapshot"))
+    data = newest.read_bytes()
+    newest.write_bytes(data[:20] + b"?" + data[21:])
+    tell = RecordedEvents()
+    if not clean:
+        recover_partition(Io(), str(path), 41, SMALL, tell)
+    vnode = vnode_at(path, tell=tell)
+    assert (vnode.open_transaction(9), vnode.last_stable_offset) == (40, 40)
+    assert [(name, fields["file"]) for name, fields in tell.events] == [("index.rebuilt", newest.name)]
+    again = vnode.append(batch_of(9, b"open"), now_ms=NOW)
+    assert (again.duplicate, again.base_offset) == (True, 40)
+
+
 def test_segments_that_go_take_their_index_along(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     vnode = aborted_log(path)
