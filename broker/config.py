@@ -25,6 +25,7 @@ from barnabas.broker.keys import (
 )
 from barnabas.broker.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.transactions.config import TransactionConfig
 from barnabas.storage.config import LogConfig
 from barnabas.wire.properties import parse_properties
 
@@ -122,6 +123,19 @@ BROKER = _keys([
     ConfigKey("producer.id.expiration.ms", "int", 86400000, "How long an idle producer id is remembered.", minimum=1,
         dynamic=True),
     ConfigKey("transaction.max.timeout.ms", "int", 900000, "Largest transaction timeout.", minimum=1),
+    ConfigKey("transactional.id.expiration.ms", "int", 604800000,
+        "How long a transactional id is kept that no producer uses.", minimum=1),
+    ConfigKey("transaction.remove.expired.transaction.cleanup.interval.ms", "int", 3600000,
+        "How often the broker checks for expired transactional ids.", minimum=1),
+    ConfigKey("transaction.partition.verification.enable", "boolean", True,
+        "Take transactional batches only for partitions that were added to the transaction.", dynamic=True),
+    ConfigKey("transaction.state.log.num.partitions", "int", 50, "Partitions of __transaction_state.", minimum=1),
+    ConfigKey("transaction.state.log.replication.factor", "short", 1, "Replicas of __transaction_state.",
+        check=one_replica),
+    ConfigKey("transaction.state.log.segment.bytes", "int", 100 << 20, "Segment size of __transaction_state.",
+        minimum=1),
+    ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", "int", 100, "How long a request that adds partitions "
+        "to a transaction waits for the end of the one before.", minimum=0),
     ConfigKey("group.min.session.timeout.ms", "int", 6000, "Smallest session timeout of a group member.", minimum=1),
     ConfigKey("group.max.session.timeout.ms", "int", 1800000, "Largest session timeout of a group member.", minimum=1),
     ConfigKey("group.initial.rebalance.delay.ms", "int", 0, "How long an empty group waits for more members.",
@@ -373,6 +387,17 @@ class BrokerConfig:
             offsets_topic_num_partitions=self["offsets.topic.num.partitions"],
             offsets_retention_minutes=self["offsets.retention.minutes"],
             offsets_retention_check_interval_ms=self["offsets.retention.check.interval.ms"],
+        )
+
+    def transaction_config(self) -> TransactionConfig:
+        """What the transaction coordinator needs."""
+        cleanup_interval = self["transaction.remove.expired.transaction.cleanup.interval.ms"]
+        return TransactionConfig(
+            transaction_max_timeout_ms=self["transaction.max.timeout.ms"],
+            transaction_state_log_num_partitions=self["transaction.state.log.num.partitions"],
+            transactional_id_expiration_ms=self["transactional.id.expiration.ms"],
+            transaction_remove_expired_transaction_cleanup_interval_ms=cleanup_interval,
+            add_partitions_to_txn_retry_backoff_max_ms=self["add.partitions.to.txn.retry.backoff.max.ms"],
         )
 
     # --- topics -------------------------------------------------------------------------------------------------------

@@ -33,3 +33,7 @@ class DriverSecret:
         return transactional_id is not None and hmac.compare_digest(
             transactional_id.encode(errors="replace"), self.writer_id.encode()
         )
+
+    def is_claimed(self, transactional_id: str) -> bool:
+        """Whether somebody who cannot prove it says to be a driver: such names are nobody else's."""
+        return transactional_id.startswith(WRITER_ID) and not self.proves(transactional_id)

@@ -9,22 +9,22 @@ import trio
 from barnabas.broker.clock import Clock
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.delayed_response import DelayedResponse
+from barnabas.broker.loading import Loading
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata_image import MetadataImage, TopicImage
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.topic_manager import TopicManager
 from barnabas.groupcoord.coordinator import GroupCoordinator
+from barnabas.groupcoord.durability import Durability
+from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.log_store import LogStore
-from barnabas.groupcoord.timers import load_partition, run_timers
+from barnabas.groupcoord.timers import run_timers
 from barnabas.groupcoord.topics import Topic
 from barnabas.storage.flusher import Flusher
-from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
 from barnabas.wire.types import Message
 
 R = TypeVar("R", bound=Message)
-# When a group partition that could not be loaded is tried again; each time it waits twice as long, up to the last.
-FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 60.0
 
 
 class Reply(DelayedResponse, Generic[R]):
@@ -53,66 +53,31 @@ class Groups:
         clock: Clock,
         log: EventLog,
     ) -> None:
-        self._metadata, self._topics, self._partitions, self._log = metadata, topics, partitions, log
-        self._limiter = trio.CapacityLimiter(2)
-        self._loading = trio.Lock()
-        self._loaded: set[int] = set()
-        self.store = LogStore(
-            lambda partition: partitions.vnodes.get((OFFSETS_TOPIC, partition)), flusher.request, clock.wall_ms
+        self._topics = topics
+        #: Shared with the transaction coordinator: what a transaction commits here is durable before its marker is.
+        self.durability = Durability(flusher.request)
+        self.known_topics = KnownTopics(metadata)
+        store = LogStore(
+            lambda partition: partitions.vnodes.get((OFFSETS_TOPIC, partition)),
+            PartitionImage,
+            self.durability,
+            clock.wall_ms,
         )
         self.coordinator = GroupCoordinator(
-            config.group_config(), self.store, trio.current_time, topics=_KnownTopics(metadata), wall_ms=clock.wall_ms
+            config.group_config(), store, trio.current_time, topics=self.known_topics, wall_ms=clock.wall_ms
         )
+        self._loading = Loading(OFFSETS_TOPIC, self.coordinator, store, metadata, partitions, log, "groups.load_failed")
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Begin to load what is on disk, and the timers. Requests are answered meanwhile."""
         self._nursery = nursery
         await nursery.start(run_timers, self.coordinator.deadlines)
-        self._load_new()
+        self._loading.load_new(self._nursery)
 
     async def ready(self) -> None:
         """Make `__consumer_offsets` if it is not there. Raises KafkaError if that fails."""
-        await self._topics.offsets_topic()
-        self._load_new()
-
-    def _load_new(self) -> None:
-        topic = self._metadata.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            return
-        new = [partition for partition in sorted(topic.partitions) if partition not in self._loaded]
-        self._loaded.update(new)
-        if new:
-            # What is empty has nothing to replay: serve it at once.
-            filled = [p for p in new if not self._take_if_empty(p)]
-            self._nursery.start_soon(self._load, filled)
-
-    def _take_if_empty(self, partition: int) -> bool:
-        vnode = self._partitions.vnodes.get((OFFSETS_TOPIC, partition))
-        try:
-            if vnode is None or vnode.log_end_offset > vnode.log_start_offset:
-                return False
-        except KafkaError:
-            return False
-        self.coordinator.finish_load(self.coordinator.begin_load(partition), self.store.load(partition))
-        return True
-
-    async def _load(self, partitions: list[int]) -> None:
-        for partition in partitions:
-            self.coordinator.begin_load(partition)
-        wait = FIRST_RETRY_SECONDS
-        while partitions:
-            failed = []
-            for partition in partitions:
-                if partition in self._loaded:  # else the topic was deleted meanwhile
-                    try:
-                        await load_partition(self.coordinator, self.store, partition, limiter=self._limiter)
-                    except (KafkaError, OSError) as error:
-                        failed.append(partition)
-                        self._log.error("groups.load_failed", partition=partition, error=error, again_after=wait)
-            partitions = failed
-            if partitions:
-                await trio.sleep(wait)
-                wait = min(wait * 2, LAST_RETRY_SECONDS)
+        await self._topics.internal_topic(OFFSETS_TOPIC)
+        self._loading.load_new(self._nursery)
 
     @property
     def all_loaded(self) -> bool:
@@ -124,15 +89,15 @@ class Groups:
     def topic_deleted(self, topic: TopicImage) -> None:
         """Forget the offsets of a deleted topic."""
         if topic.name == OFFSETS_TOPIC:
-            for partition in self._loaded:
+            for partition in self._loading.loaded:
                 self.coordinator.unload(partition)
-            self._loaded.clear()
+            self._loading.loaded.clear()
         else:
             self.coordinator.topic_deleted(topic.name, topic.topic_id)
 
 
-class _KnownTopics:
-    """The metadata image as the coordinator wants to see it."""
+class KnownTopics:
+    """The metadata image as the coordinators want to see it."""
 
     def __init__(self, metadata: MetadataImage) -> None:
         self._metadata = metadata

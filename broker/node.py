@@ -30,6 +30,7 @@ from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Handlers
 from barnabas.broker.resource_configs import ResourceConfigs
 from barnabas.broker.topic_manager import TopicManager, new_topic_id
+from barnabas.broker.transactions import Transactions
 from barnabas.broker.turn import Turn
 from barnabas.broker.workers import Workers
 from barnabas.groupcoord.deadlines import Deadlines
@@ -144,9 +145,10 @@ class Node:
         self.configs.apply()
         await self.topics.reconcile()
         self.topics.on_created.append(lambda topic: self.configs.apply(topic.name))
-        self.topics.on_deleted.append(self.groups.topic_deleted)
+        self.topics.on_deleted += [self.groups.topic_deleted, self.transactions.topic_deleted]
         self.queries.attach(self.topics)
         await self.groups.start(nursery)
+        await self.transactions.start(nursery)
         await nursery.start(run_timers, self.deadlines)
         nursery.start_soon(self._retention)
         nursery.start_soon(self.queries.run)
@@ -158,6 +160,18 @@ class Node:
         self.producer_ids = ProducerIds(self.topics)
         self.groups = Groups(
             self.config, self.metadata, self.topics, self.partitions, self.flusher, self.clock, self.log
+        )
+        self.transactions = Transactions(
+            self.config,
+            self.metadata,
+            self.topics,
+            self.partitions,
+            self.groups,
+            self.producer_ids,
+            self.flusher,
+            self.workers,
+            self.clock,
+            self.log,
         )
         self.queries = Queries(
             self.config,
@@ -199,6 +213,7 @@ class Node:
                 self.partitions,
                 self.configs,
                 self.groups,
+                self.transactions,
                 self.queries,
                 self.producer_ids,
                 self.fetch_sessions,

@@ -29,7 +29,9 @@ GROUPS = 4
 MEMBERS = 8
 #: Committed offsets.
 OFFSETS = 16
-EVERYTHING = METADATA | RECORDS | GROUPS | MEMBERS | OFFSETS
+#: Producers with a transactional id, and what belongs to their transactions.
+TRANSACTIONS = 32
+EVERYTHING = METADATA | RECORDS | GROUPS | MEMBERS | OFFSETS | TRANSACTIONS
 
 
 class Effects(Protocol):

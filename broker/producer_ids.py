@@ -25,6 +25,13 @@ class ProducerIds:
                         async with self._topics.changes:
                             await self._topics.commit(change)
                         self._next, self._end = first, first + count
-        given = self._next
-        self._next += 1
+        given = self.at_once()
+        assert given is not None
         return given
+
+    def at_once(self) -> int | None:
+        """A new producer id if one is reserved."""
+        if self._next == self._end:
+            return None
+        self._next += 1
+        return self._next - 1

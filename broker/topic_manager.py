@@ -18,7 +18,7 @@ from barnabas.broker.keys import ConfigError
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata_image import METADATA_TOPIC, MetadataImage, TopicImage
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.internal_topics import OFFSETS_TOPIC
+from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.wire.queries.plan import first_offset
 from barnabas.wire.records.cluster_metadata import RemoveTopicRecord
 from barnabas.wire.types import ZERO_UUID, Message
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 MAX_NAME = 249
 MAX_PARTITIONS = 100_000
+# Topics of coordinators: what their configuration keys begin with, and how their records are compressed, as in Kafka.
+_COORDINATORS = {
+    OFFSETS_TOPIC: ("offsets.topic", "producer"),
+    TRANSACTIONS_TOPIC: ("transaction.state.log", "uncompressed"),
+}
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -172,8 +177,8 @@ class TopicManager:
 
     async def auto_create(self, name: str) -> TopicImage:
         """Make a topic with the broker's defaults, unless it is there. Raises KafkaError."""
-        if name == OFFSETS_TOPIC:
-            return await self.offsets_topic()
+        if name in _COORDINATORS:
+            return await self.internal_topic(name)
         try:
             return await self.create(name, self.config["num.partitions"])
         except KafkaError as error:
@@ -181,18 +186,19 @@ class TopicManager:
                 return self.metadata.topics[name]
             raise
 
-    async def offsets_topic(self) -> TopicImage:
-        """`__consumer_offsets`, made when it is first needed."""
-        found = self.metadata.topics.get(OFFSETS_TOPIC)
+    async def internal_topic(self, name: str) -> TopicImage:
+        """The topic of a coordinator, made when it is first needed. Raises KafkaError."""
+        found = self.metadata.topics.get(name)
         if found is not None:
             return found
-        segment = str(self.config["offsets.topic.segment.bytes"])
-        configs = {"cleanup.policy": "compact", "segment.bytes": segment, "compression.type": "producer"}
+        keys, compression = _COORDINATORS[name]
+        segment = str(self.config[f"{keys}.segment.bytes"])
+        configs = {"cleanup.policy": "compact", "segment.bytes": segment, "compression.type": compression}
         try:
-            return await self.create(OFFSETS_TOPIC, self.config["offsets.topic.num.partitions"], configs)
+            return await self.create(name, self.config[f"{keys}.num.partitions"], configs)
         except KafkaError as error:
             if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
-                return self.metadata.topics[OFFSETS_TOPIC]
+                return self.metadata.topics[name]
             raise
 
     async def grow(self, name: str, count: int, *, validate_only: bool = False) -> None:
@@ -202,10 +208,10 @@ class TopicManager:
                 topic = self.find(name)
                 have = len(topic.partitions)
                 self._check_count(count)
-                if name == OFFSETS_TOPIC:
+                if name in _COORDINATORS:
                     raise KafkaError(
                         ErrorCode.INVALID_PARTITIONS,
-                        f"{OFFSETS_TOPIC} keeps its {have} partitions: groups are found in them by their number",
+                        f"{name} keeps its {have} partitions: what is coordinated is found in them by their number",
                     )
                 if count <= have:
                     raise KafkaError(

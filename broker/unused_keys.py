@@ -79,7 +79,6 @@ def _refused(what: str) -> Callable[[bool], None]:
 
 NO_COMPACTION = "Nothing is compacted yet."
 NO_TIERS = "There is no tiered storage."
-NO_TRANSACTIONS = "There are no transactions yet."
 NO_REPLICATION = "Nothing is replicated."
 NO_THREADS = "One event loop does this work."
 NO_QUORUM = "The one node is its own controller."
@@ -205,20 +204,19 @@ UNUSED_BROKER = [
         log.local.retention.bytes long -2 -2 *
         log.local.retention.ms long -2 -2 *
     """),
-    *_rows(NO_TRANSACTIONS, """
-        add.partitions.to.txn.retry.backoff.max.ms int 100 0 .
-        add.partitions.to.txn.retry.backoff.ms int 20 1 .
+    *_rows("A transaction is aborted when its time is over.", """
         transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000 1 .
-        transaction.partition.verification.enable boolean true - *
-        transaction.remove.expired.transaction.cleanup.interval.ms int 3600000 1 .
-        transaction.state.log.load.buffer.size int 5242880 1 .
-        transaction.state.log.min.isr int 1 1 .
-        transaction.state.log.num.partitions int 50 1 .
-        transaction.state.log.segment.bytes int 104857600 1 .
-        transactional.id.expiration.ms int 604800000 1 .
     """),
-    ConfigKey("transaction.state.log.replication.factor", "short", 1, NO_TRANSACTIONS, used=False, check=one_replica),
-    _only("transaction.two.phase.commit.enable", "boolean", False, "there are no transactions yet."),
+    *_rows("A request that waits for the transaction before it goes on when that is complete.", """
+        add.partitions.to.txn.retry.backoff.ms int 20 1 .
+    """),
+    *_rows("The log is read in pieces of 4 MiB.", """
+        transaction.state.log.load.buffer.size int 5242880 1 .
+    """),
+    *_rows(NO_REPLICATION, """
+        transaction.state.log.min.isr int 1 1 .
+    """),
+    _only("transaction.two.phase.commit.enable", "boolean", False, "a transaction has its timeout."),
     *_rows("Clients are not authenticated yet.", """
         connection.failed.authentication.delay.ms int 100 0 .
         connections.max.reauth.ms long 0 - .

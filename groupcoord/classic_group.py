@@ -111,15 +111,19 @@ class ClassicGroup:
         """Whether a member consumes the topic; assumed if the subscriptions of a consumer group cannot be read."""
         return self.is_consumer_group if self._subscribed is None else topic in self._subscribed
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool = False
+    ) -> None:
         """Whether offsets may be committed by this sender; if so its session is renewed."""
         if generation < 0 and self.state is State.EMPTY:
             return  # an admin client, or a consumer that assigns itself its partitions
         if generation < 0 and not member_id and instance_id is None:
+            if in_transaction:
+                return  # a producer that does not know its consumer's membership, as before KIP-447
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members; the commit comes from none")
         member = self.members.check(member_id, instance_id)
         self._check_generation(generation)
-        if self.state is State.COMPLETING_REBALANCE:
+        if self.state is State.COMPLETING_REBALANCE and not in_transaction:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the assignment of this generation is not known yet")
         self.members.renew(member)
 

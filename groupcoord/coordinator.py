@@ -5,7 +5,7 @@ the request, and whoever runs it fires its `deadlines` when they are due (`group
 from one thread.
 
     membership        JoinGroup, SyncGroup, Heartbeat, LeaveGroup: of classic groups
-    offset_requests   OffsetCommit, OffsetFetch, OffsetDelete
+    offset_requests   OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete
     admin             ListGroups, DescribeGroups, DeleteGroups
     offsets           what is committed and pending; deletions and transactions
     retention         the expiry of offsets, and of groups that have nothing left
@@ -76,6 +76,7 @@ class GroupCoordinator:
         self.heartbeat, self.leave = membership.heartbeat, membership.leave
         requests = OffsetRequests(self.shards, self._offsets, topics, around)
         self.commit, self.fetch_offsets, self.delete_offsets = requests.commit, requests.fetch, requests.delete
+        self.commit_in_transaction = requests.commit_in_transaction
         admin = Admin(self.shards, self._offsets, around)
         self.list_groups, self.describe, self.delete_groups = admin.list_groups, admin.describe, admin.delete_groups
 
@@ -109,6 +110,8 @@ class GroupCoordinator:
         shard = loading
         if not self.shards.has(shard) or shard.is_loaded:
             return
+        for producer_id, committed in shard.ended_while_loading:  # the reading may have come by before their markers
+            image.end_transaction(producer_id, committed=committed)
         self._offsets.load(shard, image)
         shard.is_loaded = True
         with self._outbox:
@@ -147,5 +150,9 @@ class GroupCoordinator:
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool) -> None:
         """The marker of a transaction that wrote offsets into this partition is durable."""
         shard = self.shards.by_partition.get(partition)
-        if shard is not None:
+        if shard is None:
+            return
+        if shard.is_loaded:
             self._offsets.end_transaction(shard, producer_id, committed=committed)
+        else:
+            shard.ended_while_loading.append((producer_id, committed))

@@ -56,10 +56,13 @@ class Group(Protocol):
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member consumes the topic; assumed where the subscriptions cannot be known."""
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
-        """OffsetCommit: whether this sender may commit. It counts as heard of then.
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool = False
+    ) -> None:
+        """OffsetCommit, TxnOffsetCommit: whether this sender may commit. It counts as heard of then.
 
-        `generation` is the member epoch in groups of the newer protocols.
+        `generation` is the member epoch in groups of the newer protocols. A producer commits in a transaction, for a
+        member that it may not name.
         """
 
     def check_offset_delete(self) -> None:

@@ -1,8 +1,7 @@
-"""The coordinators' store: their records in the vnodes of `__consumer_offsets`.
+"""The coordinators' store: their records in the vnodes of `__consumer_offsets` and `__transaction_state`.
 
-An append is done when the vnode's high watermark has passed it, which under the fsync policy means that it is on disk.
-A vnode that fails calls back too, and all that waits on it fails with it: whether such records are in the log is known
-only when it is read again.
+An append is done when it is durable (`groupcoord.durability`). A vnode that fails calls back too, and all that waits on
+it fails with it: whether such records are in the log is known only when it is read again.
 
 Reading a partition back is a `Replay`: `next` gives pieces of the log on the event loop's thread, `take` reads and
 decodes one and may run in another.
@@ -11,11 +10,13 @@ decodes one and may run in another.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
 
-from barnabas.groupcoord.image import NO_PRODUCER, PartitionImage
+from barnabas.groupcoord.durability import Durability
+from barnabas.groupcoord.image import NO_PRODUCER
 from barnabas.groupcoord.records import CoordinatorRecord
+from barnabas.groupcoord.store import ProducerEpoch
 from barnabas.storage.vnode import Origin, Slice, Vnode
 from barnabas.wire import batch
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -27,28 +28,49 @@ _PIECE = 4 * 1024 * 1024
 _TOMBSTONES_AT_ONCE = 1000
 
 
-class LogStore:
+class Image(Protocol):
+    """What a log says, as far as it has been read."""
+
+    def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER) -> None:
+        """One data record; `producer_id` only if its batch is transactional. Raises ProtocolError."""
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """A marker of that producer."""
+
+
+I = TypeVar("I", bound=Image)  # noqa: E741
+
+
+class LogStore(Generic[I]):
     """A `Store` over vnodes.
 
-    `vnode_of` gives the vnode of a partition, or None if this broker does not own it; `request_flush` is told of every
-    append that is not durable yet (the flusher's `request`).
+    `vnode_of` gives the vnode of a partition, or None if this broker does not own it; `new_image` what a partition is
+    read into.
     """
 
     def __init__(
         self,
         vnode_of: Callable[[int], Vnode | None],
-        request_flush: Callable[[Vnode], None],
+        new_image: Callable[[], I],
+        durability: Durability,
         wall_ms: Callable[[], int],
         *,
         leader_epoch: Callable[[int], int] = lambda partition: 0,
     ) -> None:
         self._vnode_of = vnode_of
-        self._request_flush = request_flush
+        self._new_image = new_image
+        self._durability = durability
         self._wall_ms = wall_ms
         self._leader_epoch = leader_epoch
-        self._waiting: dict[Vnode, deque[tuple[int, Callable[[ErrorCode], None]]]] = {}
 
-    def append(self, partition: int, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
+    def append(
+        self,
+        partition: int,
+        records: Sequence[CoordinatorRecord],
+        done: Callable[[ErrorCode], None],
+        *,
+        producer: ProducerEpoch | None = None,
+    ) -> None:
         """See `Store`. The records are one batch, so they are in the log together or not at all."""
         vnode = self._vnode_of(partition)
         if vnode is None:
@@ -58,57 +80,43 @@ class LogStore:
         epoch = self._leader_epoch(partition)
         try:
             for part in _parts(records):
-                data = batch.build_batch(
-                    [batch.Record(offset=-1, timestamp=now_ms, key=each.key, value=each.value) for each in part]
-                )
+                made = [batch.Record(offset=-1, timestamp=now_ms, key=each.key, value=each.value) for each in part]
+                if producer is None:
+                    data = batch.build_batch(made)
+                else:
+                    data = batch.build_batch(
+                        made,
+                        producer_id=producer.producer_id,
+                        producer_epoch=producer.producer_epoch,
+                        is_transactional=True,
+                    )
                 last = vnode.append(data, now_ms=now_ms, origin=Origin.COORDINATOR, leader_epoch=epoch).last_offset
-            durable = vnode.high_watermark
         except KafkaError as error:
             log.warning("partition %d: %s", partition, error.message)
             done(error.code)
             return
-        waiting = self._waiting.get(vnode)
-        if durable > last and not waiting:
-            done(ErrorCode.NONE)
-            return
-        if waiting is None:
-            waiting = self._waiting[vnode] = deque()
-            vnode.on_high_watermark.subscribe(self._on_high_watermark)
-        waiting.append((last, done))
-        self._request_flush(vnode)
+        self._durability.after(vnode, last, done)
 
-    def replay(self, partition: int) -> Replay:
+    def replay(self, partition: int) -> Replay[I]:
         """Begin to read a partition. Raises KafkaError if it is not here or cannot be read."""
         vnode = self._vnode_of(partition)
         if vnode is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {partition} is not here")
-        return Replay(vnode)
+        return Replay(vnode, self._new_image())
 
-    def load(self, partition: int) -> PartitionImage:
+    def load(self, partition: int) -> I:
         """Read a partition on the spot."""
         replay = self.replay(partition)
         while (piece := replay.next()) is not None:
             replay.take(piece)
         return replay.image
 
-    def _on_high_watermark(self, vnode: Vnode) -> None:
-        waiting = self._waiting.get(vnode)
-        if waiting is None:
-            return
-        failed = vnode.error is not None
-        durable = 0 if failed else vnode.high_watermark
-        while waiting and (failed or waiting[0][0] < durable):
-            waiting.popleft()[1](ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NONE)
-        if not waiting and self._waiting.get(vnode) is waiting:  # one that was called may have come here before us
-            vnode.on_high_watermark.unsubscribe(self._on_high_watermark)
-            del self._waiting[vnode]
 
-
-class Replay:
+class Replay(Generic[I]):
     """One reading of a partition, up to its end as of the last `next`."""
 
-    def __init__(self, vnode: Vnode) -> None:
-        self.image = PartitionImage()
+    def __init__(self, vnode: Vnode, image: I) -> None:
+        self.image = image
         self._vnode = vnode
         self.damage: tuple[int, KafkaError] | None = None
         self._position = vnode.log_start_offset

@@ -1,4 +1,4 @@
-"""The requests about offsets of groups of any type: OffsetCommit, OffsetFetch, OffsetDelete.
+"""The requests about offsets of groups of any type: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete.
 
 The group decides which client may commit or delete. What is refused keeps its reason, partition by partition; the rest
 shares the fate of the append.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from barnabas.groupcoord.group import Group, Surroundings
 from barnabas.groupcoord.offsets import NO_OFFSETS, Change, OffsetManager, Offsets, is_of
 from barnabas.groupcoord.shard import Shard, Shards
-from barnabas.groupcoord.store import told
+from barnabas.groupcoord.store import ProducerEpoch, told
 from barnabas.groupcoord.topics import Topic, Topics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.offset_commit import (
@@ -38,6 +38,13 @@ from barnabas.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from barnabas.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 from barnabas.wire.types import ZERO_UUID
 
@@ -45,6 +52,7 @@ _NO_OFFSET = -1
 _COMMIT_BY_ID_SINCE = _FETCH_BY_ID_SINCE = 10  # topics by id instead of name
 _MANY_GROUPS_SINCE = 8  # OffsetFetch
 _GROUP_ERRORS_SINCE = 2  # OffsetFetch: before, errors stand at the partitions
+_LOADING_SINCE = 2  # TxnOffsetCommit: before, COORDINATOR_NOT_AVAILABLE
 _UNKNOWN_GROUP_SINCE = 9  # OffsetCommit: before, a group that is not there is told as a generation that is not
 
 
@@ -75,7 +83,7 @@ class OffsetRequests:
                 shard = self._check_commit(request, version)
             except KafkaError as error:
                 refusal = error.code
-            now_ms = self._wall_ms()
+            now_ms, retention_ms = self._wall_ms(), request.retention_time_ms
             accepted: list[Change] = []
             verdicts: list[list[ErrorCode]] = []
             for topic in request.topics:
@@ -83,7 +91,10 @@ class OffsetRequests:
                 codes = [self._judge_commit(now, partition, by_id) or refusal for partition in topic.partitions]
                 verdicts.append(codes)
                 accepted += [
-                    ((now.name, partition.partition_index), _commit_value(request, partition, now, now_ms))
+                    (
+                        (now.name, partition.partition_index),
+                        _commit_value(retention_ms, partition, now, now_ms),
+                    )
                     for partition, code in zip(topic.partitions, codes, strict=True)
                     if now is not None and not code
                 ]
@@ -117,6 +128,63 @@ class OffsetRequests:
         if len(partition.committed_metadata or "") > self._config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
+
+    # --- TxnOffsetCommit ----------------------------------------------------------------------------------------------
+
+    def commit_in_transaction(
+        self,
+        request: TxnOffsetCommitRequest,
+        *,
+        version: int,
+        refusal: ErrorCode,
+        reply: Callable[[TxnOffsetCommitResponse], None],
+    ) -> None:
+        """TxnOffsetCommit: offsets that count when the producer's transaction is committed.
+
+        `refusal` is what the transaction coordinator says of the producer. The reply is called when they are durable.
+        """
+        with self._outbox:
+            shard = None
+            try:
+                if refusal:
+                    raise KafkaError(refusal)
+                shard = self._check_txn_commit(request)
+            except KafkaError as error:
+                refusal = error.code
+            now_ms = self._wall_ms()
+            accepted: list[Change] = []
+            verdicts: list[list[ErrorCode]] = []
+            for topic in request.topics:
+                now = self._topics.by_name(topic.name)
+                parts = [_as_plain(each) for each in topic.partitions]
+                codes = [self._judge_commit(now, each, False) or refusal for each in parts]
+                verdicts.append(codes)
+                accepted += [
+                    ((now.name, each.partition_index), _commit_value(-1, each, now, now_ms))
+                    for each, code in zip(parts, codes, strict=True)
+                    if now is not None and not code
+                ]
+            if shard is None or not accepted:
+                self._outbox.put(reply, _txn_commit_response(request, verdicts, ErrorCode.NONE, version))
+                return
+
+            def durable(error: ErrorCode) -> None:
+                self._outbox.put(reply, _txn_commit_response(request, verdicts, error, version))
+
+            producer = ProducerEpoch(request.producer_id, request.producer_epoch)
+            self._offsets.change_in_transaction(shard, request.group_id, accepted, producer, durable)
+
+    def _check_txn_commit(self, request: TxnOffsetCommitRequest) -> Shard:
+        """Raises KafkaError if this sender may not commit for the group. Up to version 2 nothing names a member."""
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "no group")
+        shard = self._shards.of(request.group_id)
+        group = shard.groups.get(request.group_id)
+        if group is not None:
+            group.check_commit(request.member_id, request.group_instance_id, request.generation_id, in_transaction=True)
+        elif request.generation_id >= 0:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"no group {request.group_id}")
+        return shard
 
     # --- OffsetFetch --------------------------------------------------------------------------------------------------
 
@@ -227,9 +295,8 @@ class OffsetRequests:
 
 
 def _commit_value(
-    request: OffsetCommitRequest, partition: OffsetCommitRequestPartition, topic: Topic, now_ms: int
+    retention_ms: int, partition: OffsetCommitRequestPartition, topic: Topic, now_ms: int
 ) -> OffsetCommitValue:
-    retention_ms = request.retention_time_ms
     return OffsetCommitValue(
         offset=partition.committed_offset,
         leader_epoch=partition.committed_leader_epoch,
@@ -276,6 +343,41 @@ def _commit_response(
                 topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code or told(stored))
+                    for each, code in zip(topic.partitions, codes, strict=True)
+                ],
+            )
+            for topic, codes in zip(request.topics, verdicts, strict=True)
+        ]
+    )
+
+
+def _as_plain(partition: TxnOffsetCommitRequestPartition) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=partition.partition_index,
+        committed_offset=partition.committed_offset,
+        committed_leader_epoch=partition.committed_leader_epoch,
+        committed_metadata=partition.committed_metadata,
+    )
+
+
+def _txn_commit_response(
+    request: TxnOffsetCommitRequest, verdicts: list[list[ErrorCode]], stored: ErrorCode, version: int
+) -> TxnOffsetCommitResponse:
+    """As `_commit_response`. Producers of the first versions do not know what loading is (KAFKA-7296)."""
+
+    def shown(code: ErrorCode) -> ErrorCode:
+        if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _LOADING_SINCE:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return code
+
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=each.partition_index, error_code=shown(code or told(stored))
+                    )
                     for each, code in zip(topic.partitions, codes, strict=True)
                 ],
             )

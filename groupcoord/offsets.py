@@ -5,11 +5,9 @@ the store. When they are durable or have failed it is *completed*: no longer pen
 a commit is visible when it is durable, never before. Changes are completed in the order in which the store has them, so
 memory and log cannot disagree; and an offset that is pending does not expire.
 
-Offsets that a transaction has written are *pending transactional*: they are in the log, and count when its marker says
-so. Until then OffsetFetch with `require_stable` answers UNSTABLE_OFFSET_COMMIT. Those of brokers that wrote
-the log before are read and completed (`end_transaction`). TxnOffsetCommit, which writes them, would enter beside
-`change`: prepared in the same way, and when durable noted in `Shard.open_transactions` and `pending_transactional`
-instead of `committed`.
+Offsets that a transaction has written (`change_in_transaction`) are *pending transactional*: they are in the log, and
+count when its marker says so (`end_transaction`). Until then OffsetFetch with `require_stable` answers
+UNSTABLE_OFFSET_COMMIT. A place counts once for each transaction, however often that commits it.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from barnabas.groupcoord.classic_group import ClassicGroup
 from barnabas.groupcoord.group import Group, Surroundings
 from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.records import CoordinatorRecord, offset_record
+from barnabas.groupcoord.store import ProducerEpoch
 from barnabas.groupcoord.topics import Topic, Topics
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
@@ -54,6 +53,10 @@ class Offsets:
             _count_down(self.pending, where)
             if not error:
                 self._apply(where, value)
+
+    def unprepare(self, changed: Sequence[Change]) -> None:
+        for where, _ in changed:
+            _count_down(self.pending, where)
 
     def complete_transactional(self, where: TopicPartition, value: OffsetCommitValue | None, committed: bool) -> None:
         _count_down(self.pending_transactional, where)
@@ -108,13 +111,40 @@ class OffsetManager:
         def durable(error: ErrorCode) -> None:
             for group_id, changed in changes.items():
                 shard.offsets_of(group_id).complete(changed, error)
-                shard.tidy(group_id)
-                if group_id in shard.offsets and group_id not in shard.groups and self._shards.has(shard):
-                    # A "simple" group: it has offsets and never had members.
-                    self._shards.add(shard, ClassicGroup(group_id, self._around))
+                if not error:
+                    _forget_in_transactions(shard, group_id, [where for where, value in changed if value is None])
+                self._tidy(shard, group_id)
             done(error)
 
         self._shards.append(shard, [*records, *also], durable)
+
+    def change_in_transaction(
+        self, shard: Shard, group_id: str, changed: Sequence[Change], producer: ProducerEpoch, done: Done
+    ) -> None:
+        """As `change`, for one group; what is durable then counts when the producer's transaction is committed."""
+        records = [offset_record(group_id, topic, index, value) for (topic, index), value in changed]
+        offsets = shard.offsets_of(group_id)
+        offsets.prepare(changed)
+
+        def durable(error: ErrorCode) -> None:
+            offsets = shard.offsets_of(group_id)
+            offsets.unprepare(changed)
+            if not error:
+                written = shard.open_transactions.setdefault(producer.producer_id, {})
+                for where, value in changed:
+                    if (group_id, *where) not in written:
+                        offsets.pending_transactional[where] += 1
+                    written[(group_id, *where)] = value
+            self._tidy(shard, group_id)
+            done(error)
+
+        self._shards.append(shard, records, durable, producer=producer)
+
+    def _tidy(self, shard: Shard, group_id: str) -> None:
+        """Forget the entry of a group without offsets; one that has some and never had members is a "simple" group."""
+        shard.tidy(group_id)
+        if group_id in shard.offsets and group_id not in shard.groups and self._shards.has(shard):
+            self._shards.add(shard, ClassicGroup(group_id, self._around))
 
     def forget(self, shard: Shard, places: Mapping[str, Sequence[TopicPartition]]) -> None:
         """Forget offsets that nobody waits to see gone."""
@@ -192,6 +222,15 @@ def is_of(offset: OffsetCommitValue | None, topic_id: bytes, since_ms: int = -1)
     if offset is None or topic_id == ZERO_UUID:
         return True
     return offset.commit_timestamp > since_ms if offset.topic_id == ZERO_UUID else offset.topic_id == topic_id
+
+
+def _forget_in_transactions(shard: Shard, group_id: str, places: Sequence[TopicPartition]) -> None:
+    """What is forgotten is so in open transactions, too: their end does not bring it back."""
+    for written in shard.open_transactions.values() if places else ():
+        for where in places:
+            if (group_id, *where) in written:
+                value = written.pop((group_id, *where))
+                shard.offsets_of(group_id).complete_transactional(where, value, False)
 
 
 def ignore(error: ErrorCode) -> None:

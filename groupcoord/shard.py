@@ -14,7 +14,7 @@ from barnabas.groupcoord.image import OffsetKey
 from barnabas.groupcoord.offsets import Offsets
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.records import CoordinatorRecord
-from barnabas.groupcoord.store import Store
+from barnabas.groupcoord.store import ProducerEpoch, Store
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 
@@ -30,6 +30,7 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, Offsets] = {}
         self.open_transactions: dict[int, dict[OffsetKey, OffsetCommitValue | None]] = {}
+        self.ended_while_loading: list[tuple[int, bool]] = []  # producer, and whether it has committed
 
     def offsets_of(self, group_id: str) -> Offsets:
         """The offsets of a group, to be added to."""
@@ -72,14 +73,21 @@ class Shards:
     def remove(self, shard: Shard, group: Group) -> None:
         del shard.groups[group.group_id], self.groups[group.group_id]
 
-    def append(self, shard: Shard, records: list[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
+    def append(
+        self,
+        shard: Shard,
+        records: list[CoordinatorRecord],
+        done: Callable[[ErrorCode], None],
+        *,
+        producer: ProducerEpoch | None = None,
+    ) -> None:
         """Append; `done` runs in a turn, and hears of a failure if the shard has gone meanwhile."""
 
         def durable(error: ErrorCode) -> None:
             with self._outbox:
                 done(error if self.has(shard) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-        self._store.append(shard.partition, records, durable)
+        self._store.append(shard.partition, records, durable, producer=producer)
 
     def persist(self, group_id: str, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
         """Append records of a group itself; see `group.Persist`."""

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.groupcoord.records import CoordinatorRecord
 from barnabas.wire.errors import ErrorCode
 
 
-class Store(Protocol):
-    """Keeps records in order, per partition of `__consumer_offsets`."""
+class ProducerEpoch(NamedTuple):
+    """A producer in whose transaction records are written."""
 
-    def append(self, partition: int, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
+    producer_id: int
+    producer_epoch: int
+
+
+class Store(Protocol):
+    """Keeps records in order, per partition of a coordinator's topic."""
+
+    def append(
+        self,
+        partition: int,
+        records: Sequence[CoordinatorRecord],
+        done: Callable[[ErrorCode], None],
+        *,
+        producer: ProducerEpoch | None = None,
+    ) -> None:
         """Append all of these together; call `done` once, when they are durable or have failed.
+
+        With a `producer` they are part of its transaction, and count when that is committed.
 
         `done` may be called before this returns. Among those that succeed in one partition the calls come in the order
         of the appends. What has failed may still be in the log, if the store cannot know; the client will try again.

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Protocol, TypeVar
+
 import trio
 
-from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.deadlines import Deadlines
-from barnabas.groupcoord.log_store import LogStore
+from barnabas.groupcoord.log_store import Image, LogStore
+
+I = TypeVar("I", bound=Image)  # noqa: E741
+I_contra = TypeVar("I_contra", bound=Image, contravariant=True)
+L = TypeVar("L")
+
+
+class Loads(Protocol[L, I_contra]):
+    """A coordinator as far as its partitions are loaded."""
+
+    def begin_load(self, partition: int) -> L: ...
+
+    def abandon_load(self, loading: L) -> None: ...
+
+    def finish_load(self, loading: L, image: I_contra) -> None: ...
 
 
 async def run_timers(deadlines: Deadlines, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -29,13 +44,13 @@ async def run_timers(deadlines: Deadlines, *, task_status: trio.TaskStatus[None]
 
 
 async def load_partition(
-    coordinator: GroupCoordinator,
-    store: LogStore,
+    coordinator: Loads[L, I],
+    store: LogStore[I],
     partition: int,
     *,
     limiter: trio.CapacityLimiter | None = None,
 ) -> None:
-    """Read a partition of `__consumer_offsets` in threads and hand it to the coordinator.
+    """Read a partition of a coordinator's topic in threads and hand it to the coordinator.
 
     Raises KafkaError if it cannot be read, OSError if the disk fails; the partition is then not owned.
     """

@@ -5,6 +5,8 @@ flexible versions (KIP-482) is the work of `wire`, the throttle time (KIP-219) t
 """
 
 from barnabas.broker.apis import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -27,8 +29,10 @@ from barnabas.broker.apis import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -40,6 +44,7 @@ from barnabas.broker.apis import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -47,11 +52,15 @@ from barnabas.broker.apis import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
     update_features,
+    write_txn_markers,
 )
 
 __all__ = [
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
     "alter_client_quotas",
     "alter_configs",
     "alter_partition_reassignments",
@@ -74,8 +83,10 @@ __all__ = [
     "describe_producers",
     "describe_quorum",
     "describe_topic_partitions",
+    "describe_transactions",
     "describe_user_scram_credentials",
     "elect_leaders",
+    "end_txn",
     "fetch",
     "find_coordinator",
     "heartbeat",
@@ -87,6 +98,7 @@ __all__ = [
     "list_groups",
     "list_offsets",
     "list_partition_reassignments",
+    "list_transactions",
     "metadata",
     "offset_commit",
     "offset_delete",
@@ -94,6 +106,8 @@ __all__ = [
     "offset_for_leader_epoch",
     "produce",
     "sync_group",
+    "txn_offset_commit",
     "unregister_broker",
     "update_features",
+    "write_txn_markers",
 ]

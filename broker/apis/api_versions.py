@@ -25,6 +25,7 @@ from barnabas.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+FROM_ZERO_SINCE = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -36,16 +37,23 @@ def handle(context: Context, request: ApiVersionsRequest | None) -> ApiVersionsR
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return _all()
+    return _all(context.version)
 
 
-def _all() -> ApiVersionsResponse:
+def _all(version: int) -> ApiVersionsResponse:
     keys = [ApiVersion(a.key, a.advertised.first, a.advertised.last) for _, a in sorted(APIS.items())]
     return ApiVersionsResponse(
         api_keys=keys,
-        supported_features=[SupportedFeatureKey(name, level, level) for name, level in features.LEVELS.items()],
+        supported_features=[
+            SupportedFeatureKey(name, feature.lowest, feature.highest)
+            for name, feature in features.FEATURES.items()
+            if feature.lowest or version >= FROM_ZERO_SINCE
+        ],
         finalized_features_epoch=features.EPOCH,
-        finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in features.LEVELS.items()],
+        finalized_features=[
+            FinalizedFeatureKey(name, feature.finalized, feature.finalized)
+            for name, feature in features.FEATURES.items()
+        ],
     )
 
 

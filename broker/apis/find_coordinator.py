@@ -1,7 +1,7 @@
-"""FindCoordinator (10), versions 0-6: this broker coordinates every group.
+"""FindCoordinator (10), versions 0-6: this broker coordinates every group and transactional id.
 
-`__consumer_offsets` is made when a group is first looked for. Transactional ids and share groups have no coordinator
-yet; a client that asks for one gets INVALID_REQUEST.
+`__consumer_offsets` is made when a group is first looked for, `__transaction_state` when a transactional id is. Share
+groups have no coordinator yet; a client that asks for one gets INVALID_REQUEST.
 
 Version 0: one group. Version 1: a key type (group or transaction) and an error message. Version 2: the same.
 Version 3: only the encoding is new (flexible). Version 4: many keys in one request (KIP-699).
@@ -12,27 +12,32 @@ from __future__ import annotations
 
 from barnabas.broker.groups import Groups
 from barnabas.broker.identity import Identity
-from barnabas.broker.order import GROUPS, METADATA
+from barnabas.broker.order import GROUPS, METADATA, TRANSACTIONS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.transactions import Transactions
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
 
 
-@api(FindCoordinatorRequest, FindCoordinatorResponse, uses=METADATA, changes=METADATA | GROUPS)
+@api(FindCoordinatorRequest, FindCoordinatorResponse, uses=METADATA, changes=METADATA | GROUPS | TRANSACTIONS)
 async def handle(
-    context: Context, request: FindCoordinatorRequest, groups: Groups, identity: Identity
+    context: Context, request: FindCoordinatorRequest, groups: Groups, transactions: Transactions, identity: Identity
 ) -> FindCoordinatorResponse:
     code, message = ErrorCode.NONE, None
     host, port = identity.advertised(context.connection.listener)
     node_id = identity.node_id
     try:
-        if request.key_type != GROUP:
+        if request.key_type == GROUP:
+            await groups.ready()
+        elif request.key_type == TRANSACTION:
+            await transactions.ready()
+        else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"no coordinator for key type {request.key_type} here")
-        await groups.ready()
     except KafkaError as error:
-        code = error.code if request.key_type != GROUP else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        is_known = request.key_type in (GROUP, TRANSACTION)
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_known else error.code
         message, node_id, host, port = str(error), -1, "", -1
     if context.version < 4:
         return FindCoordinatorResponse(error_code=code, error_message=message, node_id=node_id, host=host, port=port)

@@ -1,36 +1,47 @@
-"""InitProducerId (22), versions 0-5: producer ids for idempotent producers, never given twice.
+"""InitProducerId (22), versions 0-5: producer ids for idempotent and transactional producers, never given twice.
 
-Ids come in blocks that the metadata log records before the first of them is given out. Transactional producers are
-refused: there is no transaction coordinator yet. The one exception is the streams driver, whose id fences the driver
-before it.
+Ids come in blocks that the metadata log records before the first of them is given out. A transactional id has one
+producer, and a new one fences the one before; that is the transaction coordinator's to say. The streams driver's id is
+not its business: it fences the driver before it in its own way.
 
 Version 0: all fields. Version 1: the same. Version 2: only the encoding is new (flexible).
-Version 3: a producer may send the id and epoch that it has (KIP-360); it gets a new id.
-Versions 4-5: PRODUCER_FENCED and TRANSACTION_ABORTABLE are possible; they are never given.
+Version 3: a producer may send the id and epoch that it has (KIP-360): with a transactional id it gets the next epoch,
+else a new id. Version 4: PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH.
+Version 5: TRANSACTION_ABORTABLE is possible (KIP-890); it is never given. Version 6, for two-phase commit (KIP-939), is
+not stable in Kafka 4.3, and not served.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.order import METADATA
+from barnabas.broker.delayed_response import DelayedResponse
+from barnabas.broker.groups import Reply
+from barnabas.broker.order import METADATA, TRANSACTIONS
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
+from barnabas.broker.transactions import Transactions
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-@api(InitProducerIdRequest, InitProducerIdResponse, uses=METADATA)
+@api(InitProducerIdRequest, InitProducerIdResponse, uses=METADATA, changes=TRANSACTIONS)
 def handle(
-    context: Context, request: InitProducerIdRequest, queries: Queries, producer_ids: ProducerIds
-) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    context: Context,
+    request: InitProducerIdRequest,
+    queries: Queries,
+    producer_ids: ProducerIds,
+    transactions: Transactions,
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse] | DelayedResponse:
     if queries.secret.proves(request.transactional_id):
         return _give_driver(queries)
     if request.transactional_id is not None:
-        empty = request.transactional_id == ""
-        code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return InitProducerIdResponse(error_code=code)
+        if queries.secret.is_claimed(request.transactional_id):
+            return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        reply: Reply[InitProducerIdResponse] = Reply()
+        transactions.coordinator.init_producer_id(request, version=context.version, reply=reply)
+        return reply.now_or_later()
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     return _give(producer_ids)

@@ -7,11 +7,15 @@ looked at in a thread; what follows on the connection waits for its append. With
 when consumers see the batch: under the fsync policy when it is on disk, under Kafka's page-cache policy after the
 write. With acks=0 there is no answer, and an error closes the connection, as that is the only way to tell.
 
-Version 3: message format 2, and a transactional id, which is refused (except for the streams driver's).
+A transactional batch is taken if its partition belongs to the producer's transaction: up to version 11 the producer has
+added it, from version 12 on it is added here, and its records wait until that is durable (KIP-890).
+
+Version 3: message format 2, and a transactional id. The streams driver has one of its own, which is no transaction's.
 Version 4: the same. Versions 5-6: the answer has the log start offset. Version 7: zstd is accepted (KIP-110).
 Version 8: the answer names the records that a batch is refused for, and says why (KIP-467).
 Versions 9-10: flexible, and tagged fields for another leader, of which there is none (KIP-951).
-Versions 11-12: for transactions (KIP-890). Version 13: topics by id; an unknown one is UNKNOWN_TOPIC_ID (KIP-516).
+Version 11: TRANSACTION_ABORTABLE; before, INVALID_TXN_STATE (KIP-890). Version 12: partitions are added (KIP-890).
+Version 13: topics by id; an unknown one is UNKNOWN_TOPIC_ID (KIP-516).
 """
 
 from __future__ import annotations
@@ -25,15 +29,19 @@ from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.errors import Disconnected
 from barnabas.broker.framing import RECEIVE_BYTES
 from barnabas.broker.large import Yielder
-from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.order import METADATA, RECORDS, TRANSACTIONS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
+from barnabas.broker.transactions import Transactions, told_to_writer
 from barnabas.broker.workers import Workers
+from barnabas.groupcoord.store import told
+from barnabas.groupcoord.transactions.state import V2
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.validation import RejectedRecords, TooHeavy, Valid, validate
 from barnabas.storage.vnode import AppendResult, Vnode
-from barnabas.wire.aliases import BytesLike
+from barnabas.wire.aliases import BytesLike, TopicPartition
+from barnabas.wire.batch import HEADER_SIZE, parse_header
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS, QUERIES_TOPIC
@@ -51,7 +59,10 @@ ALL = -1
 HOLD_SECONDS = 0.002
 # Where a batch has the low byte of its attributes.
 ATTRIBUTES_AT = 22
+TRANSACTIONAL = 0x10
 RECORD_ERRORS_SINCE = 8
+#: TRANSACTION_ABORTABLE; partitions are added to the transaction.
+ABORTABLE_SINCE, ADDS_SINCE = 11, 12
 # Errors that are about the records, so that the log is known to be there.
 ABOUT_RECORDS = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
 #: Stands for an answer that is not there yet.
@@ -64,20 +75,37 @@ class Parts:
 
     partitions: Partitions
     queries: Queries
+    transactions: Transactions
     flusher: Flusher
     workers: Workers
     clock: Clock
 
 
-@api(ProduceRequest, ProduceResponse, uses=METADATA, changes=RECORDS, advertised=v[0:13])
+@api(ProduceRequest, ProduceResponse, uses=METADATA | TRANSACTIONS, changes=RECORDS, advertised=v[0:13])
 def handle(context: Context, request: ProduceRequest, parts: Parts) -> ProduceResponse | DelayedResponse | None:
     refusal: KafkaError | None = None
     if request.acks not in (ALL, 0, 1):
         refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    elif request.transactional_id is not None and not parts.queries.secret.proves(request.transactional_id):
-        # No coordinator gives out transactional ids yet.
+    elif request.transactional_id is not None and parts.queries.secret.is_claimed(request.transactional_id):
         refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return Producing(context, request, refusal, parts).begin(request)
+
+
+class ProducerOf(NamedTuple):
+    """Who has written a transactional batch, and under which transactional id."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+def _producer_of(transactional_id: str, data: BytesLike) -> ProducerOf:
+    header = parse_header(data)
+    return ProducerOf(transactional_id, header.producer_id, header.producer_epoch)
+
+
+def _is_transactional(data: BytesLike) -> bool:
+    return len(data) >= HEADER_SIZE and bool(data[ATTRIBUTES_AT] & TRANSACTIONAL)
 
 
 class RequestPartition(NamedTuple):
@@ -125,8 +153,10 @@ class Producing:
         "_now_ms",
         "_parts",
         "_refusal",
+        "_transactional_id",
         "_version",
         "failed",
+        "not_added",
         "rest",
         "todo",
         "topics",
@@ -137,7 +167,9 @@ class Producing:
         self._parts = parts
         self._version, self._acks = context.version, request.acks
         self._refusal = refusal
-        self._by_driver = request.transactional_id is not None
+        transactional_id = request.transactional_id
+        self._by_driver = transactional_id is not None and parts.queries.secret.proves(transactional_id)
+        self._transactional_id = None if self._by_driver else transactional_id
         self._now_ms = parts.clock.wall_ms()
         self.topics: list[TopicProduceResponse] = []
         #: Batches that others come before.
@@ -146,9 +178,12 @@ class Producing:
         self.todo: list[PendingAppend] = []
         self.waits: list[PendingFlush] = []
         self.failed: KafkaError | None = None
+        #: Partitions that could not be added to the transaction.
+        self.not_added: dict[TopicPartition, ErrorCode] = {}
 
     def begin(self, request: ProduceRequest) -> ProduceResponse | DelayedResponse | None:
         """Append what can be appended at once."""
+        adds = self._adds(request)
         until = 0.0
         for topic in request.topic_data:
             name = self._parts.partitions.topic_name(topic.topic_id) if self._version >= 13 else topic.name
@@ -156,16 +191,39 @@ class Producing:
             self.topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
             for at, part in enumerate(topic.partition_data):
                 data: BytesLike | None = part.records  # type: ignore[assignment]
-                if not until:
+                if not until and not adds:
                     until = time.perf_counter() + HOLD_SECONDS
-                elif time.perf_counter() > until and not self._by_driver:
+                elif adds or (time.perf_counter() > until and not self._by_driver):
                     self.rest.append(
                         RequestPartition(name, part.index, None if data is None else kept(data), answers, at)
                     )
                     answers.append(PENDING)
                     continue
                 self.take(name, part.index, data, answers, at)
+        if adds:
+            return TransactionalProduce(self, self._parts.workers, self._parts.transactions, adds)
         return SlowProduce(self, self._parts.workers) if self.todo or self.rest else self.end()
+
+    def _adds(self, request: ProduceRequest) -> dict[ProducerOf, set[TopicPartition]]:
+        """What must be added to transactions before the batches are written, by producer."""
+        adds: dict[ProducerOf, set[TopicPartition]] = {}
+        if self._transactional_id is None or self._version < ADDS_SINCE or self._refusal is not None:
+            return adds
+        for topic in request.topic_data:
+            name = self._parts.partitions.topic_name(topic.topic_id) if self._version >= 13 else topic.name
+            for part in topic.partition_data:
+                data: BytesLike | None = part.records  # type: ignore[assignment]
+                if not data or not _is_transactional(data) or self._parts.partitions.get(name, part.index) is None:
+                    continue
+                assert name is not None
+                if name in self._parts.queries.closed:
+                    continue
+                producer = _producer_of(self._transactional_id, data)
+                try:
+                    self._parts.transactions.coordinator.verify(*producer, (name, part.index))
+                except KafkaError:  # to be added; what cannot be is refused then
+                    adds.setdefault(producer, set()).add((name, part.index))
+        return adds
 
     def take(
         self, name: str | None, index: int, data: BytesLike | None, answers: list[PartitionProduceResponse], at: int
@@ -177,6 +235,8 @@ class Producing:
             if self._by_driver:
                 result = self._parts.queries.append(vnode, data, self._now_ms)
             else:
+                if data[ATTRIBUTES_AT] & TRANSACTIONAL:
+                    self._check_transaction(vnode, data)
                 result = vnode.append_valid(validate(data, vnode.rules, self._now_ms, light=True), now_ms=self._now_ms)
             answer = self._success(vnode, index, result, answers, at)
         except TooHeavy:
@@ -207,6 +267,8 @@ class Producing:
         try:
             if isinstance(found, KafkaError):
                 raise found
+            if found.header.is_transactional:
+                self._check_transaction(vnode, place.data)
             result = vnode.append_valid(found, now_ms=self._now_ms)
             answers[at] = self._success(vnode, index, result, answers, at)
         except KafkaError as error:
@@ -246,14 +308,34 @@ class Producing:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
         if (vnode.topic in self._parts.queries.closed) != self._by_driver:
             raise _refused(self._parts.queries, vnode.topic)
-        attributes = data[ATTRIBUTES_AT] if len(data) > ATTRIBUTES_AT else 0
-        if attributes & 0x10:
+        if len(data) < HEADER_SIZE:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are no record batch")
+        attributes = data[ATTRIBUTES_AT]
+        if attributes & TRANSACTIONAL and self._transactional_id is None:
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
             )
         if self._version < 7 and attributes & 0x07 == CompressionType.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
         return vnode
+
+    def _check_transaction(self, vnode: Vnode, data: BytesLike) -> None:
+        """Whether a transactional batch belongs to the transaction that its producer has open, now.
+
+        The append follows at once, so nothing comes between. Raises KafkaError.
+        """
+        adds = self._version >= ADDS_SINCE
+        if not adds and not self._parts.transactions.verifies:
+            return
+        assert self._transactional_id is not None
+        where = vnode.topic, vnode.partition
+        try:
+            if where in self.not_added:
+                raise KafkaError(self.not_added[where])
+            self._parts.transactions.coordinator.verify(*_producer_of(self._transactional_id, data), where)
+        except KafkaError as refusal:
+            code = told_to_writer(refusal.code, knows_abortable=self._version >= ABORTABLE_SINCE, adds=adds)
+            raise KafkaError(code, refusal.message) from None
 
     def _gone(self, vnode: Vnode) -> KafkaError | None:
         """The error of a partition that was deleted meanwhile."""
@@ -359,3 +441,34 @@ class SlowProduce(DelayedResponse):
             then.on_finish = lambda: self.finish(then.message)
         else:
             self.finish(then.message if isinstance(then, DelayedResponse) else then)
+
+
+class TransactionalProduce(SlowProduce):
+    """A request that first adds partitions to its producer's transaction; its batches wait until that is durable."""
+
+    __slots__ = ("_left",)
+
+    def __init__(
+        self,
+        producing: Producing,
+        workers: Workers,
+        transactions: Transactions,
+        adds: dict[ProducerOf, set[TopicPartition]],
+    ) -> None:
+        DelayedResponse.__init__(self, applied=False)
+        self._producing, self._workers = producing, workers
+        self._left = len(adds)
+        for producer, places in adds.items():
+            transactions.coordinator.add(
+                *producer,
+                frozenset(places),
+                V2,
+                lambda error, places=places: self._added(places, error),  # type: ignore[misc]
+            )
+
+    def _added(self, places: set[TopicPartition], error: ErrorCode) -> None:
+        if error:
+            self._producing.not_added.update(dict.fromkeys(places, told(error)))
+        self._left -= 1
+        if not self._left:
+            self._workers.start(self._run)

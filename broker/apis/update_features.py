@@ -6,7 +6,7 @@ Version 2: the answer no longer has a result for each feature.
 
 from __future__ import annotations
 
-from barnabas.broker.features import LEVELS
+from barnabas.broker.features import FEATURES
 from barnabas.broker.order import NOTHING
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
@@ -37,9 +37,10 @@ def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesRe
 
 
 def _objection(update: FeatureUpdateKey) -> str | None:
-    level = LEVELS.get(update.feature)
-    if level is None:
+    feature = FEATURES.get(update.feature)
+    if feature is None:
         return "This cluster does not have this feature."
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "Unknown upgrade type."
-    return None if update.max_version_level == level else f"Only level {level} is supported."
+    holds = update.max_version_level == feature.finalized
+    return None if holds else f"Only level {feature.finalized} is supported."

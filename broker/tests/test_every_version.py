@@ -10,6 +10,12 @@ from barnabas.broker.node import Node
 from barnabas.broker.registry import APIS
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Start
+from barnabas.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from barnabas.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, OpData
 from barnabas.wire.messages.alter_client_quotas import EntryData as QuotaEntry
 from barnabas.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -45,8 +51,10 @@ from barnabas.wire.messages.describe_producers import DescribeProducersRequest
 from barnabas.wire.messages.describe_producers import TopicRequest as ProducersTopic
 from barnabas.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from barnabas.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from barnabas.wire.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from barnabas.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from barnabas.wire.messages.end_txn import EndTxnRequest
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.heartbeat import HeartbeatRequest
@@ -60,6 +68,7 @@ from barnabas.wire.messages.list_config_resources import ListConfigResourcesRequ
 from barnabas.wire.messages.list_groups import ListGroupsRequest
 from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from barnabas.wire.messages.list_transactions import ListTransactionsRequest
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -80,8 +89,14 @@ from barnabas.wire.messages.offset_for_leader_epoch import (
 )
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.wire.messages.sync_group import SyncGroupRequest
+from barnabas.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from barnabas.wire.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from barnabas.wire.types import ZERO_UUID, Message
 
 
@@ -118,6 +133,11 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
         if version < 6:
             return DeleteTopicsRequest(topic_names=["absent"])
         return DeleteTopicsRequest(topics=[DeleteTopicState("absent")])
+    if key == 24:
+        parts_of = [AddPartitionsToTxnTopic(name, [0])]
+        if version < 4:
+            return AddPartitionsToTxnRequest([], "absent", 7, 0, parts_of)
+        return AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("absent", 7, 0, topics=parts_of)])
     fixed: dict[int, Message] = {
         2: ListOffsetsRequest(-1, topics=[ListOffsetsTopic(name, [ListOffsetsPartition(0, timestamp=-1)])]),
         11: JoinGroupRequest(
@@ -132,6 +152,12 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
         21: DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, 0)])]),
         22: InitProducerIdRequest(transactional_id=None),
         23: OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(name, [OffsetForLeaderPartition(0)])]),
+        25: AddOffsetsToTxnRequest("absent", 7, 0, "g"),
+        26: EndTxnRequest("absent", 7, 0, True),
+        27: WriteTxnMarkersRequest([WritableTxnMarker(7, 0, False, [WritableTxnMarkerTopic(name, [0])])]),
+        28: TxnOffsetCommitRequest(
+            "absent", "g", 7, 0, topics=[TxnOffsetCommitRequestTopic(name, [TxnOffsetCommitRequestPartition(0, 1)])]
+        ),
         29: DescribeAclsRequest(1, None, 1 if version else 3, None, None, 1, 1),
         30: CreateAclsRequest([AclCreation(2, name, 3, "User:a", "*", 3, 3)]),
         31: DeleteAclsRequest([DeleteAclsFilter(2, name, 3, None, None, 1, 1)]),
@@ -155,6 +181,8 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
         60: DescribeClusterRequest(),
         61: DescribeProducersRequest([ProducersTopic(name, [0])]),
         64: UnregisterBrokerRequest(7),
+        65: DescribeTransactionsRequest(["absent"]),
+        66: ListTransactionsRequest(),
         74: ListConfigResourcesRequest(),
         75: DescribeTopicPartitionsRequest([TopicRequest(name)]),
     }
@@ -170,6 +198,11 @@ EXPECTED = {
     15: {0, 69},
     20: {3},
     42: {69},
+    24: {0, 49},
+    25: {49},
+    26: {49},
+    28: {49},  # no producer has the transactional id
+    65: {105},
     29: {54},
     30: {54},
     31: {54},  # there is no authorizer
@@ -205,10 +238,11 @@ async def test_every_version_is_served(start: Start, key: int) -> None:
 
 
 async def prepare(client: Client, node: Node) -> bytes:
-    """A topic with a record, a topic to grow, the offsets topic, a group with a commit; gives the topic's id."""
+    """A topic with a record, a topic to grow, the coordinators' topics, a group with a commit; gives the topic's id."""
     await client.create_topic("t")
     await client.create_topic("grows")
     await client.ask(FindCoordinatorRequest(key="g"), 3)
+    await client.ask(FindCoordinatorRequest(key="absent", key_type=1), 3)
     assert (await client.produce("t", batch_of(b"v%d" % time.time_ns()))).error_code == 0
     commit = OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 1)])
     await client.ask(OffsetCommitRequest("committed", topics=[commit]), 9)

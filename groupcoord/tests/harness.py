@@ -12,6 +12,7 @@ from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.records import CoordinatorRecord
+from barnabas.groupcoord.store import ProducerEpoch
 from barnabas.groupcoord.topics import Topic
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
@@ -66,7 +67,14 @@ class MemoryStore:
         self.is_held = False
         self.fails_with = ErrorCode.NONE
 
-    def append(self, partition: int, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
+    def append(
+        self,
+        partition: int,
+        records: Sequence[CoordinatorRecord],
+        done: Callable[[ErrorCode], None],
+        *,
+        producer: ProducerEpoch | None = None,
+    ) -> None:
         assert records
         self.waiting[partition].append((list(records), done))
         if not self.is_held:

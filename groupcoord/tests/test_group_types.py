@@ -45,7 +45,9 @@ class OneMember:
     def is_subscribed(self, topic: str) -> bool:
         return topic == "orders" and not self.is_empty
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool = False
+    ) -> None:
         if member_id != MEMBER:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "no such member")
         if generation != EPOCH:

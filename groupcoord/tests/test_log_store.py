@@ -9,6 +9,8 @@ import trio
 
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.coordinator import GroupCoordinator
+from barnabas.groupcoord.durability import Durability
+from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.log_store import LogStore
 from barnabas.groupcoord.records import group_record, offset_record
 from barnabas.groupcoord.tests.harness import START_MS, MemoryStore, Reply, TopicList, World, subscription
@@ -47,7 +49,12 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.vnode = open_vnode(path)
         self.flushes_asked = 0
-        self.store = LogStore(lambda partition: self.vnode if partition == 0 else None, self._ask, lambda: START_MS)
+        self.store = LogStore(
+            lambda partition: self.vnode if partition == 0 else None,
+            PartitionImage,
+            Durability(self._ask),
+            lambda: START_MS,
+        )
         self.done: list[tuple[str, ErrorCode]] = []
 
     def _ask(self, vnode: Vnode) -> None:

@@ -1,0 +1,23 @@
+"""AddOffsetsToTxn (25), versions 0-4: a group's offsets are about to be committed in a transaction.
+
+Version 0: all fields. Version 1: the same. Version 2: PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH.
+Version 3: only the encoding is new (flexible). Version 4: TRANSACTION_ABORTABLE is possible (KIP-890).
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.delayed_response import DelayedResponse
+from barnabas.broker.groups import Reply
+from barnabas.broker.order import METADATA, TRANSACTIONS
+from barnabas.broker.registry import Context, api
+from barnabas.broker.transactions import Transactions
+from barnabas.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+
+@api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, uses=METADATA, changes=TRANSACTIONS)
+def handle(
+    context: Context, request: AddOffsetsToTxnRequest, transactions: Transactions
+) -> AddOffsetsToTxnResponse | DelayedResponse:
+    reply: Reply[AddOffsetsToTxnResponse] = Reply()
+    transactions.coordinator.add_offsets(request, version=context.version, reply=reply)
+    return reply.now_or_later()

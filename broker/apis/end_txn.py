@@ -1,0 +1,23 @@
+"""EndTxn (26), versions 0-5: commit or abort. Answered when the outcome is durable; the markers follow.
+
+Version 0: all fields. Version 1: the same. Version 2: PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH.
+Version 3: only the encoding is new (flexible). Version 4: TRANSACTION_ABORTABLE is possible (KIP-890).
+Version 5: the answer has the producer's id and epoch for its next transaction (KIP-890); a repeated request is known by
+them, and a transaction without partitions may be aborted.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.delayed_response import DelayedResponse
+from barnabas.broker.groups import Reply
+from barnabas.broker.order import METADATA, RECORDS, TRANSACTIONS
+from barnabas.broker.registry import Context, api
+from barnabas.broker.transactions import Transactions
+from barnabas.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+
+@api(EndTxnRequest, EndTxnResponse, uses=METADATA | RECORDS, changes=TRANSACTIONS)
+def handle(context: Context, request: EndTxnRequest, transactions: Transactions) -> EndTxnResponse | DelayedResponse:
+    reply: Reply[EndTxnResponse] = Reply()
+    transactions.coordinator.end(request, version=context.version, reply=reply)
+    return reply.now_or_later()

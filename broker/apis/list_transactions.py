@@ -1,0 +1,23 @@
+"""ListTransactions (66), versions 0-2: transactional ids with their producers and states.
+
+Version 0: filters by state and producer id (KIP-664). Version 1: by duration (KIP-994).
+Version 2: by a regular expression, of RE2's syntax (KIP-1152).
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.large import LargeResponse, Yielder
+from barnabas.broker.order import TRANSACTIONS
+from barnabas.broker.registry import Context, api
+from barnabas.broker.transactions import Transactions
+from barnabas.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+
+@api(ListTransactionsRequest, ListTransactionsResponse, uses=TRANSACTIONS)
+async def handle(context: Context, request: ListTransactionsRequest, transactions: Transactions) -> LargeResponse:
+    yielder = Yielder()
+    listing = transactions.coordinator.list(request)
+    answer = next(listing)
+    for answer in listing:  # noqa: B007
+        await yielder()
+    return LargeResponse(answer)

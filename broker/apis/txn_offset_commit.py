@@ -1,0 +1,66 @@
+"""TxnOffsetCommit (28), versions 0-5: a group's offsets, which count when the producer's transaction is committed.
+
+Versions 0-1: all fields; a coordinator that is loading is told as one that is not available (KAFKA-7296).
+Version 2: the leader epoch of the last record (KIP-320).
+Version 3: generation, member and group.instance.id are checked (KIP-447); flexible.
+Version 4: TRANSACTION_ABORTABLE; before, INVALID_TXN_STATE (KIP-890).
+Version 5: the offsets are added to the transaction here, without AddOffsetsToTxn (KIP-890).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.broker.delayed_response import DelayedResponse
+from barnabas.broker.groups import Groups, Reply
+from barnabas.broker.order import GROUPS, METADATA, OFFSETS, TRANSACTIONS
+from barnabas.broker.registry import Context, api
+from barnabas.broker.transactions import Transactions, told_to_writer
+from barnabas.groupcoord.store import told
+from barnabas.groupcoord.transactions.state import V2
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import OFFSETS_TOPIC
+from barnabas.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+ADDS_SINCE = 5
+ABORTABLE_SINCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What committing in a transaction uses of a broker."""
+
+    groups: Groups
+    transactions: Transactions
+
+
+@api(
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    uses=METADATA | GROUPS | TRANSACTIONS,
+    changes=OFFSETS | TRANSACTIONS,
+)
+def handle(
+    context: Context, request: TxnOffsetCommitRequest, parts: Parts
+) -> TxnOffsetCommitResponse | DelayedResponse:
+    version = context.version
+    reply: Reply[TxnOffsetCommitResponse] = Reply(applied=False)
+
+    def commit(error: ErrorCode) -> None:
+        code = told_to_writer(error, knows_abortable=version >= ABORTABLE_SINCE, adds=version >= ADDS_SINCE)
+        parts.groups.coordinator.commit_in_transaction(request, version=version, refusal=told(code), reply=reply)
+        reply.apply()
+
+    where = (OFFSETS_TOPIC, parts.groups.coordinator.partition_of(request.group_id))
+    producer = (request.transactional_id, request.producer_id, request.producer_epoch)
+    if version >= ADDS_SINCE:
+        parts.transactions.coordinator.add(*producer, frozenset((where,)), V2, commit)
+    elif not parts.transactions.verifies:
+        commit(ErrorCode.NONE)
+    else:
+        try:
+            parts.transactions.coordinator.verify(*producer, where)
+            commit(ErrorCode.NONE)
+        except KafkaError as refusal:
+            commit(refusal.code)
+    return reply.now_or_later()

@@ -1,0 +1,70 @@
+"""WriteTxnMarkers (27), versions 1-2: markers as a coordinator on another broker, or an operator, writes them.
+
+Kafka's tool aborts a hanging transaction so: one that a partition has open and no coordinator knows of. The rules of
+markers hold for it as well: a producer with a higher epoch is not touched.
+
+Version 1: flexible. Version 2: the transaction version, by which a late marker is recognised (KIP-1228).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from barnabas.broker.delayed_response import DelayedResponse
+from barnabas.broker.groups import Reply
+from barnabas.broker.order import METADATA, OFFSETS, RECORDS
+from barnabas.broker.registry import Context, api
+from barnabas.broker.security import CLUSTER, Operation
+from barnabas.broker.transactions import Transactions
+from barnabas.groupcoord.transactions.state import V2
+from barnabas.wire.batch import Marker
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+@api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, uses=METADATA, changes=RECORDS | OFFSETS)
+def handle(
+    context: Context, request: WriteTxnMarkersRequest, transactions: Transactions
+) -> WriteTxnMarkersResponse | DelayedResponse:
+    allowed = any(context.authorize(each, CLUSTER) for each in (Operation.ALTER, Operation.CLUSTER_ACTION))
+    return _Writing(request, transactions, allowed).reply.now_or_later()
+
+
+class _Writing:
+    """One request: the answer so far, and how many markers are not durable yet."""
+
+    def __init__(self, request: WriteTxnMarkersRequest, transactions: Transactions, allowed: bool) -> None:
+        self.reply: Reply[WriteTxnMarkersResponse] = Reply()
+        self._left = 1
+        self._response = WriteTxnMarkersResponse(markers=[])
+        for asked in request.markers:
+            result = WritableTxnMarkerResult(producer_id=asked.producer_id, topics=[])
+            self._response.markers.append(result)
+            marker = Marker(asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch)
+            for topic in asked.topics:
+                answers = [WritableTxnMarkerPartitionResult(index) for index in topic.partition_indexes]
+                result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=answers))
+                for at, index in enumerate(topic.partition_indexes):
+                    self._left += 1
+                    written = partial(self._written, answers, at)
+                    if not allowed:
+                        written(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+                    else:
+                        new_epoch = asked.transaction_version >= V2
+                        transactions.markers.write((topic.name, index), marker, written, new_epoch=new_epoch)
+        self._end_one()
+
+    def _written(self, answers: list[WritableTxnMarkerPartitionResult], at: int, error: ErrorCode) -> None:
+        answers[at] = WritableTxnMarkerPartitionResult(answers[at].partition_index, error)
+        self._end_one()
+
+    def _end_one(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self.reply(self._response)

@@ -1,0 +1,1 @@
+"""The transaction coordinator: producers with a transactional id, and the outcome of their transactions."""

@@ -1,0 +1,28 @@
+"""What the log of one `__transaction_state` partition says, read from its start to its end."""
+
+from __future__ import annotations
+
+from barnabas.groupcoord.image import NO_PRODUCER
+from barnabas.groupcoord.transactions.records import parse_transaction
+from barnabas.groupcoord.transactions.state import State
+
+
+class TransactionImage:
+    """The last state of every transactional id; records are applied in log order."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, State] = {}
+
+    def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER) -> None:
+        """One record. Raises ProtocolError for one that nobody can read."""
+        said = parse_transaction(key, value)
+        if said is None:
+            return
+        transactional_id, state = said
+        if state is None:
+            self.states.pop(transactional_id, None)
+        else:
+            self.states[transactional_id] = state
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Nothing here is written in a transaction."""

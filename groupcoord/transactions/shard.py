@@ -1,0 +1,191 @@
+"""The partitions of `__transaction_state` that are coordinated here, and the transactional ids in each.
+
+A state is written first and seen when it is durable. One write of an id is under way at a time: whoever would change it
+meanwhile is told CONCURRENT_TRANSACTIONS, or waits for `on_settled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.groupcoord.deadlines import Deadline, Deadlines
+from barnabas.groupcoord.outbox import Outbox
+from barnabas.groupcoord.store import Store
+from barnabas.groupcoord.transactions.records import transaction_record
+from barnabas.groupcoord.transactions.state import NO_EPOCH, State, Status
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+Done = Callable[[ErrorCode], None]
+# What an id and a partition of its transaction take in memory beside the bytes of the id: measured, rounded up.
+ID_BYTES = 1_500
+PARTITION_BYTES = 200
+# Requests that may wait for one id to settle.
+_MOST_WAITING = 16
+
+
+class Transaction:
+    """One transactional id: what is durable of it, and what is under way."""
+
+    __slots__ = ("deadline", "id", "is_busy", "left", "on_settled", "state", "weight")
+
+    def __init__(self, transactional_id: str, state: State) -> None:
+        self.id = transactional_id
+        self.state = state
+        #: A record of it is being written, or a producer id for it is awaited.
+        self.is_busy = False
+        #: Of a decided transaction: the partitions that have not heard of the outcome.
+        self.left: set[TopicPartition] = set()
+        self.on_settled: list[Callable[[], None]] = []
+        #: When its transaction has taken too long.
+        self.deadline: Deadline | None = None
+        self.weight = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is under way: the next step may begin."""
+        return not self.is_busy and not self.state.status.is_prepared
+
+
+class TransactionShard:
+    """One partition; `is_loaded` when the log has been read to its end."""
+
+    def __init__(self, partition: int, coordinator_epoch: int) -> None:
+        self.partition = partition
+        self.coordinator_epoch = coordinator_epoch
+        self.is_loaded = False
+        self.transactions: dict[str, Transaction] = {}
+
+
+class TransactionShards:
+    """All shards of a coordinator: which id is where, the log of each, and the memory that they take together."""
+
+    def __init__(
+        self,
+        partition_of: Callable[[str], int],
+        store: Store,
+        outbox: Outbox,
+        deadlines: Deadlines,
+        wall_ms: Callable[[], int],
+        most_bytes: int,
+    ) -> None:
+        self.by_partition: dict[int, TransactionShard] = {}
+        self.partition_of = partition_of
+        self.used_bytes = 0
+        self._store = store
+        self._outbox = outbox
+        self._deadlines = deadlines
+        self._wall_ms = wall_ms
+        self._most_bytes = most_bytes
+        #: Called when a transaction has taken longer than its producer has said.
+        self.on_timed_out: Callable[[TransactionShard, Transaction], None] = lambda shard, transaction: None
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def of(self, transactional_id: str) -> TransactionShard:
+        """The loaded shard of an id. Raises KafkaError if it is not here or not yet."""
+        shard = self.by_partition.get(self.partition_of(transactional_id))
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "the transactional id is coordinated elsewhere")
+        if not shard.is_loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"partition {shard.partition} is being read")
+        return shard
+
+    def has(self, shard: TransactionShard) -> bool:
+        """Whether it has not been unloaded since."""
+        return self.by_partition.get(shard.partition) is shard
+
+    def find(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
+        """Raises KafkaError INVALID_PRODUCER_ID_MAPPING for an id that no producer has, and as `of`."""
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "no transactional id")
+        shard = self.of(transactional_id)
+        transaction = shard.transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "no producer has this transactional id")
+        return shard, transaction
+
+    # --- changing -----------------------------------------------------------------------------------------------------
+
+    def check_room(self, size: int) -> None:
+        """Raises KafkaError POLICY_VIOLATION where strangers would take more memory than there is for them."""
+        if self.used_bytes + size > self._most_bytes:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"all transactions together have {self._most_bytes} bytes")
+
+    def add(self, shard: TransactionShard, transactional_id: str, state: State) -> Transaction:
+        transaction = shard.transactions[transactional_id] = Transaction(transactional_id, state)
+        self._changed(shard, transaction)
+        return transaction
+
+    def remove(self, shard: TransactionShard, transaction: Transaction) -> None:
+        """Forget an id; all that waits for it wakes up, and finds it gone."""
+        del shard.transactions[transaction.id]
+        self.used_bytes -= transaction.weight
+        if transaction.deadline is not None:
+            transaction.deadline.drop()
+            transaction.deadline = None
+        self._settled(transaction)
+
+    def write(self, shard: TransactionShard, transaction: Transaction, state: State | None, done: Done) -> None:
+        """Write the next state (none: forget the id); it holds when `done` is called without an error."""
+        transaction.is_busy = True
+
+        def durable(error: ErrorCode) -> None:
+            with self._outbox:
+                transaction.is_busy = False
+                if not self.has(shard):
+                    done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                    return
+                if not error and state is not None:
+                    transaction.state = state
+                    self._changed(shard, transaction)
+                gone = state is None if not error else transaction.state.producer_epoch == NO_EPOCH
+                if gone:
+                    self.remove(shard, transaction)
+                done(error)
+                if transaction.is_settled:
+                    self._settled(transaction)
+
+        self._store.append(shard.partition, [transaction_record(transaction.id, state)], durable)
+
+    def give_up(self, transaction: Transaction) -> None:
+        """What was under way will not be written."""
+        transaction.is_busy = False
+        if transaction.is_settled:
+            self._settled(transaction)
+
+    def when_settled(self, transaction: Transaction, seconds: float, again: Callable[[], None]) -> bool:
+        """Call once, when nothing is under way or that long has passed; False if too many wait already."""
+        if len(transaction.on_settled) >= _MOST_WAITING or seconds <= 0:
+            return False
+
+        def late() -> None:
+            transaction.on_settled.remove(settled)
+            again()
+
+        def settled() -> None:
+            deadline.drop()
+            again()
+
+        deadline = self._deadlines.at(self._deadlines.clock() + seconds, late)
+        transaction.on_settled.append(settled)
+        return True
+
+    def _settled(self, transaction: Transaction) -> None:
+        waiting, transaction.on_settled = transaction.on_settled, []
+        for each in waiting:
+            each()
+
+    def _changed(self, shard: TransactionShard, transaction: Transaction) -> None:
+        state = transaction.state
+        weight = ID_BYTES + len(transaction.id) + PARTITION_BYTES * len(state.partitions)
+        self.used_bytes += weight - transaction.weight
+        transaction.weight = weight
+        if state.status is Status.ONGOING:
+            if transaction.deadline is None:
+                transaction.deadline = self._deadlines.new(lambda: self.on_timed_out(shard, transaction))
+            left_ms = state.start_ms + state.timeout_ms - self._wall_ms()
+            transaction.deadline.set(self._deadlines.clock() + max(left_ms, 0) / 1000)
+        elif transaction.deadline is not None:
+            transaction.deadline.drop()
+            transaction.deadline = None
