@@ -1,0 +1,1 @@
+"""Transactional producers and read_committed consumers of every client."""

@@ -1,0 +1,123 @@
+"""Transactional producers as processes that are told what to do in lines, and read_committed consumers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kafka import KafkaConsumer, TopicPartition
+
+from compat_tests.java import tools as java
+from compat_tests.tools import KAFKA_JARS, KAFKAJS, ROOT
+
+HERE = Path(__file__).parent
+PYTHON = ("kafka-python", "confluent-kafka", "aiokafka")
+CLIENTS = (*PYTHON, "kafkajs", "java")
+#: What each calls the loss of its place to a producer that came after it.
+FENCED = {
+    "kafka-python": {"ProducerFencedError", "InvalidProducerEpochError", "KafkaError"},
+    "confluent-kafka": {"_FENCED", "_PURGE_QUEUE", "INVALID_PRODUCER_EPOCH"},
+    "aiokafka": {"ProducerFenced"},
+    "kafkajs": {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"},
+    "java": {"ProducerFencedException", "InvalidProducerEpochException"},
+}
+
+
+class Producer:
+    """One process. Ended without a word, as by a crash, when the block ends."""
+
+    def __init__(self, client: str, address: str, transactional_id: str, timeout_ms: int = 60_000) -> None:
+        more = (address, transactional_id, str(timeout_ms))
+        environment = dict(os.environ)
+        if client == "java":
+            quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+            command = ["java", "-Xmx160m", quiet, "-cp", f"{KAFKA_JARS}/*", str(HERE / "Producer.java"), *more]
+        elif client == "kafkajs":
+            command = ["node", str(HERE / "producer.js"), *more]
+            environment |= {"NODE_PATH": str(KAFKAJS / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
+        else:
+            command = [sys.executable, "-m", "compat_tests.transactions.producer", client, *more]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, *words: object) -> str:
+        """What the producer says to a command: ok, or the error's name."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+    def do(self, *words: object) -> None:
+        """A command that succeeds."""
+        assert self.ask(*words) == "ok", words
+
+
+def _kafka_python(address: str, topic: str, count: int) -> list[str]:
+    consumer = KafkaConsumer(
+        bootstrap_servers=address,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=20_000,
+    )
+    consumer.assign([TopicPartition(topic, 0)])
+    found = [next(consumer).value.decode() for _ in range(count)]
+    consumer.close()
+    return found
+
+
+def _confluent(address: str, topic: str, count: int) -> list[str]:
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Place
+
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "c", "isolation.level": "read_committed"})
+    consumer.assign([Place(topic, 0, 0)])
+    found = [message.value().decode() for message in consumer.consume(count, 20)]
+    consumer.close()
+    return found
+
+
+def _kafkajs(address: str, topic: str, count: int) -> list[str]:
+    return _lines(["node", str(HERE / "consumer.js"), address, topic, str(count)])
+
+
+def _java(address: str, topic: str, count: int) -> list[str]:
+    place = ("--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", str(count))
+    committed = ("--isolation-level", "read_committed", "--timeout-ms", "20000")
+    done = java.run(java.CONSOLE_CONSUMER, "--bootstrap-server", address, *place, *committed)
+    return done.stdout.split()
+
+
+def _aiokafka(address: str, topic: str, count: int) -> list[str]:
+    return _lines([sys.executable, str(HERE / "consumer.py"), address, topic, str(count)])
+
+
+def _lines(command: list[str]) -> list[str]:
+    environment = {**os.environ, "NODE_PATH": str(KAFKAJS / "node_modules")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, env=environment, check=True)
+    return done.stdout.split()
+
+
+READERS = {
+    "kafka-python": _kafka_python,
+    "confluent-kafka": _confluent,
+    "aiokafka": _aiokafka,
+    "kafkajs": _kafkajs,
+    "java": _java,
+}

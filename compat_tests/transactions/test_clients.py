@@ -1,0 +1,130 @@
+"""Commit, abort, fencing, consume-transform-produce and crashes, with the transactional producer of every client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from compat_tests.broker_process import Server
+from compat_tests.conftest import NewServer
+from compat_tests.java import tools as java
+from compat_tests.tools import missing
+from compat_tests.transactions.processes import CLIENTS, FENCED, READERS, Producer
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if reason := missing(name):
+        pytest.skip(reason)
+    return name
+
+
+@pytest.fixture
+def server(new_server: NewServer) -> Server:
+    return new_server({})
+
+
+@pytest.fixture
+def topic(client: str, server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A topic of two partitions for one test."""
+    name = f"{request.node.originalname}.{client}"
+    admin = KafkaAdminClient(bootstrap_servers=server.address)
+    admin.create_topics([NewTopic(name, 2, 1)])
+    yield name
+    admin.close()
+
+
+def readers() -> dict[str, str | None]:
+    return {name: missing(name) for name in READERS}
+
+
+def committed(server: Server, group: str, topic: str) -> int | None:
+    consumer = KafkaConsumer(bootstrap_servers=server.address, group_id=group, isolation_level="read_committed")
+    offset: int | None = consumer.committed(TopicPartition(topic, 0))
+    consumer.close()
+    return offset
+
+
+def test_every_consumer_sees_what_is_committed(client: str, server: Server, topic: str) -> None:
+    with Producer(client, server.address, topic) as producer:
+        producer.do("init")
+        for number in range(6):
+            producer.do("begin")
+            for partition in (0, 1):
+                for half in "ab":
+                    producer.do("send", topic, partition, f"{number}{half}")
+            producer.do("abort" if number % 2 else "commit")
+    expected = ["0a", "0b", "2a", "2b", "4a", "4b"]
+    for reader, reason in readers().items():
+        if not reason and reader != "kafkajs":
+            assert READERS[reader](server.address, topic, len(expected)) == expected, reader
+    if not readers()["kafkajs"]:  # it reads both partitions
+        assert sorted(READERS["kafkajs"](server.address, topic, 12)) == sorted(expected * 2)
+
+
+def test_a_producer_is_fenced_by_the_next_one(client: str, server: Server, topic: str) -> None:
+    with Producer(client, server.address, topic) as old, Producer(client, server.address, topic) as new:
+        old.do("init")
+        old.do("begin")
+        old.do("send", topic, 0, "old")
+        new.do("init")
+        new.do("begin")  # kafkajs asks for its producer id here
+        said = [old.ask("send", topic, 0, "zombie"), old.ask("commit")]
+        assert "ok" not in said
+        assert FENCED[client] & set(said), said
+        new.do("send", topic, 0, "new")
+        new.do("commit")
+    assert READERS["confluent-kafka"](server.address, topic, 1) == ["new"]
+
+
+def test_consume_transform_produce(client: str, server: Server, topic: str) -> None:
+    group = f"group.{topic}"
+    with Producer(client, server.address, topic) as producer:
+        producer.do("init")
+        for offset, how in ((3, "commit"), (5, "abort"), (7, "commit")):
+            producer.do("begin")
+            producer.do("send", topic, 0, f"{offset}")
+            producer.do("offset", topic, 0, offset, group)
+            producer.do(how)
+            assert committed(server, group, topic) == (7 if offset == 7 else 3)
+    assert READERS["confluent-kafka"](server.address, topic, 2) == ["3", "7"]
+
+
+def test_what_a_dead_producer_leaves_is_aborted(client: str, server: Server, topic: str) -> None:
+    """Its time is over: consumers go on behind it, and a successor is not held up."""
+    with Producer(client, server.address, topic, 2_000) as producer:
+        producer.do("init")
+        producer.do("begin")
+        producer.do("send", topic, 0, "lost")
+    with Producer(client, server.address, f"{topic}.other") as other:
+        other.do("init")
+        other.do("begin")
+        other.do("send", topic, 0, "kept")
+        other.do("commit")
+    assert READERS["confluent-kafka"](server.address, topic, 1) == ["kept"]
+
+
+def test_kafkas_tool_shows_transactions(server: Server) -> None:
+    if reason := missing("java"):
+        pytest.skip(reason)
+    tool = ("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", server.address)
+    admin = KafkaAdminClient(bootstrap_servers=server.address)
+    admin.create_topics([NewTopic("shown", 1, 1)])
+    admin.close()
+    with Producer("confluent-kafka", server.address, "shown.id") as producer:
+        producer.do("init")
+        producer.do("begin")
+        producer.do("send", "shown", 0, "1")
+        listed = java.run(*tool, "list").stdout
+        assert next(line.split()[:2] for line in listed.splitlines() if "shown.id" in line) == ["shown.id", "1"]
+        described = java.run(*tool, "describe", "--transactional-id", "shown.id").stdout
+        assert "Ongoing" in described
+        assert "shown-0" in described
+        held = java.run(*tool, "describe-producers", "--topic", "shown", "--partition", "0").stdout.splitlines()[1]
+        assert held.split()[-1] == "0", "the open transaction begins at offset 0"
+        assert java.run(*tool, "abort", "--topic", "shown", "--partition", "0", "--start-offset", "0").returncode == 0
+    assert "None" in java.run(*tool, "describe-producers", "--topic", "shown", "--partition", "0").stdout
