@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import time
 import uuid
 from collections.abc import Iterable
 
@@ -11,6 +12,7 @@ from barnabas.client.admin import create_partitions, create_topic, delete_topic,
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
+from barnabas.client.transactions import OpenTransaction, open_transactions
 from barnabas.scripts.output import table
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.text import visible
@@ -101,7 +103,32 @@ def describe(args: argparse.Namespace) -> int:
                 for p in sorted(topic.partitions, key=lambda p: p.partition_index)
             ]
             print(table(("PARTITION", "LEADER", "EPOCH", "START", "END", "RECORDS"), rows))
+            for held in open_transactions(cluster, [(name, p.partition_index) for p in topic.partitions]):
+                print(visible(holder(name, held, time.time())))
     return 0
+
+
+def holder(topic: str, held: OpenTransaction, now: float) -> str:
+    """Who holds the readers of a partition up, and how to end that."""
+    who = f"Partition {held.partition}: read_committed consumers wait at offset {held.start_offset}"
+    where = f"--topic {topic} --partition {held.partition} --start-offset {held.start_offset}"
+    if held.known is None:
+        since = f"last record {_ago(now - held.last_timestamp / 1000)}"
+        who += f" for producer {held.producer_id}, {since}, which no coordinator knows"
+        return f"{who}; end it with kafka-transactions.sh abort {where}"
+    known = held.known
+    since = _ago(now - known.transaction_start_time_ms / 1000)
+    who += f" for transactional id {known.transactional_id} (producer {held.producer_id}, {known.transaction_state}"
+    if known.transaction_state != "Ongoing":
+        return f"{who} since {since}): its markers are being written; if that lasts, the broker's log says why not"
+    return (
+        f"{who} since {since}): it ends by itself after {known.transaction_timeout_ms / 1000:g} s, or when a producer "
+        f"of this id starts, or with kafka-transactions.sh forceTerminateTransaction"
+    )
+
+
+def _ago(seconds: float) -> str:
+    return f"{max(seconds, 0):.0f} s ago"
 
 
 def delete(args: argparse.Namespace) -> int:

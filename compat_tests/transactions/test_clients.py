@@ -8,11 +8,13 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from compat_tests.broker_process import Server
+from compat_tests.broker_process import Barnabas, Server
+from compat_tests.cli.test_cli import run
 from compat_tests.conftest import NewServer
 from compat_tests.java import tools as java
 from compat_tests.tools import missing
 from compat_tests.transactions.processes import CLIENTS, FENCED, READERS, Producer
+from compat_tests.waiting import until
 
 
 @pytest.fixture(params=CLIENTS)
@@ -128,3 +130,22 @@ def test_kafkas_tool_shows_transactions(server: Server) -> None:
         assert held.split()[-1] == "0", "the open transaction begins at offset 0"
         assert java.run(*tool, "abort", "--topic", "shown", "--partition", "0", "--start-offset", "0").returncode == 0
     assert "None" in java.run(*tool, "describe-producers", "--topic", "shown", "--partition", "0").stdout
+
+
+def test_topics_describe_says_who_holds_readers_up(server: Server) -> None:
+    if not isinstance(server, Barnabas):
+        pytest.skip("our own command")
+    admin = KafkaAdminClient(bootstrap_servers=server.address)
+    admin.create_topics([NewTopic("held", 2, 1)])
+    admin.close()
+    describe = ("topics", "describe", "held", "-b", server.address)
+    assert "wait" not in run(*describe)
+    with Producer("confluent-kafka", server.address, "held.id") as producer:
+        producer.do("init")
+        producer.do("begin")
+        producer.do("send", "held", 1, "1")
+        (line,) = [line for line in run(*describe).splitlines() if "wait" in line]
+        assert line.startswith("Partition 1: read_committed consumers wait at offset 0 for transactional id held.id (")
+        assert "it ends by itself after 60 s" in line
+        producer.do("commit")
+        until(lambda: "wait" not in run(*describe), "the transaction is complete", 20)
