@@ -53,7 +53,7 @@ class Groups:
         clock: Clock,
         log: EventLog,
     ) -> None:
-        self._topics = topics
+        self._metadata, self._topics = metadata, topics
         #: Shared with the transaction coordinator: what a transaction commits here is durable before its marker is.
         self.durability = Durability(flusher.request)
         self.known_topics = KnownTopics(metadata)

@@ -18,7 +18,7 @@ import trio
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.features import LEVELS
+from barnabas.broker.features import FEATURES
 from barnabas.broker.groups import Groups
 from barnabas.broker.large import Yielder
 from barnabas.broker.log import EventLog
@@ -119,7 +119,7 @@ class MetadataSnapshots:
                 await self._flusher.flushed(vnode, vnode.log_end_offset)
 
     async def _encoded(self, snapshot: SnapshotId) -> bytes:
-        levels = [FeatureLevelRecord(name=name, feature_level=level) for name, level in LEVELS.items()]
+        levels = [FeatureLevelRecord(name=name, feature_level=each.finalized) for name, each in FEATURES.items()]
         records = (record for some in (levels, self._metadata.records()) for record in some)
         breathe, parts = Yielder(), []
         for part in encode_snapshot(records, snapshot.epoch, self._metadata.newest_ms):
