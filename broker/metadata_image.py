@@ -9,7 +9,7 @@ removed is deleted then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,6 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.metadata_records import decode_snapshot, frame, unframe
 from barnabas.broker.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
-from barnabas.storage.report import Tell, tell_logging
 from barnabas.storage.snapshots import Snapshots
 from barnabas.storage.vnode import Origin, Vnode
 from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_records
@@ -38,6 +37,8 @@ METADATA_TOPIC = "__cluster_metadata"
 RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP = 2, 4, 8, 16, 32
 PRODUCER_ID_BLOCK = 1000
 _MOST_REPAIRS = 1000
+#: Hears of an event and its fields.
+Tell = Callable[..., None]
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class MetadataImage:
         #: The time of the newest record, in ms.
         self.newest_ms = 0
 
-    def load(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell = tell_logging) -> None:
+    def load(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
         """Read the newest snapshot that is whole, and replay the log from there on.
 
         Raises StorageError if it cannot be read or understood.
@@ -88,7 +89,7 @@ class MetadataImage:
         except (KafkaError, ProtocolError, KeyError) as error:
             raise StorageError(f"the metadata log in {vnode.place} is damaged: {error}") from error
 
-    def _replay_mending(self, vnode: Vnode, snapshots: Snapshots | None, tell: Tell) -> None:
+    def _replay_mending(self, vnode: Vnode, snapshots: Snapshots | None, tell: Tell | None) -> None:
         """Apply snapshot and log. A damaged batch is set aside on the spot, as nothing can be served before."""
         with vnode.mending_on_the_spot():
             for _ in range(_MOST_REPAIRS):
@@ -101,13 +102,14 @@ class MetadataImage:
                         raise
         raise StorageError("it cannot be mended")
 
-    def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell) -> int:
+    def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> int:
         """Apply the newest snapshot that is whole; where the log goes on behind it. Raises StorageError."""
         for snapshot in snapshots.ids():
             try:
                 records = decode_snapshot(snapshots.read(snapshot))
             except (OSError, KafkaError, ProtocolError) as error:
-                tell("metadata.snapshot.damaged", file=snapshot.name, reason=error)
+                if tell is not None:
+                    tell("metadata.snapshot.damaged", file=snapshot.name, reason=error)
                 continue
             if not vnode.log_start_offset <= snapshot.offset <= vnode.log_end_offset:
                 raise StorageError(

@@ -30,7 +30,7 @@ LAZILY = {("scripts", "streams"), ("scripts", "broker")}
 #: The modules of storage that others may import, by who does.
 DOORS = {
     "groupcoord": {"vnode"},
-    "broker": {"vnode", "validation", "config", "errors", "data_dir", "flusher", "io"},
+    "broker": {"vnode", "validation", "config", "errors", "data_dir", "flusher", "io", "snapshots"},
     "streams": {"log_reader", "errors"},
 }
 
