@@ -66,7 +66,7 @@ class Coroutine(DelayedResponse):
     So a connection has at most one such task at a time, however many of these requests its client sends ahead.
     """
 
-    __slots__ = ("_chunks", "_context", "_endpoint", "_limiter", "_start", "_work")
+    __slots__ = ("_begun", "_chunks", "_context", "_endpoint", "_limiter", "_start", "_work")
 
     def __init__(
         self,
@@ -81,14 +81,18 @@ class Coroutine(DelayedResponse):
         self._work: Any = work
         self._endpoint, self._context = endpoint, context
         self._start, self._limiter = start, limiter
+        self._begun = False
         self._chunks: list[SizedChunk] = []
 
     def begin(self) -> None:
-        if self._work is not None:
-            work, self._work = self._work, None
-            self._start(lambda: self._run(work))
+        if not self._begun:
+            self._begun = True
+            self._start(self._run)
 
-    async def _run(self, work: Awaitable[Message | LargeResponse]) -> None:
+    async def _run(self) -> None:
+        work, self._work = self._work, None
+        if work is None:  # abandoned before the task had its turn
+            return
         answer = await work
         if isinstance(answer, Message):
             self._chunks = self._endpoint.encode(answer, self._context)
@@ -103,3 +107,4 @@ class Coroutine(DelayedResponse):
     def abandon(self) -> None:
         if self._work is not None and hasattr(self._work, "close"):
             self._work.close()  # a coroutine that never got its turn
+        self._work = None

@@ -148,6 +148,24 @@ async def test_a_coroutine_that_never_had_its_turn_leaves_nothing_behind() -> No
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
+async def test_a_coroutine_whose_task_comes_too_late_leaves_nothing_behind() -> None:
+    """The connection has ended after its turn came, and before its task ran: that one runs, or never does."""
+
+    async def work() -> MetadataResponse:
+        raise AssertionError("it must not begin")
+
+    for task_runs in (True, False):
+        started: list[Any] = []
+        answers, coroutine = Answers(), work()
+        later = Coroutine(coroutine, HEARTBEAT, context_of(1), started.append, trio.CapacityLimiter(1))
+        answers.add_later(later, HEARTBEAT, context_of(1))
+        assert answers.take() == []
+        answers.abandon()
+        assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+        if task_runs:
+            await started[0]()
+
+
 def test_a_client_that_is_throttled_is_told_so_in_whichever_way_it_is_answered() -> None:
     def throttle_of(chunks: list[Any]) -> int:
         answer, _ = message_codec(HeartbeatResponse, 1).decode(b"".join(chunks), 8)
