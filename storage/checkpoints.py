@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass, field
 
 from barnabas.storage.io import Io, read_file, write_file
-from barnabas.storage.layout import LOG_STARTS_FILE, METADATA_FILE, RECOVERY_POINTS_FILE, TOPIC_IDS_FILE
+from barnabas.storage.layout import CLEANED_FILE, LOG_STARTS_FILE, METADATA_FILE, RECOVERY_POINTS_FILE, TOPIC_IDS_FILE
 from barnabas.storage.report import Tell, tell_logging
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.properties import parse_properties
@@ -22,22 +22,33 @@ NO_TOPIC_ID = "A" * 22
 
 @dataclass
 class Checkpoints:
-    """What is stated of each partition: how far it is durable, where it starts if not at its first segment, and the id
-    of its topic. `ids` is None where nothing states them: a directory of Kafka's, or of an earlier version."""
+    """What is stated of each partition: how far it is durable, where it starts if not at its first segment, how far it
+    is compacted, and the id of its topic.
+
+    `ids` is None where nothing states them: a directory of Kafka's, or of an earlier version.
+    """
 
     points: dict[TopicPartition, int] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     ids: dict[TopicPartition, str] | None = field(default_factory=dict)
+    cleaned: dict[TopicPartition, int] = field(default_factory=dict)
 
     def states(self, key: TopicPartition) -> bool:
         """Whether anything is stated of a partition; only then its topic's id matters."""
-        return key in self.points or key in self.starts
+        return key in self.points or key in self.starts or key in self.cleaned
 
     def of(self, key: TopicPartition, topic_id: str) -> tuple[int, int]:
         """(log start offset, recovery point) of the partition, as far as it is the one that was meant; else zeros."""
-        if self.ids is not None and self.ids.get(key) != (topic_id or NO_TOPIC_ID):
+        if not self._is_meant(key, topic_id):
             return 0, 0
         return self.starts.get(key, 0), self.points.get(key, 0)
+
+    def cleaned_of(self, key: TopicPartition, topic_id: str) -> int:
+        """How far the partition is compacted, as far as it is the one that was meant; else 0."""
+        return self.cleaned.get(key, 0) if self._is_meant(key, topic_id) else 0
+
+    def _is_meant(self, key: TopicPartition, topic_id: str) -> bool:
+        return self.ids is None or self.ids.get(key) == (topic_id or NO_TOPIC_ID)
 
 
 def read_checkpoints(io: Io, path: str, tell: Tell = tell_logging) -> Checkpoints:
@@ -52,6 +63,7 @@ def read_checkpoints(io: Io, path: str, tell: Tell = tell_logging) -> Checkpoint
         read_offsets(io, os.path.join(path, RECOVERY_POINTS_FILE), tell),
         read_offsets(io, os.path.join(path, LOG_STARTS_FILE), tell),
         ids,
+        read_offsets(io, os.path.join(path, CLEANED_FILE), tell),
     )
 
 
@@ -62,6 +74,8 @@ def write_checkpoints(io: Io, path: str, found: Checkpoints, before: Checkpoints
     """
     write_offsets(io, os.path.join(path, RECOVERY_POINTS_FILE), found.points)
     write_offsets(io, os.path.join(path, LOG_STARTS_FILE), found.starts)
+    if found.cleaned != before.cleaned:
+        write_offsets(io, os.path.join(path, CLEANED_FILE), found.cleaned)
     if found.ids != before.ids:
         write_ids(io, path, found)
 
@@ -79,8 +93,8 @@ def encode_topic_id(topic_id: bytes) -> str:
 def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[TopicPartition, int]:
     """`topic partition offset` lines.
 
-    A damaged file is reported and counts as empty, which costs a longer scan (recovery points) or shows deleted records
-    again (log starts).
+    A damaged file is reported and counts as empty, which costs a longer scan (recovery points), shows deleted records
+    again (log starts) or has logs compacted anew.
     """
     try:
         found = {}

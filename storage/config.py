@@ -38,6 +38,10 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     retention_bytes: int = -1
     flush_messages: int | None = None
     flush_ms: int | None = None
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    delete_retention_ms: int = 24 * 3600 * 1000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
 
     @property

@@ -148,6 +148,14 @@ class DataDir:
         return data_dir
 
     @staticmethod
+    def node_id_of(path: str | os.PathLike[str]) -> int:
+        """The node that a data directory belongs to. Raises `StorageError` where there is none."""
+        try:
+            return int(read_properties(Io(), os.path.join(path, META_FILE))["node.id"])
+        except (OSError, ValueError, KeyError):
+            raise StorageError(f"{os.fspath(path)} is no data directory: it has no whole {META_FILE}") from None
+
+    @staticmethod
     def _identify(io: Io, path: str, node_id: int, cluster_id: str | None) -> dict[str, str]:
         """The content of `meta.properties`, made on first use."""
         file = os.path.join(path, META_FILE)
@@ -220,11 +228,17 @@ class DataDir:
             key = parse_partition_name(name)
             if key is None or not os.path.isdir(os.path.join(self.path, name)):
                 continue
-            start, point = (
-                stated.of(key, self._topic_id(key)) if key in stated.points or key in stated.starts else (0, 0)
-            )
+            start = point = cleaned = 0
+            if stated.states(key):
+                topic_id = self._topic_id(key)
+                start, point = stated.of(key, topic_id)
+                cleaned = stated.cleaned_of(key, topic_id)
             self.vnodes[key] = self._vnode(
-                key, config_of(key[0]) if config_of else default, log_start_offset=start, recovery_point=point
+                key,
+                config_of(key[0]) if config_of else default,
+                log_start_offset=start,
+                recovery_point=point,
+                cleaned_to=cleaned,
             )
         if stated.ids is None:
             self._state_ids(stated)
@@ -292,7 +306,13 @@ class DataDir:
                 nursery.start_soon(worker)
 
     def _vnode(
-        self, key: tuple[str, int], config: LogConfig, *, log_start_offset: int, recovery_point: int
+        self,
+        key: tuple[str, int],
+        config: LogConfig,
+        *,
+        log_start_offset: int,
+        recovery_point: int,
+        cleaned_to: int = 0,
     ) -> LocalVnode:
         vnode = LocalVnode(
             os.path.join(self.path, f"{key[0]}-{key[1]}"),
@@ -303,6 +323,7 @@ class DataDir:
             cache=self.cache,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
+            cleaned_to=cleaned_to,
             discard=self.discard,
             tell=self.tell,
         )
@@ -368,6 +389,11 @@ class DataDir:
     def sync(self) -> None:
         """Make it durable which folders there are; for a thread. Raises OSError."""
         sync_path(self.io, self.path)
+
+    def close_segment(self, key: tuple[str, int], now_ms: int) -> None:
+        """End the active segment of a partition, on disk. Raises `StorageError`."""
+        self.vnodes[key].roll(now_ms)
+        self.vnodes[key].flush()
 
     def discard(self, paths: list[str]) -> None:
         """Files and folders for `run` to delete in a thread."""
@@ -482,6 +508,8 @@ class DataDir:
                     point, found.points[key] = vnode.recovery_point, before
                     if start := vnode.checkpointed_start:
                         found.starts[key] = start
+                    if cleaned := vnode.cleaned_to:
+                        found.cleaned[key] = cleaned
                     indexes = vnode.write_indexes()
                     found.points[key] = point
                     if point != before:

@@ -69,6 +69,10 @@ class Io:
     def ftruncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
+    def set_modified(self, fd: int, nanoseconds: int) -> None:
+        """State when the file was last changed."""
+        os.utime(fd, ns=(nanoseconds, nanoseconds))
+
     def replace(self, source: str, target: str) -> None:
         os.replace(source, target)
 

@@ -12,8 +12,9 @@ META_FILE = "meta.properties"
 LOCK_FILE = ".lock"
 CLEAN_FILE = ".kafka_cleanshutdown"
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
+CLEANED_FILE = "cleaner-offset-checkpoint"
 LOG_STARTS_FILE = "log-start-offset-checkpoint"
-#: Not Kafka's: the topic id of each partition that the two checkpoints above speak of.
+#: Not Kafka's: the topic id of each partition that the checkpoints above speak of.
 TOPIC_IDS_FILE = "topic-id-checkpoint"
 #: HOST:PORT of the broker that serves the directory, there from when it is ready until it stops.
 ADDRESS_FILE = "broker.address"

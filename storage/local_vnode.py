@@ -21,7 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from barnabas.storage.appender import Appender
 from barnabas.storage.checkpoints import encode_topic_id, read_topic_id
-from barnabas.storage.config import LogConfig
+from barnabas.storage.compaction import LocalCompaction, StoppedError, active_is_overdue, cleanable, discard, need
+from barnabas.storage.compaction_terms import CompactionLimits, Need
+from barnabas.storage.config import LONG_MAX, LogConfig
 from barnabas.storage.crc_check import CrcCheck
 from barnabas.storage.errors import CorruptIndexError, CorruptLogError, StorageError
 from barnabas.storage.faults import Fault, NotBegunError, fault_of
@@ -42,7 +44,17 @@ from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
 from barnabas.storage.txn_index import AbortedTransaction
 from barnabas.storage.unflushed import LocalFlushJob
 from barnabas.storage.validation import Rules, Valid
-from barnabas.storage.vnode import ZERO_ID, AppendResult, Callbacks, Check, FlushJob, Origin, ReadResult, TimeScan
+from barnabas.storage.vnode import (
+    ZERO_ID,
+    AppendResult,
+    Callbacks,
+    Check,
+    CompactionJob,
+    FlushJob,
+    Origin,
+    ReadResult,
+    TimeScan,
+)
 from barnabas.storage.watermarks import Watermarks
 from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import Marker
@@ -55,6 +67,7 @@ class LocalVnode:
     __slots__ = (
         "_appender",
         "_cache",
+        "_compacting",
         "_config",
         "_discard",
         "_error",
@@ -69,6 +82,7 @@ class LocalVnode:
         "_repairing",
         "_tell",
         "_topic_id",
+        "cleaned_to",
         "directory",
         "needs_recovery",
         "on_damage",
@@ -95,6 +109,7 @@ class LocalVnode:
         cache: FileCache,
         log_start_offset: int = 0,
         recovery_point: int = 0,
+        cleaned_to: int = 0,
         discard: Callable[[list[str]], None] | None = None,
         tell: Tell = tell_logging,
     ) -> None:
@@ -104,6 +119,8 @@ class LocalVnode:
         self.on_high_watermark = Callbacks()
         #: Everything below is on disk, with its index entries.
         self.recovery_point = recovery_point
+        #: Everything below is compacted, as far as a pass could know.
+        self.cleaned_to = cleaned_to
         #: Called to have a damaged segment repaired (`begin_repair`); without it, it is repaired on the spot.
         self.on_damage: Callable[[LocalVnode, Segment], None] | None = None
         #: A stop was not clean, and there were no descriptors or no room to recover: the first use does it.
@@ -114,6 +131,7 @@ class LocalVnode:
         self._tell = tell
         self._full = False  # the last append found no room
         self._repairing: Segment | None = None
+        self._compacting: LocalCompaction | None = None
         self._expected_start = log_start_offset
         self._ready = False
         self._error: StorageError | None = None
@@ -338,6 +356,9 @@ class LocalVnode:
         self.on_high_watermark.notify(self)
 
     def _release(self) -> None:
+        if self._compacting is not None:
+            self._compacting.disown()
+            self._compacting = None
         if self._ready:
             self._log.release()
             self._ready = False
@@ -523,9 +544,12 @@ class LocalVnode:
                 try:
                     return self._reader.aborted_transactions(start, end)
                 except CorruptIndexError as error:
-                    self._tell_rebuilt(error.segment.path(TXN_INDEX_SUFFIX), error)
-                    self._log.rebuild_aborted(error.segment)
+                    self._rebuild_aborted(error)
             return self._reader.aborted_transactions(start, end)
+
+    def _rebuild_aborted(self, error: CorruptIndexError) -> None:
+        self._tell_rebuilt(error.segment.path(TXN_INDEX_SUFFIX), error)
+        self._log.rebuild_aborted(error.segment)
 
     def _tell_rebuilt(self, path: str, reason: object) -> None:
         """What a file said was read from the log."""
@@ -688,6 +712,96 @@ class LocalVnode:
             self.needs_recovery = True
             raise error.cause from error
 
+    # -- compaction --------------------------------------------------------------------------------------------------
+
+    def may_need_compaction(self) -> bool:
+        if not self._config.compacts:
+            return False
+        if self._ready:
+            return True
+        try:
+            segments = list_segments(self._io, self.directory)
+        except OSError:
+            return False
+        older = len(segments) > 1 and segments[-1].base_offset > self.cleaned_to
+        return older or (self._config.max_compaction_lag_ms < LONG_MAX and any(one.size for one in segments))
+
+    def compaction_need(self, now_ms: int) -> Need:
+        if not self._config.compacts:
+            return Need(0, 0, False)
+        if not self._ready:
+            self._load()
+        log = self._log
+        self._leave_old_segment()
+        with self._reading():
+            found = need(log, cleanable(log, self._marks, self.cleaned_to, now_ms), now_ms)
+        if active_is_overdue(log, now_ms):
+            found = Need(found.clean_bytes, found.dirty_bytes + log.active.size, True)
+        return found
+
+    def begin_compaction(self, now_ms: int, limits: CompactionLimits) -> LocalCompaction | None:
+        """See `Vnode`. An active segment that `max.compaction.lag.ms` does not let wait any longer is rolled first."""
+        if not self._config.compacts:
+            return None
+        if not self._ready:
+            self._load()
+        if self._compacting is not None or self._repairing is not None:
+            return None
+        if active_is_overdue(self._log, now_ms):
+            self.roll(now_ms)
+        self._leave_old_segment()
+        with self._reading():
+            found = cleanable(self._log, self._marks, self.cleaned_to, now_ms)
+            if found.first_dirty >= found.upto:
+                return None
+            self._compacting = LocalCompaction(self._log, found, limits, now_ms)
+        return self._compacting
+
+    def end_compaction(self, job: CompactionJob, error: Exception | None = None) -> bool:
+        assert isinstance(job, LocalCompaction)
+        if self._compacting is not job:  # gone offline, or deleted: the next start sweeps, if there is one
+            return False
+        goes_on = False
+        try:
+            goes_on = error is None and job.made is not None and self._place(job)
+        finally:
+            if not goes_on:
+                self._compacting = None
+                if self._ready and (doomed := discard(self._io, job)):
+                    self._log.discard(doomed)
+        if not goes_on:
+            self._finish(job, error)
+        return goes_on
+
+    def _place(self, job: LocalCompaction) -> bool:
+        """Whether the log still has the segments that were cleaned; then the new ones are in their place."""
+        assert job.made is not None
+        old, new = job.made
+        if not set(old) <= set(self._log.segments):
+            return False
+        try:
+            self._replace(old, new)
+        except OSError as error:
+            raise self.refused("replace segments", error) from error
+        job.placed()
+        for segment in new[:-1]:
+            segment.forget_indexes()
+        return True
+
+    def _finish(self, job: LocalCompaction, error: Exception | None) -> None:
+        """A compaction is at its end, one way or the other. Raises StorageError."""
+        if job.is_done:
+            self.cleaned_to = job.figures.to_offset
+            return
+        if error is None or isinstance(error, StoppedError) or not job.segments <= set(self._log.segments):
+            return
+        if isinstance(error, CorruptIndexError):
+            with self._reading():
+                self._rebuild_aborted(error)
+        elif isinstance(error, CorruptLogError):
+            raise self._met_damage(error)
+        raise StorageError(f"{self.topic}-{self.partition}: compaction is not possible now: {error}") from error
+
     # -- damage ------------------------------------------------------------------------------------------------------
 
     def _met_damage(self, error: CorruptLogError) -> StorageError:
@@ -720,6 +834,9 @@ class LocalVnode:
         """
         if not self._ready or segment not in self._log.segments or self._repairing is not None:
             return None
+        if self._compacting is not None:  # it ends soon; whoever meets the damage again has it mended
+            self._compacting.stop()
+            return None
         log, marks = self._log, self._marks
         if segment is log.active:
             self.roll(segment.created_ms)
@@ -728,12 +845,17 @@ class LocalVnode:
         following = log.following(segment)
         if marks.high_watermark <= following:
             self.flush()
-            if marks.high_watermark == log.active.base_offset:
-                marks.advance(marks.high_watermark, log.active, 0)
+            self._leave_old_segment()
         if segment is marks.segment:
             return None
         self._repairing = segment
         return RepairJob(self._io, segment, following, self._config, self._tell)
+
+    def _leave_old_segment(self) -> None:
+        """The high watermark at the end of a segment is at the beginning of the next one, too."""
+        marks, active = self._marks, self._log.active
+        if marks.high_watermark == active.base_offset:
+            marks.advance(marks.high_watermark, active, 0)
 
     def end_repair(self, job: RepairJob, error: OSError | None = None) -> bool:
         """`job` has run: readers get the mended segment. With an error all is as before; false then."""

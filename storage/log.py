@@ -280,6 +280,10 @@ class Log:
         gone = {segment.base_offset for segment in old} - set(bases)
         self._discard([*doomed, *(snapshot_path(self.directory, base) for base in sorted(gone))])
 
+    def discard(self, paths: list[str]) -> None:
+        """Files to delete, soon if not now."""
+        self._discard(paths)
+
     def _remove_now(self, paths: Iterable[str]) -> None:
         for path in paths:
             try:

@@ -14,7 +14,8 @@ from barnabas.storage.files import OpenFile
 from barnabas.storage.io import Io, read_file, write_all, write_file
 from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
 from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex, encode_entry
-from barnabas.wire import batch
+from barnabas.wire import batch, compact
+from barnabas.wire.aliases import BytesLike
 
 LOG_SUFFIX = ".log"
 # The most ranges of checked batches that are kept of a segment; others are checked again.
@@ -152,6 +153,26 @@ class Segment:
         self.size = position + size
         return indexed
 
+    def note_many(self, data: BytesLike, interval: int) -> None:
+        """As `note`, of whole batches that are written at the end of the log together."""
+        assert self.index is not None
+        assert self.times is not None
+        assert self.max_timestamp is not None
+        entries, times, *rest = compact.index_batches(
+            data,
+            self.base_offset,
+            self.size,
+            interval,
+            self._bytes_since_entry,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            self._last_indexed_time,
+        )
+        self._bytes_since_entry, self.max_timestamp, self.max_timestamp_offset, self._last_indexed_time = rest
+        self.index.frombytes(entries)
+        self.times += times
+        self.size += len(data)
+
     def reserve(self, io: Io, size: int) -> None:
         """Have zeros behind the log, if none are left, for appends of about `size` bytes to overwrite.
 
@@ -275,14 +296,31 @@ class Segment:
         except FileNotFoundError:
             return False
 
+    def index_files(self) -> list[tuple[str, bytes]]:
+        """What the index files of a segment that is known without reading shall hold, by their suffixes."""
+        assert self.index is not None
+        assert self.times is not None
+        assert self.aborted is not None
+        return [
+            (INDEX_SUFFIX, index.encode_offsets(self.index)),
+            (TIME_INDEX_SUFFIX, bytes(self.times)),
+            (TXN_INDEX_SUFFIX, self.aborted.encode()),
+        ]
+
+    def indexes_written(self) -> None:
+        """The files hold what memory does."""
+        assert self.index is not None
+        assert self.times is not None
+        self._index_written = len(self.index)
+        self._times_written = len(self.times)
+
     def replace_indexes(self, io: Io, *, sync: bool = True) -> None:
         """Write both index files anew, as recovery does. Their names are the caller's to sync."""
         assert self.index is not None
         assert self.times is not None
         write_file(io, self.path(INDEX_SUFFIX), index.encode_offsets(self.index), sync=False, sync_data=sync)
         write_file(io, self.path(TIME_INDEX_SUFFIX), bytes(self.times), sync=False, sync_data=sync)
-        self._index_written = len(self.index)
-        self._times_written = len(self.times)
+        self.indexes_written()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

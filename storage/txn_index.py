@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 SUFFIX = ".txnindex"
@@ -64,6 +64,10 @@ class TransactionIndex:
         if not 0 <= number < len(self):
             raise IndexError(number)
         return AbortedTransaction(*_ENTRY.unpack_from(self._data, number * _ENTRY.size)[1:])
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        for fields in _ENTRY.iter_unpack(bytes(self._data)):
+            yield AbortedTransaction(*fields[1:])
 
     def append(self, entry: AbortedTransaction) -> None:
         self._data += encode_entry(entry)

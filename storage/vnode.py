@@ -23,6 +23,7 @@ from typing import Protocol
 
 import msgspec
 
+from barnabas.storage.compaction_terms import CompactionFigures, CompactionLimits, Need
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
 from barnabas.storage.producer_state import Producer
@@ -128,6 +129,21 @@ class ReadResult(msgspec.Struct, frozen=True):
     check: Check | None = None
     #: The offset behind the range.
     end_offset: int = -1
+
+
+class CompactionJob(Protocol):
+    """A compaction, part by part; after each, `end_compaction`."""
+
+    #: What it has done so far.
+    figures: CompactionFigures
+    #: All is clean that it set out to clean.
+    is_done: bool
+
+    def run(self) -> None:
+        """For a thread: the next part. Raises what `end_compaction` is given."""
+
+    def stop(self) -> None:
+        """Let `run` end soon."""
 
 
 class Callbacks:
@@ -334,3 +350,21 @@ class Vnode(Protocol):
 
     def apply_retention(self, now_ms: int) -> int:
         """Drop what the delete policy no longer wants, and forget idle producers; the number of segments dropped."""
+
+    # -- compaction --------------------------------------------------------------------------------------------------
+
+    def may_need_compaction(self) -> bool:
+        """Whether it is worth it to load the log for `compaction_need`. May be called in a thread."""
+
+    def compaction_need(self, now_ms: int) -> Need:
+        """What there is to clean. Raises StorageError."""
+
+    def begin_compaction(self, now_ms: int, limits: CompactionLimits) -> CompactionJob | None:
+        """Clean what is dirty; None if there is nothing, or it is not possible now. Raises StorageError."""
+
+    def end_compaction(self, job: CompactionJob, error: Exception | None = None) -> bool:
+        """A part of `job` has run: readers get what it has made. Whether there is more to run.
+
+        With an error, or after one, the log is as it was before the part. Raises StorageError where the compaction
+        could not go on; where the log has changed under it, it ends without.
+        """

@@ -30,7 +30,10 @@ LAZILY = {("scripts", "streams"), ("scripts", "broker")}
 #: The modules of storage that others may import, by who does.
 DOORS = {
     "groupcoord": {"vnode"},
-    "broker": {"vnode", "validation", "config", "errors", "data_dir", "flusher", "io", "snapshots"},
+    "broker": {
+        *("vnode", "validation", "config", "errors", "data_dir", "flusher", "io", "snapshots"),
+        *("cleaner", "compaction_terms"),
+    },
     "streams": {"log_reader", "errors"},
 }
 

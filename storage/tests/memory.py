@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
+from barnabas.storage.compaction_terms import CompactionFigures, CompactionLimits, Need
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
 from barnabas.storage.faults import NotBegunError
@@ -19,9 +20,19 @@ from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_state import Producer, ProducerState
 from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex
 from barnabas.storage.validation import Rules, Valid, check_size, validate
-from barnabas.storage.vnode import AppendResult, Callbacks, Check, FlushJob, Origin, ReadResult, TimeScan
+from barnabas.storage.vnode import (
+    AppendResult,
+    Callbacks,
+    Check,
+    CompactionJob,
+    FlushJob,
+    Origin,
+    ReadResult,
+    TimeScan,
+)
 from barnabas.wire import batch
 from barnabas.wire.aliases import BytesLike
+from barnabas.wire.compact import KeyMapInPython
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
@@ -77,6 +88,29 @@ class MemoryScan:
     def run(self) -> None:
         data, timestamp, lo, hi = self._asked
         self.found = batch.find_time(data, timestamp, lo, hi)
+
+
+class MemoryCompaction:
+    """All in one part, and then one in which there is nothing left to do."""
+
+    is_done = False
+
+    def __init__(self, data: bytes, upto: int, delete_retention_ms: int, now_ms: int) -> None:
+        self._data, self._upto, self._now, self._horizon = data, upto, now_ms, now_ms + delete_retention_ms
+        self.figures = CompactionFigures(0, upto, bytes_before=len(data))
+        self.kept: bytes | None = None
+
+    def run(self) -> None:
+        if self.kept is not None:
+            self.is_done = True
+            return
+        keys = KeyMapInPython(1 << 20, 1 << 19, bytes(16))
+        keys.index(self._data, 0, 0, 1 << 62, 0, self._upto)
+        self.kept = keys.filter(self._data, 0, 0, 1 << 62, self._upto - 1, self._now, self._horizon, b"")[0]
+        self.figures.bytes_after = len(self.kept)
+
+    def stop(self) -> None:
+        pass
 
 
 class MemoryVnode:
@@ -362,3 +396,42 @@ class MemoryVnode:
         if count:
             self.truncate_prefix(seen[count - 1].last_offset + 1)
         return count
+
+    # -- compaction --------------------------------------------------------------------------------------------------
+
+    _cleaned_to = 0
+
+    def may_need_compaction(self) -> bool:
+        return self._config.compacts
+
+    def compaction_need(self, now_ms: int) -> Need:
+        self._check()
+        if not self._config.compacts:
+            return Need(0, 0, False)
+        seen = [stored for stored in self._batches if stored.last_offset < self._durable]
+        clean = sum(stored.size for stored in seen if stored.last_offset < self._cleaned_to)
+        return Need(clean, sum(stored.size for stored in seen) - clean, False)
+
+    def begin_compaction(self, now_ms: int, limits: CompactionLimits) -> MemoryCompaction | None:
+        if not self.compaction_need(now_ms).dirty_bytes:
+            return None
+        data = b"".join(self._bytes_of(stored) for stored in self._batches if stored.last_offset < self._durable)
+        return MemoryCompaction(data, self._durable, self._config.delete_retention_ms, now_ms)
+
+    def _bytes_of(self, stored: Stored) -> bytes:
+        return bytes(self._data[stored.position : stored.position + stored.size])
+
+    def end_compaction(self, job: CompactionJob, error: Exception | None = None) -> bool:
+        assert isinstance(job, MemoryCompaction)
+        if job.is_done or error is not None or job.kept is None:
+            return False
+        later = [stored for stored in self._batches if stored.last_offset >= job.figures.to_offset]
+        whole = job.kept + b"".join(self._bytes_of(stored) for stored in later)
+        self._data, self._batches = bytearray(whole), []
+        position = 0
+        for header, view in batch.iter_batches(whole):
+            stored = Stored(header.base_offset, header.last_offset, position, len(view), header.max_timestamp)
+            self._batches.append(stored)
+            position += len(view)
+        self._cleaned_to = job.figures.to_offset
+        return True

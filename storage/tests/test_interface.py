@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from barnabas.storage.compaction_terms import CompactionLimits
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
 from barnabas.storage.faults import NotBegunError
@@ -326,3 +327,39 @@ def test_who_has_unsubscribed_hears_nothing(make: Make) -> None:
     vnode.append(one(b"a"), now_ms=NOW)
     vnode.append(one(b"b"), now_ms=NOW)
     assert marks == [1]
+
+
+def test_compaction_keeps_the_last_record_of_each_key_at_its_offset(make: Make) -> None:
+    vnode = make(msgspec.structs.replace(SMALL, cleanup_policy="compact"))
+    for number in range(50):
+        vnode.append(batch.build_batch([Record(b"k%d" % (number % 5), b"%d" % number, NOW)]), now_ms=NOW)
+    assert vnode.compaction_need(NOW).dirty_bytes == 0, "nothing of it is seen yet"
+    vnode.flush()
+    assert vnode.may_need_compaction()
+    need = vnode.compaction_need(NOW)
+    assert need.dirty_ratio == 1
+    assert not need.must
+    job = vnode.begin_compaction(NOW, CompactionLimits())
+    assert job is not None
+    job.run()
+    while vnode.end_compaction(job):
+        job.run()
+    assert job.is_done
+    assert job.figures.bytes_after < job.figures.bytes_before
+    kept = records_of(vnode, 0)
+    assert [record.value for record in kept if record.offset >= 45] == [b"45", b"46", b"47", b"48", b"49"]
+    assert all(record.value == b"%d" % record.offset for record in kept)
+    assert len(kept) < 25
+    assert vnode.log_end_offset == 50
+    assert vnode.compaction_need(NOW).dirty_bytes == 0
+    assert vnode.begin_compaction(NOW, CompactionLimits()) is None
+
+
+def test_a_log_that_does_not_compact_is_left_alone(make: Make) -> None:
+    vnode = make(SMALL)
+    for _ in range(50):
+        vnode.append(one(b"v"), now_ms=NOW)
+    vnode.flush()
+    assert not vnode.may_need_compaction()
+    assert vnode.compaction_need(NOW).dirty_bytes == 0
+    assert vnode.begin_compaction(NOW, CompactionLimits()) is None
