@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,13 @@ from barnabas.broker.keys import (
 from barnabas.broker.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.transactions.config import TransactionConfig
+from barnabas.storage.cleaner import CleanerSettings
+from barnabas.storage.compaction_terms import CompactionLimits, Throttle
 from barnabas.storage.config import LogConfig
 from barnabas.wire.properties import parse_properties
 
+# Of log.cleaner.io.buffer.load.factor and log.cleaner.io.buffer.size: Kafka takes any value.
+_MOST_LOAD, _LEAST_READ = 0.99, 4096
 VALUE_FORMATS = ("raw", "json", "csv", "avro")
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -43,6 +48,14 @@ def _query_start(value: str) -> None:
     if value not in ("earliest", "latest") and not value.isdigit():
         expected = "earliest, latest, or milliseconds since 1970"
         raise ConfigError(f"Invalid value {value!r} for barnabas.query.start: expected {expected}")
+
+
+def _positive(name: str) -> Callable[[float], None]:
+    def check(value: float) -> None:
+        if value <= 0:
+            raise ConfigError(f"Invalid value {value} for {name}: must be above 0")
+
+    return check
 
 
 def _keys(keys: Iterable[ConfigKey]) -> dict[str, ConfigKey]:
@@ -109,6 +122,30 @@ BROKER = _keys([
         minimum=1),
     ConfigKey("log.cleanup.policy", "list", ("delete",), "What happens to old records.", choices=("delete", "compact"),
         dynamic=True),
+    ConfigKey("log.cleaner.enable", "boolean", True, "Compact the logs of topics with cleanup.policy=compact."),
+    ConfigKey("log.cleaner.threads", "int", 1, "Logs that are compacted at one time.", minimum=0, dynamic=True),
+    ConfigKey("log.cleaner.io.max.bytes.per.second", "double", sys.float_info.max,
+        "Most bytes that compaction reads and writes in a second, all threads together.", dynamic=True,
+        check=_positive("log.cleaner.io.max.bytes.per.second")),
+    ConfigKey("log.cleaner.dedupe.buffer.size", "long", 128 << 20,
+        "Memory for the keys of the logs that are being compacted, all threads together; each key takes 24 bytes. A "
+        "log with more keys takes several passes.", minimum=1, dynamic=True),
+    ConfigKey("log.cleaner.io.buffer.load.factor", "double", 0.9, "How full that memory gets: more keys in one pass, "
+        "which takes longer; at most 0.99.", dynamic=True, check=_positive("log.cleaner.io.buffer.load.factor")),
+    ConfigKey("log.cleaner.io.buffer.size", "int", 512 << 10, "Bytes that compaction reads at one time; at least 4096. "
+        "Larger for larger batches.", minimum=0, dynamic=True),
+    ConfigKey("log.cleaner.backoff.ms", "long", 15000, "How long the cleaner waits when no log needs compaction.",
+        minimum=0, dynamic=True),
+    ConfigKey("log.cleaner.min.cleanable.ratio", "double", 0.5,
+        "A log is compacted when more of its bytes than this part have been written since the last time.", minimum=0,
+        maximum=1, dynamic=True),
+    ConfigKey("log.cleaner.min.compaction.lag.ms", "long", 0, "Records younger than this are not compacted.",
+        minimum=0, dynamic=True),
+    ConfigKey("log.cleaner.max.compaction.lag.ms", "long", LONG_MAX,
+        "A log with older records that are not compacted is compacted, whatever its ratio.", minimum=1, dynamic=True),
+    ConfigKey("log.cleaner.delete.retention.ms", "long", 86400000,
+        "How long tombstones, and markers of transactions, stay after the records before them are gone.", minimum=0,
+        dynamic=True),
     ConfigKey("log.segment.delete.delay.ms", "long", 60000, "How long a deleted file is kept for readers.", minimum=0,
         dynamic=True),
     ConfigKey("log.flush.interval.messages", "long", 1,
@@ -169,6 +206,17 @@ TOPIC = _keys([
         synonym="log.cleanup.policy"),
     ConfigKey("compression.type", "string", "producer", "Final compression.", choices=CODECS,
         synonym="compression.type"),
+    ConfigKey("delete.retention.ms", "long", 86400000,
+        "How long tombstones, and markers of transactions, stay after the records before them are gone.", minimum=0,
+        synonym="log.cleaner.delete.retention.ms"),
+    ConfigKey("max.compaction.lag.ms", "long", LONG_MAX,
+        "A log with older records that are not compacted is compacted, whatever its ratio.", minimum=1,
+        synonym="log.cleaner.max.compaction.lag.ms"),
+    ConfigKey("min.cleanable.dirty.ratio", "double", 0.5,
+        "The log is compacted when more of its bytes than this part have been written since the last time.", minimum=0,
+        maximum=1, synonym="log.cleaner.min.cleanable.ratio"),
+    ConfigKey("min.compaction.lag.ms", "long", 0, "Records younger than this are not compacted.", minimum=0,
+        synonym="log.cleaner.min.compaction.lag.ms"),
     ConfigKey("file.delete.delay.ms", "long", 60000, "How long a deleted file is kept for readers.", minimum=0,
         synonym="log.segment.delete.delay.ms"),
     ConfigKey("flush.messages", "long", 1, "See log.flush.interval.messages.", minimum=1,
@@ -400,6 +448,22 @@ class BrokerConfig:
             add_partitions_to_txn_retry_backoff_max_ms=self["add.partitions.to.txn.retry.backoff.max.ms"],
         )
 
+    def cleaner_settings(self, throttle: Throttle) -> CleanerSettings:
+        """What the log cleaner needs; the limit in `throttle` is set."""
+        threads = self["log.cleaner.threads"]
+        throttle.bytes_per_second = self["log.cleaner.io.max.bytes.per.second"]
+        return CleanerSettings(
+            enabled=self["log.cleaner.enable"],
+            threads=threads,
+            backoff_seconds=self["log.cleaner.backoff.ms"] / 1000,
+            limits=CompactionLimits(
+                map_bytes=self["log.cleaner.dedupe.buffer.size"] // max(threads, 1),
+                load_factor=min(self["log.cleaner.io.buffer.load.factor"], _MOST_LOAD),
+                read_bytes=max(self["log.cleaner.io.buffer.size"], _LEAST_READ),
+                throttle=throttle,
+            ),
+        )
+
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def topic_default(self, name: str) -> tuple[Any, int]:
@@ -429,9 +493,11 @@ class BrokerConfig:
         def value(name: str) -> Any:
             return TOPIC[name].parse(overrides[name]) if name in overrides else self.topic_default(name)[0]
 
+        policy = ",".join(value("cleanup.policy"))
+        longest = value("max.compaction.lag.ms") if "compact" in policy else LONG_MAX
         return LogConfig(
             segment_bytes=value("segment.bytes"),
-            segment_ms=value("segment.ms"),
+            segment_ms=min(value("segment.ms"), longest),
             segment_index_bytes=value("segment.index.bytes"),
             index_interval_bytes=value("index.interval.bytes"),
             max_message_bytes=value("max.message.bytes"),
@@ -439,12 +505,16 @@ class BrokerConfig:
             message_timestamp_before_max_ms=value("message.timestamp.before.max.ms"),
             message_timestamp_after_max_ms=value("message.timestamp.after.max.ms"),
             compression_type=value("compression.type"),
-            cleanup_policy=",".join(value("cleanup.policy")),
+            cleanup_policy=policy,
             retention_ms=value("retention.ms"),
             retention_bytes=value("retention.bytes"),
             flush_messages=value("flush.messages"),
             flush_ms=value("flush.ms"),
             producer_id_expiration_ms=self["producer.id.expiration.ms"],
+            min_cleanable_dirty_ratio=value("min.cleanable.dirty.ratio"),
+            min_compaction_lag_ms=value("min.compaction.lag.ms"),
+            max_compaction_lag_ms=value("max.compaction.lag.ms"),
+            delete_retention_ms=value("delete.retention.ms"),
         )
 
 
@@ -456,3 +526,6 @@ def check_topic_configs(values: Mapping[str, str | None]) -> None:
         if text is None:
             raise ConfigError(f"Null value not supported for topic configs: {name}")
         TOPIC[name].parse(text)
+    least, most = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
+    if least is not None and most is not None and int(least) > int(most):
+        raise ConfigError(f"min.compaction.lag.ms ({least}) must not be above max.compaction.lag.ms ({most})")

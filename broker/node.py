@@ -1,7 +1,7 @@
 """A broker process: the data directory, the metadata, the coordinators and the listeners, from start to clean stop.
 
 start:  lock and load the data directory -> replay the metadata log -> make directories match -> listen
-serve:  one poller for all connections; timers, flusher and retention beside it
+serve:  one poller for all connections; timers, flusher, retention and the log cleaner beside it
 stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdown mark
 """
 
@@ -35,6 +35,8 @@ from barnabas.broker.turn import Turn
 from barnabas.broker.workers import Workers
 from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.groupcoord.timers import run_timers
+from barnabas.storage.cleaner import Cleaner
+from barnabas.storage.compaction_terms import Throttle
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
@@ -151,6 +153,7 @@ class Node:
         await self.transactions.start(nursery)
         await nursery.start(run_timers, self.deadlines)
         nursery.start_soon(self._retention)
+        nursery.start_soon(self.cleaner.run)
         nursery.start_soon(self.queries.run)
         nursery.start_soon(self.metadata_snapshots.run)
 
@@ -158,6 +161,14 @@ class Node:
         """The parts that stand on the metadata log."""
         self.partitions = Partitions(self.metadata, self.vnodes)
         self.producer_ids = ProducerIds(self.topics)
+        throttle = Throttle()
+        self.cleaner = Cleaner(
+            self.vnodes,
+            lambda: self.config.cleaner_settings(throttle),
+            self.clock.wall_ms,
+            self._tell_cleaner,
+            self.data_dir.checkpoint,
+        )
         self.groups = Groups(
             self.config, self.metadata, self.topics, self.partitions, self.flusher, self.clock, self.log
         )
@@ -247,6 +258,9 @@ class Node:
     def _tell_storage(self, event: str, /, **fields: object) -> None:
         """What storage found or did."""
         (self.log.error if event in STORAGE_ERRORS else self.log.warning)(event, **fields)
+
+    def _tell_cleaner(self, event: str, /, **fields: object) -> None:
+        (self.log.info if event == "log.cleaned" else self.log.warning)(event, **fields)
 
     def _storage_failed(self, error: StorageError) -> None:
         self.log.error("storage.failed", error=error)

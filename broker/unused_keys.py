@@ -77,7 +77,6 @@ def _refused(what: str) -> Callable[[bool], None]:
     return check
 
 
-NO_COMPACTION = "Nothing is compacted yet."
 NO_TIERS = "There is no tiered storage."
 NO_REPLICATION = "Nothing is replicated."
 NO_THREADS = "One event loop does this work."
@@ -103,19 +102,6 @@ UNUSED_BROKER = [
         fetch.purgatory.purge.interval.requests int 1000 - .
         producer.purgatory.purge.interval.requests int 1000 - .
         delete.records.purgatory.purge.interval.requests int 1 - .
-    """),
-    *_rows(NO_COMPACTION, """
-        log.cleaner.backoff.ms long 15000 0 *
-        log.cleaner.dedupe.buffer.size long 134217728 1 *
-        log.cleaner.delete.retention.ms long 86400000 0 *
-        log.cleaner.enable boolean true - .
-        log.cleaner.io.buffer.load.factor double 0.9 - *
-        log.cleaner.io.buffer.size int 524288 0 *
-        log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308 - *
-        log.cleaner.max.compaction.lag.ms long 9223372036854775807 1 *
-        log.cleaner.min.cleanable.ratio double 0.5 0 *
-        log.cleaner.min.compaction.lag.ms long 0 0 *
-        log.cleaner.threads int 1 0 *
     """),
     *_rows(LEVEL, """
         compression.gzip.level int -1 - *
@@ -244,12 +230,6 @@ UNUSED_TOPIC = [
         compression.gzip.level int -1 - . compression.gzip.level
         compression.lz4.level int 9 1 . compression.lz4.level
         compression.zstd.level int 3 -131072 . compression.zstd.level
-    """),
-    *_rows(NO_COMPACTION, """
-        delete.retention.ms long 86400000 0 . log.cleaner.delete.retention.ms
-        max.compaction.lag.ms long 9223372036854775807 1 . log.cleaner.max.compaction.lag.ms
-        min.cleanable.dirty.ratio double 0.5 0 . log.cleaner.min.cleanable.ratio
-        min.compaction.lag.ms long 0 0 . log.cleaner.min.compaction.lag.ms
     """),
     *_rows("Files are rolled and made room for in the broker's own way.", """
         preallocate boolean false - . log.preallocate

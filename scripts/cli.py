@@ -265,7 +265,7 @@ def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
-    log = commands.add_parser("log", help="look into log files")
+    log = commands.add_parser("log", help="look into log files, and compact them")
     verbs = log.add_subparsers(dest="verb", metavar="VERB", required=True)
     dump = verbs.add_parser(
         "dump",
@@ -276,6 +276,21 @@ def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
     dump.add_argument("path", nargs="+", help="a segment (20 digits and .log), or a folder with segments")
     dump.add_argument("--batches-only", action="store_true", help="leave the records out")
     dump.set_defaults(run=_lazy("barnabas.scripts.log_dump", "run"))
+    clean = verbs.add_parser(
+        "clean",
+        help="compact logs of a stopped broker",
+        description="Compact the logs of topics with cleanup.policy=compact now, whatever their dirty ratio, the "
+        "active segments too. No broker may serve the directory. A running broker compacts by itself: "
+        "log.cleaner.enable and min.cleanable.dirty.ratio say when.",
+        epilog="Example: barnabas log clean /var/lib/barnabas orders",
+    )
+    clean.add_argument("dir", metavar="DIR", help="the data directory (log.dir)")
+    clean.add_argument("topic", metavar="TOPIC[-PARTITION]", nargs="?", help="clean only these; default: all")
+    clean.add_argument("--config", metavar="FILE", help="the broker's server.properties, for its log.cleaner settings")
+    clean.add_argument(
+        "--override", metavar="KEY=VALUE", action="append", default=[], help="one setting; may be repeated"
+    )
+    clean.set_defaults(run=_lazy("barnabas.broker.clean_logs", "run"))
 
 
 def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:
