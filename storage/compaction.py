@@ -57,6 +57,7 @@ from barnabas.wire.errors import KafkaError
 # A group of more segments would take the event loop too long to put in place: each is three renamed files.
 _MOST_IN_GROUP = 100
 _MOST_BYTES = 2**31 - 1
+_BATCHES_READ, _MOST_READ = 4, 16 << 20
 
 
 class StoppedError(Exception):
@@ -136,6 +137,8 @@ class LocalCompaction:
         self.is_done = False
         dirty = sum(segment.size for segment, end in found.segments if end > found.first_dirty)
         self.figures.bytes_to_read = dirty + sum(segment.size for segment, _ in found.segments)
+        self._buffer = memoryview(b"")
+        self._read_size = max(limits.read_bytes, batch.HEADER_SIZE)
         self._targets: list[_Target] = []
         self._replaced: set[Segment] = set()
         self._lock = threading.Lock()
@@ -215,8 +218,8 @@ class LocalCompaction:
                 raise StoppedError
             return self._io.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
-    def _pieces(self, segment: Segment, from_offset: int) -> Iterator[tuple[bytes, Callable[[int], None]]]:
-        """The segment's bytes from the batch with `from_offset` on, piece by piece.
+    def _pieces(self, segment: Segment, from_offset: int) -> Iterator[tuple[memoryview, Callable[[int], None]]]:
+        """The segment's bytes from the batch with `from_offset` on, piece by piece, each in the place of the last one.
 
         Who takes one says how many bytes of it are done; the next piece begins there. Raises CorruptLogError.
         """
@@ -235,25 +238,27 @@ class LocalCompaction:
             nonlocal done
             done = count
 
-        size = max(self._limits.read_bytes, batch.HEADER_SIZE)
         while position < own.size:
-            wanted = min(size, own.size - position)
+            wanted = min(self._read_size, own.size - position)
             self._breathe(wanted)
             self.figures.bytes_read += wanted
-            data = io.pread(file.fd, wanted, position)
-            if len(data) < wanted:
-                raise CorruptLogError(f"{own.path()} ends at {position + len(data)}", segment)
+            if len(self._buffer) < wanted:
+                self._buffer = memoryview(bytearray(self._read_size))
+            data = self._buffer[:wanted]
+            found_bytes = io.pread_into(file.fd, data, position)
+            if found_bytes < wanted:
+                raise CorruptLogError(f"{own.path()} ends at {position + found_bytes}", segment)
             done = -1
             yield data, note
             if done < 0:
                 return
             position += done
             if not done:
-                size = max(batch.size_at(data, 0), 2 * size)
-                if wanted == own.size - position or size > 2 * _MOST_BYTES:
+                if wanted == own.size - position:
                     raise CorruptLogError(f"{own.path()} ends in the batch at {position}", segment)
-            else:
-                size = max(self._limits.read_bytes, batch.HEADER_SIZE)
+                # Several such batches at a time: what a piece has of the one after them is read twice.
+                least = batch.size_at(data, 0)
+                self._read_size = max(least, 2 * self._read_size, min(_BATCHES_READ * least, _MOST_READ))
 
     # -- the keys ----------------------------------------------------------------------------------------------------
 
@@ -305,14 +310,14 @@ class LocalCompaction:
     def _index_special(
         self,
         segment: Segment,
-        data: bytes,
+        data: memoryview,
         at: int,
         header: batch.BatchHeader,
         start: int,
         keys: compact.KeyMap,
         markers: Markers,
     ) -> tuple[bool, int]:
-        whole = memoryview(data)[at : at + header.size_in_bytes]
+        whole = data[at : at + header.size_in_bytes]
         if header.is_control:
             markers.met(header, whole, segment)
             return False, header.last_offset
@@ -389,7 +394,7 @@ class LocalCompaction:
         self,
         segment: Segment,
         bounds: tuple[int, int],
-        data: bytes,
+        data: memoryview,
         keys: compact.KeyMap,
         latest: int,
         transactions: CleanedTransactions,
@@ -412,7 +417,7 @@ class LocalCompaction:
             figures.records_after += kept
             figures.unreadable += opaque
             if at > begun:
-                ending = data[dropped : dropped + batch.HEADER_SIZE] if dropped >= 0 else None
+                ending = bytes(data[dropped : dropped + batch.HEADER_SIZE]) if dropped >= 0 else None
             if out:
                 writer.write(out)
             if status == compact.DAMAGED:
@@ -420,7 +425,7 @@ class LocalCompaction:
             if status != compact.SPECIAL:
                 return at, ending, low
             header = batch.parse_header(data, at)
-            whole = data[at : at + header.size_in_bytes]
+            whole = bytes(data[at : at + header.size_in_bytes])
             made = self._filter_special(header, whole, keys, latest, horizon, transactions)
             if made is None and self._is_last_of_producer(header):
                 made = compact.emptied(header)

@@ -39,6 +39,10 @@ class Io:
     def pread(self, fd: int, size: int, position: int) -> bytes:
         return os.pread(fd, size, position)
 
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """Read what fits into the buffer, which saves the making of a new one; how many bytes there were."""
+        return os.preadv(fd, (buffer,), position)
+
     def is_cached(self, fd: int, position: int) -> bool:
         """Whether the byte there is in the page cache. Where the file system cannot tell, the answer is yes."""
         try:
