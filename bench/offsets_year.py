@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.log_store import Replay
 from barnabas.groupcoord.records import offset_record
 from barnabas.storage.compaction_terms import CompactionLimits
@@ -67,7 +68,7 @@ def run(path: Path, policy: str, args: argparse.Namespace) -> None:
     again = opened(path, policy, args.segment_bytes)
     again.load()
     began = time.perf_counter()
-    replay = Replay(again)
+    replay = Replay(again, PartitionImage())
     while (piece := replay.next()) is not None:
         replay.take(piece)
     seconds = time.perf_counter() - began
