@@ -8,6 +8,9 @@ not be cleaned, for damage or for lack of room, is left alone for a while. Vnode
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -24,6 +27,7 @@ from barnabas.storage.vnode import CompactionJob, Vnode
 #: A log that could not be cleaned is tried again after this time.
 NEXT_TRY_SECONDS = 60.0
 _LEAST_BACKOFF = 0.05
+_NICE = 15
 
 Key = tuple[str, int]
 
@@ -109,7 +113,6 @@ class Cleaner:
 
     async def clean(self, vnode: Vnode, settings: CleanerSettings) -> CompactionFigures | None:
         """One pass over a log; what it has done, None if it came to nothing."""
-        self._limiter.total_tokens = max(settings.threads, 1)
         try:
             job = vnode.begin_compaction(self._now_ms(), settings.limits)
             if job is not None:
@@ -156,21 +159,8 @@ class Cleaner:
         Raises StorageError.
         """
         error: Exception | None = StoppedError()
-        has_ended = False
-
-        async def stop_when_cancelled() -> None:
-            try:
-                await trio.sleep_forever()
-            finally:
-                if not has_ended:
-                    job.stop()
-
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(stop_when_cancelled)
-                error = await trio.to_thread.run_sync(_run, job, limiter=self._limiter)
-                has_ended = True
-                nursery.cancel_scope.cancel()
+            error = await _in_thread(job)
         finally:
             more = vnode.end_compaction(job, error)
         return more
@@ -186,6 +176,45 @@ class Cleaner:
 
 def _is_due(need: Need, ratio: float) -> bool:
     return bool(need.dirty_bytes) and (need.must or need.dirty_ratio > ratio)
+
+
+async def _in_thread(job: CompactionJob) -> Exception | None:
+    """Run a part; what its end is to be told.
+
+    The thread yields the processor to the event loop and to clients. It is one of its own and ends with the part, as a
+    thread that has lowered its priority may not raise it again.
+    """
+    token, done = trio.lowlevel.current_trio_token(), trio.Event()
+    found: list[Exception | None] = []
+    unexpected: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            _lower_priority()
+            found.append(_run(job))
+        except BaseException as error:
+            unexpected.append(error)
+        finally:
+            token.run_sync_soon(done.set)
+
+    threading.Thread(target=work, name="log cleaner").start()
+    try:
+        await done.wait()
+    except trio.Cancelled:
+        job.stop()
+        with trio.CancelScope(shield=True):
+            await done.wait()
+        raise
+    if unexpected:
+        raise unexpected[0]
+    return found[0]
+
+
+def _lower_priority() -> None:
+    """Of the calling thread. Elsewhere than under Linux it would be that of the process."""
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 def _run(job: CompactionJob) -> Exception | None:
