@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from barnabas.groupcoord.open_transactions import OffsetKey, OpenTransactions
 from barnabas.groupcoord.records import OffsetEntry, parse_record
 from barnabas.wire.records.group_metadata import GroupMetadataValue
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 NO_PRODUCER = -1
-OffsetKey = tuple[str, str, int]  # group, topic, partition
 
 
 class PartitionImage:
@@ -20,7 +20,7 @@ class PartitionImage:
     def __init__(self) -> None:
         self.groups: dict[str, GroupMetadataValue] = {}
         self.offsets: dict[OffsetKey, OffsetCommitValue] = {}
-        self.open_transactions: dict[int, dict[OffsetKey, OffsetCommitValue | None]] = {}
+        self.open_transactions = OpenTransactions()
 
     def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER) -> None:
         """One data record; `producer_id` only if its batch is transactional."""
@@ -30,9 +30,10 @@ class PartitionImage:
         if isinstance(entry, OffsetEntry):
             where = (entry.key.group, entry.key.topic, entry.key.partition)
             if producer_id == NO_PRODUCER:
+                self.open_transactions.supersede(where)
                 self._set_offset(where, entry.value)
             else:
-                self.open_transactions.setdefault(producer_id, {})[where] = entry.value
+                self.open_transactions.write(producer_id, where, entry.value)
         elif entry.value is None:
             self.groups.pop(entry.key.group, None)
         else:
@@ -40,15 +41,12 @@ class PartitionImage:
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """A control record of that producer."""
-        written = self.open_transactions.pop(producer_id, {})
-        if committed:
-            for where, value in written.items():
+        for where, value, _ in self.open_transactions.end(producer_id, committed=committed):
+            if committed:
                 self._set_offset(where, value)
 
     def _set_offset(self, where: OffsetKey, value: OffsetCommitValue | None) -> None:
         if value is None:
             self.offsets.pop(where, None)
-            for written in self.open_transactions.values():
-                written.pop(where, None)
         else:
             self.offsets[where] = value

@@ -112,7 +112,8 @@ class OffsetManager:
             for group_id, changed in changes.items():
                 shard.offsets_of(group_id).complete(changed, error)
                 if not error:
-                    _forget_in_transactions(shard, group_id, [where for where, value in changed if value is None])
+                    for where, _ in changed:
+                        _supersede(shard, group_id, where, shard.open_transactions.supersede((group_id, *where)))
                 self._tidy(shard, group_id)
             done(error)
 
@@ -130,11 +131,9 @@ class OffsetManager:
             offsets = shard.offsets_of(group_id)
             offsets.unprepare(changed)
             if not error:
-                written = shard.open_transactions.setdefault(producer.producer_id, {})
                 for where, value in changed:
-                    if (group_id, *where) not in written:
+                    if shard.open_transactions.write(producer.producer_id, (group_id, *where), value):
                         offsets.pending_transactional[where] += 1
-                    written[(group_id, *where)] = value
             self._tidy(shard, group_id)
             done(error)
 
@@ -171,8 +170,10 @@ class OffsetManager:
 
     def end_transaction(self, shard: Shard, producer_id: int, *, committed: bool) -> None:
         """The marker of a transaction that wrote offsets into this partition is durable."""
-        for (group_id, topic, index), value in shard.open_transactions.pop(producer_id, {}).items():
-            shard.offsets_of(group_id).complete_transactional((topic, index), value, committed)
+        for (group_id, topic, index), value, others in shard.open_transactions.end(producer_id, committed=committed):
+            where = topic, index
+            shard.offsets_of(group_id).complete_transactional(where, value, committed)
+            _supersede(shard, group_id, where, others)
             shard.tidy(group_id)
 
     # --- loading, and topics that go ----------------------------------------------------------------------------------
@@ -182,9 +183,8 @@ class OffsetManager:
         for (group_id, topic, index), offset in image.offsets.items():
             shard.offsets_of(group_id).committed[topic, index] = offset
         shard.open_transactions = image.open_transactions
-        for written in image.open_transactions.values():
-            for group_id, topic, index in written:
-                shard.offsets_of(group_id).pending_transactional[topic, index] += 1
+        for group_id, topic, index in image.open_transactions.places():
+            shard.offsets_of(group_id).pending_transactional[topic, index] += 1
 
     def forget_stale(self, shard: Shard) -> None:
         """Offsets of topics that were deleted and made again since, and whose tombstones a crash has taken."""
@@ -224,13 +224,10 @@ def is_of(offset: OffsetCommitValue | None, topic_id: bytes, since_ms: int = -1)
     return offset.commit_timestamp > since_ms if offset.topic_id == ZERO_UUID else offset.topic_id == topic_id
 
 
-def _forget_in_transactions(shard: Shard, group_id: str, places: Sequence[TopicPartition]) -> None:
-    """What is forgotten is so in open transactions, too: their end does not bring it back."""
-    for written in shard.open_transactions.values() if places else ():
-        for where in places:
-            if (group_id, *where) in written:
-                value = written.pop((group_id, *where))
-                shard.offsets_of(group_id).complete_transactional(where, value, False)
+def _supersede(shard: Shard, group_id: str, where: TopicPartition, count: int) -> None:
+    """So many open transactions have an offset there that counts no more, however they end."""
+    for _ in range(count):
+        shard.offsets_of(group_id).complete_transactional(where, None, False)
 
 
 def ignore(error: ErrorCode) -> None:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from barnabas.groupcoord.group import Group
-from barnabas.groupcoord.image import OffsetKey
 from barnabas.groupcoord.offsets import Offsets
+from barnabas.groupcoord.open_transactions import OpenTransactions
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.records import CoordinatorRecord
 from barnabas.groupcoord.store import ProducerEpoch, Store
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 G = TypeVar("G", bound=Group)
 
@@ -29,7 +28,7 @@ class Shard:
         self.is_loaded = False
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, Offsets] = {}
-        self.open_transactions: dict[int, dict[OffsetKey, OffsetCommitValue | None]] = {}
+        self.open_transactions = OpenTransactions()
         self.ended_while_loading: list[tuple[int, bool]] = []  # producer, and whether it has committed
 
     def offsets_of(self, group_id: str) -> Offsets:

@@ -37,6 +37,15 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
 }
+#: So that what the coordinators keep is compacted all the time, and segments roll between any two faults.
+SMALL_SEGMENTS = {
+    "log.segment.bytes": "100000",
+    "offsets.topic.segment.bytes": "20000",
+    "transaction.state.log.segment.bytes": "20000",
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.delete.retention.ms": "1000",
+}
 
 
 class Result(msgspec.Struct):
@@ -110,7 +119,11 @@ def main() -> int:
     parser.add_argument("--save", type=Path, help="write the history there, a line of JSON for each operation")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        server: Server = (ApacheKafka if args.peer else ShiftedBarnabas)(Path(folder), SETTINGS)
+        server: Server
+        if args.peer:
+            server = ApacheKafka(Path(folder), SETTINGS)
+        else:
+            server = ShiftedBarnabas(Path(folder), {**SETTINGS, **SMALL_SEGMENTS})
         reason = server.mount() if isinstance(server, ShiftedBarnabas) else None
         if reason:
             print(f"no small disk, and so no full one: {reason}")

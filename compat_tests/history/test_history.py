@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from compat_tests.history.faults import ShiftedBarnabas
-from compat_tests.history.run import SETTINGS, make_history
+from compat_tests.history.run import SETTINGS, SMALL_SEGMENTS, make_history
 
 
 def clean(folder: Path, seed: int, seconds: float, most_kills: int = 1 << 30) -> str:
     """A run without an anomaly; what it consisted of."""
-    server = ShiftedBarnabas(folder, SETTINGS)
+    server = ShiftedBarnabas(folder, {**SETTINGS, **SMALL_SEGMENTS})
     server.mount()  # where that is not allowed there is no full disk, and all else
     try:
         with server:

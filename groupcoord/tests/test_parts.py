@@ -74,7 +74,7 @@ def test_offsets_of_transactions_count_when_committed() -> None:
     image.end_transaction(7, committed=True)
     image.end_transaction(8, committed=False)
     assert list(image.offsets) == [("g", "t", 0)]
-    assert list(image.open_transactions) == [9]
+    assert list(image.open_transactions.places()) == [("g", "t", 2)]
 
 
 @pytest.mark.parametrize("version", range(5))

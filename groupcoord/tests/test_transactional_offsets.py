@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from barnabas.groupcoord.image import PartitionImage
+from barnabas.groupcoord.image import NO_PRODUCER, PartitionImage
 from barnabas.groupcoord.records import offset_record
 from barnabas.groupcoord.tests.harness import Reply, World
 from barnabas.wire.errors import ErrorCode
@@ -67,6 +69,58 @@ def test_what_was_forgotten_does_not_come_back_with_the_marker() -> None:
     world.coordinator.topic_deleted("orders")
     end(world, True)
     assert offset(world) is None
+
+
+def test_of_two_offsets_the_later_one_in_the_log_counts() -> None:
+    """Compaction keeps that one: after it, a reading of the log must come to the same."""
+    world = World()
+    assert commit(world, 5) == ErrorCode.NONE
+    assert world.commit_error(8) == ErrorCode.NONE
+    assert offset(world) == 8
+    end(world, True)
+    assert offset(world) == 8
+    assert world.committed(stable=True)[("orders", 0)][0] == 8
+
+
+@given(st.lists(st.tuples(st.sampled_from("ptcf"), st.integers(1, 3)), max_size=30), st.integers(0, 4))
+def test_a_compacted_log_says_the_same(steps: list[tuple[str, int]], skipped: int) -> None:
+    """Plain commits and tombstones, offsets of three producers, markers; against the log without what is superseded.
+
+    `skipped`: so many steps at the end are not clean yet.
+    """
+    log: list[tuple[bytes, bytes | None, int, bool | None]] = []
+    for number, (kind, producer) in enumerate(steps):
+        record = offset_record("g", "orders", 0, None if kind == "f" else OffsetCommitValue(offset=number))
+        if kind == "c":
+            log.append((b"", None, producer, number % 3 > 0))
+        else:
+            log.append((record.key, record.value, producer if kind == "t" else NO_PRODUCER, None))
+    clean = len(log) - skipped
+    for producer in (1, 2, 3):  # the first transaction that is open ends what can be cleaned
+        written = [at for at, entry in enumerate(log) if entry[2] == producer]
+        still_open = [at for at in written if not any(log[end][3] is not None for end in written if end > at)]
+        clean = min([clean, *(at for at in still_open if log[at][3] is None)])
+
+    def outcome(at: int) -> bool:
+        if log[at][2] == NO_PRODUCER:
+            return True
+        return next(
+            bool(log[end][3]) for end in range(at, len(log)) if log[end][2] == log[at][2] and log[end][3] is not None
+        )
+
+    records = [at for at in range(max(clean, 0)) if log[at][3] is None and outcome(at)]
+    kept = {at for at, entry in enumerate(log) if at >= clean or entry[3] is not None} | set(records[-1:])
+    images = []
+    for wanted in (range(len(log)), sorted(kept)):
+        image = PartitionImage()
+        for at in wanted:
+            key, value, producer, marker = log[at]
+            if marker is None:
+                image.apply(key, value, producer)
+            else:
+                image.end_transaction(producer, committed=marker)
+        images.append((image.offsets, list(image.open_transactions.places())))
+    assert images[0] == images[1]
 
 
 def test_members_are_checked() -> None:
