@@ -16,6 +16,7 @@ from bench.servers import Clock
 
 # Each key comes twice, so that the first half of the records is dead.
 KEYS, RECORD = 1_000_000, 1024
+SEGMENT = 64 << 20
 LOOK_SECONDS = 0.05
 TOPIC = "compaction"
 
@@ -23,10 +24,7 @@ TOPIC = "compaction"
 def compaction(running: Running) -> dict[str, float]:
     """2 GB of 1 KiB records, half of them dead, in one partition; MB of log read per second, and per CPU second."""
     need_disk(running.data_dir.parent, 2 * KEYS * RECORD * 2)
-    create(running.address, TOPIC, 1)
-    throughput.kcat(
-        ["-P", "-b", running.address, "-t", TOPIC, "-K:", "-l", str(_keyed(running.inputs))], throughput.PRODUCE
-    )
+    _fill(running)
     before = _size(running)
     last = max(int(file.stem) for file in _segments(running))
     quiet, _ = requests.load(running, "quiet")
@@ -44,10 +42,7 @@ def compaction(running: Running) -> dict[str, float]:
 
 def compaction_noticed(running: Running) -> dict[str, float]:
     """What a producer that waits for each record sees while that goes on, beside a quiet time."""
-    create(running.address, TOPIC, 1)
-    throughput.kcat(
-        ["-P", "-b", running.address, "-t", TOPIC, "-K:", "-l", str(_keyed(running.inputs))], throughput.PRODUCE
-    )
+    _fill(running)
     last = max(int(file.stem) for file in _segments(running))
     quiet, _ = requests.load(running, "quiet", seconds=5)
     _compact(running)
@@ -61,6 +56,15 @@ def compaction_noticed(running: Running) -> dict[str, float]:
         "of quiet x": found["p99"] / quiet["p99"],
         "was still compacting": float(still),
     }
+
+
+def _fill(running: Running) -> None:
+    """The records, in segments that are all closed but for the last few percent."""
+    create(running.address, TOPIC, 1)
+    with Cluster(running.address) as cluster:
+        admin.set_topic_config(cluster, TOPIC, {"segment.bytes": str(SEGMENT)})
+    words = ["-P", "-b", running.address, "-t", TOPIC, "-K:", "-l", str(_keyed(running.inputs))]
+    throughput.kcat(words, throughput.PRODUCE)
 
 
 def _keyed(folder: Path) -> Path:
