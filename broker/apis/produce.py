@@ -336,6 +336,8 @@ class Producing:
         except KafkaError as refusal:
             code = told_to_writer(refusal.code, knows_abortable=self._version >= ABORTABLE_SINCE, adds=adds)
             raise KafkaError(code, refusal.message) from None
+        if adds:
+            _check_begin(vnode, data)
 
     def _gone(self, vnode: Vnode) -> KafkaError | None:
         """The error of a partition that was deleted meanwhile."""
@@ -374,6 +376,19 @@ class Producing:
                 for number, message in (error.records if told and isinstance(error, RejectedRecords) else ())
             ],
             error_message=error.message if told and error.message != error.code.name else None,
+        )
+
+
+def _check_begin(vnode: Vnode, data: BytesLike) -> None:
+    """Where each transaction has an epoch of its own, its first batch in a partition has sequence 0 (KIP-890).
+
+    A later one without that says that the first was refused, or that another one is missing. Raises KafkaError.
+    """
+    header = parse_header(data)
+    if header.base_sequence > 0 and vnode.open_transaction(header.producer_id) is None:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} begins a transaction with sequence {header.base_sequence}",
         )
 
 

@@ -174,6 +174,29 @@ async def test_a_batch_outside_a_transaction_is_refused(start: Start) -> None:
         assert await committed_values(client) == []
 
 
+async def test_a_transaction_begins_with_sequence_0_in_each_partition(start: Start) -> None:
+    """An unknown producer is taken as it comes, but for one whose epochs grow with each transaction."""
+    async with start() as running, await running.client() as client:
+        await client.create_topic("a")
+        producer = Producer(client)
+        await producer.init()
+        producer.sequence = 1
+        assert (await producer.write(b"1")).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        producer.sequence = 0
+        assert (await producer.write(b"0")).base_offset == 0
+        assert (await producer.write(b"1")).base_offset == 1
+        producer.sequence = 0
+        assert (await producer.write(b"0")).base_offset == 0, "repeated: it has the offset that it had"
+        assert await producer.end() == ErrorCode.NONE
+        await complete(client, "t")
+        assert await committed_values(client) == [b"0", b"1"]
+        older = Producer(client, "old", is_v2=False)
+        await older.init()
+        await older.add()
+        older.sequence = 5
+        assert not (await older.write(b"5")).error_code
+
+
 async def test_verification_can_be_switched_off(start: Start) -> None:
     async with (
         start(transaction_partition_verification_enable="false") as broker,
