@@ -17,14 +17,16 @@ from barnabas.groupcoord.durability import Durability
 from barnabas.groupcoord.image import NO_PRODUCER
 from barnabas.groupcoord.records import CoordinatorRecord
 from barnabas.groupcoord.store import ProducerEpoch
+from barnabas.groupcoord.superseded import without_superseded
 from barnabas.storage.vnode import Origin, Slice, Vnode
 from barnabas.wire import batch
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.schema import ProtocolError
 
 log = logging.getLogger(__name__)
 
-_PIECE = 4 * 1024 * 1024
+_PIECE = 16 * 1024 * 1024
 _TOMBSTONES_AT_ONCE = 1000
 
 
@@ -131,8 +133,15 @@ class Replay(Generic[I]):
         return self._vnode.read(self._position, _PIECE).slice
 
     def take(self, piece: Slice) -> None:
-        """Read the piece and apply its records, up to a damaged batch."""
-        for header, data in batch.iter_batches(piece.read()):
+        """Read the piece and apply the records that count, up to a damaged batch."""
+        for part, upto in without_superseded(piece.read()):
+            self._take(part)
+            if self.damage is not None:
+                return
+            self._position = max(self._position, upto)
+
+    def _take(self, part: BytesLike) -> None:
+        for header, data in batch.iter_batches(part):
             try:
                 batch.check(data)
             except KafkaError as error:
