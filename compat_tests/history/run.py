@@ -87,7 +87,7 @@ def make_history(
         each.finish(180)
     final = read_to_end(server.address, TOPIC, PARTITIONS)
     total = sum(map(len, final.values()))
-    until(lambda: _transformed(server.address) >= total, "the transformers have come to the end", 120)
+    _wait_for_transformers(server.address, total)
     for worker in (*readers, *transformers):
         worker.finish(180)
     target = read_to_end(server.address, TARGET, PARTITIONS)
@@ -105,8 +105,17 @@ def make_history(
     return ops, result
 
 
-def _transformed(address: str) -> int:
-    return sum(map(len, read_to_end(address, TARGET, PARTITIONS).values()))
+def _wait_for_transformers(address: str, total: int) -> None:
+    """Until they have come to the end. Raises AssertionError if they do not go on."""
+    done = -1
+
+    def goes_on() -> bool:
+        nonlocal done
+        before, done = done, sum(map(len, read_to_end(address, TARGET, PARTITIONS).values()))
+        return done > before
+
+    while done < total:
+        until(goes_on, f"the transformers go on after {done} of {total} values", 90)
 
 
 def main() -> int:
