@@ -17,11 +17,12 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from compat_tests.tools import KAFKA_JARS, KAFKAJS, TOOLS, ZOOKEEPER_JARS, kafka_python_source
+from compat_tests.tools import ECOSYSTEM_JARS, KAFKA_JARS, KAFKAJS, TOOLS, ZOOKEEPER_JARS, kafka_python_source
 
 HERE = Path(__file__).resolve().parent
 POM = HERE / "java" / "pom.xml"
 ZOOKEEPER_POM = HERE / "offsets" / "pom.xml"
+ECOSYSTEM = HERE / "ecosystem"
 OLDEST_JAVA = 17
 
 
@@ -71,6 +72,22 @@ def zookeeper() -> None:
     set_stamp("zookeeper", digest)
 
 
+def ecosystem() -> None:
+    """Kafka Streams, MirrorMaker 2 and Connect's file connectors through Maven, by their checksums."""
+    pom, sums = ECOSYSTEM / "pom.xml", ECOSYSTEM / "SHA256SUMS"
+    digest = digest_of(pom, sums)
+    if stamp("ecosystem") == digest and any(ECOSYSTEM_JARS.glob("kafka-streams-*.jar")):
+        return
+    say("Kafka Streams and MirrorMaker 2")
+    copy_jars(pom, ECOSYSTEM_JARS)
+    for line in sums.read_text().splitlines():
+        expected, name = line.split()
+        if hashlib.sha256((ECOSYSTEM_JARS / name).read_bytes()).hexdigest() != expected:
+            shutil.rmtree(ECOSYSTEM_JARS)
+            raise StepFailed(f"{name} is not the file that {sums.name} names")
+    set_stamp("ecosystem", digest)
+
+
 def copy_jars(pom: Path, folder: Path) -> None:
     """All jars that a POM asks for, in place of those that were there."""
     if not shutil.which("mvn"):
@@ -118,6 +135,7 @@ STEPS: dict[str, Callable[[], None]] = {
     "kcat": kcat,
     "Apache Kafka's tools": java,
     "ZooKeeper": zookeeper,
+    "Kafka Streams and MirrorMaker 2": ecosystem,
     "kafkajs": kafkajs,
     "kafka-python's test suite": kafka_python,
 }

@@ -15,6 +15,7 @@ TOOLS = ROOT / ".tools"
 KAFKA_JARS = TOOLS / "kafka"
 KAFKAJS = TOOLS / "kafkajs"
 ZOOKEEPER_JARS = TOOLS / "zookeeper"
+ECOSYSTEM_JARS = TOOLS / "ecosystem"
 
 
 def kafka_python_source() -> Path:
@@ -30,6 +31,9 @@ def missing(tool: str) -> str | None:
         if not shutil.which("java"):
             return "java is not installed"
         return None if any(KAFKA_JARS.glob("kafka-tools-*.jar")) else "Kafka's jars are not in .tools (make tools)"
+    if tool == "ecosystem":
+        there = any(ECOSYSTEM_JARS.glob("kafka-streams-*.jar"))
+        return missing("java") or (None if there else "Kafka Streams' jars are not in .tools (make tools)")
     if tool == "kafkajs":
         if not shutil.which("node"):
             return "node is not installed"

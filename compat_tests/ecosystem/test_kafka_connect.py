@@ -1,0 +1,162 @@
+"""Kafka Connect, distributed: a file into a topic into a file, over a death and a rebalance of its workers."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from compat_tests.apache_kafka import free_ports
+from compat_tests.broker_process import Barnabas
+from compat_tests.confluent.driver import ConfluentDriver
+from compat_tests.ecosystem.jvm import Program
+from compat_tests.tools import missing
+from compat_tests.waiting import until
+
+SETTINGS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
+STRING = "org.apache.kafka.connect.storage.StringConverter"
+#: The group of a sink's tasks, as Connect names it.
+SINK_GROUP = "connect-sink"
+
+
+class Worker(Program):
+    """One worker of the cluster."""
+
+    name = "Connect"
+
+    def __init__(self, folder: Path, address: str) -> None:
+        (self.rest,) = free_ports(1)
+        settings = {
+            "bootstrap.servers": address,
+            "group.id": "connect",
+            "key.converter": STRING,
+            "value.converter": STRING,
+            **{f"{name}.storage.topic": f"connect-{name}" for name in ("config", "offset", "status")},
+            **{f"{name}.storage.replication.factor": "1" for name in ("config", "offset", "status")},
+            "offset.storage.partitions": "2",
+            "status.storage.partitions": "2",
+            "offset.flush.interval.ms": "500",
+            "exactly.once.source.support": "enabled",
+            "plugin.discovery": "service_load",
+            "listeners": f"http://127.0.0.1:{self.rest}",
+            "session.timeout.ms": "2000",
+            "heartbeat.interval.ms": "300",
+            "scheduled.rebalance.max.delay.ms": "0",
+            "connector.client.config.override.policy": "All",
+        }
+        folder.mkdir(parents=True)
+        file = folder / "worker.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        main = "org.apache.kafka.connect.cli.ConnectDistributed"
+        super().__init__(folder, "Finished starting connectors and tasks", main, file, level="info")
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """Its REST interface; None while it cannot answer, as when a rebalance is on."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.rest}{path}", data, method=method)
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return json.loads(answer.read() or b"true")
+        except (urllib.error.HTTPError, ConnectionError):
+            return None
+
+    def runs_on(self, connector: str) -> str | None:
+        """The worker that runs the connector's task; None if it does not run."""
+        told = self.ask("GET", f"/connectors/{connector}/status")
+        tasks = told["tasks"] if told else []
+        return tasks[0]["worker_id"] if [task["state"] for task in tasks] == ["RUNNING"] else None
+
+    @property
+    def id(self) -> str:
+        return f"127.0.0.1:{self.rest}"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Barnabas]:
+    if reason := missing("ecosystem"):
+        pytest.skip(reason)
+    with Barnabas(tmp_path / "broker", SETTINGS) as broker:
+        yield broker
+
+
+def values(broker: Barnabas, topic: str) -> list[str]:
+    """All that a read_committed consumer finds."""
+    settings = {"bootstrap.servers": broker.address, "group.id": "r", "isolation.level": "read_committed"}
+    consumer = Consumer({**settings, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[str] = []
+    while (message := consumer.poll(20)) is not None and message.error() is None:
+        found.append(message.value().decode())
+    assert message is not None
+    consumer.close()
+    return found
+
+
+class Files:
+    """The file that grows, and the one that must follow."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self.sink = folder / "source.txt", folder / "sink.txt"
+        self.lines: list[str] = []
+
+    def grow(self, count: int) -> None:
+        fresh = [f"line {number}" for number in range(len(self.lines), len(self.lines) + count)]
+        with self.source.open("a") as file:
+            file.writelines(f"{line}\n" for line in fresh)
+        self.lines += fresh
+
+    def arrived(self) -> list[str]:
+        return self.sink.read_text().splitlines() if self.sink.exists() else []
+
+    def follow(self) -> None:
+        until(lambda: set(self.arrived()) >= set(self.lines), f"{len(self.lines)} lines came through", 60)
+
+
+def create_connectors(worker: Worker, files: Files) -> None:
+    kind = "org.apache.kafka.connect.file.FileStream{}Connector"
+    source = {"connector.class": kind.format("Source"), "file": str(files.source), "topic": "lines"}
+    sink = {"connector.class": kind.format("Sink"), "file": str(files.sink), "topics": "lines"}
+    # A sink commits what it has written; where none is committed yet, it begins at the beginning.
+    early = {"consumer.override.auto.offset.reset": "earliest", "consumer.override.isolation.level": "read_committed"}
+    quick = {"consumer.override.session.timeout.ms": "2000", "consumer.override.heartbeat.interval.ms": "300"}
+    for name, config in (("source", source), ("sink", sink | early | quick)):
+        config |= {"tasks.max": "1"}
+        until(lambda name=name, config=config: worker.ask("PUT", f"/connectors/{name}/config", config), name, 60)  # type: ignore[misc]
+
+
+def test_files_come_through_over_a_restart_and_a_rebalance(broker: Barnabas, tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    files.grow(500)
+    first, second = (Worker(tmp_path / name, broker.address) for name in ("first", "second"))
+    with ExitStack() as stack:
+        stack.enter_context(first)
+        create_connectors(first, files)
+        files.follow()
+        assert files.arrived() == files.lines
+
+        broker.kill()  # its compacted topics hold the connectors, and how far they are
+        broker.start()
+        files.grow(500)
+        files.follow()
+
+        stack.enter_context(second)  # a rebalance: each worker has one of the two
+        until(lambda: {second.runs_on("source"), second.runs_on("sink")} == {first.id, second.id}, "both work", 60)
+        files.grow(500)
+        files.follow()
+
+        first.kill()
+        files.grow(500)
+        until(lambda: {second.runs_on("source"), second.runs_on("sink")} == {second.id}, "the second has all", 60)
+        files.follow()
+    assert values(broker, "lines") == files.lines, "a source is exactly once"
+    told = ConfluentDriver(broker.address).topic_config
+    assert {told(f"connect-{name}")["cleanup.policy"] for name in ("config", "offset", "status")} == {"compact"}
+    assert not broker.errors()
