@@ -66,7 +66,7 @@ class MirrorMaker(Program):
             "sync.topic.configs.interval.seconds": "1",
             "offset.flush.interval.ms": "500",
             "consumer.auto.offset.reset": "earliest",
-            "exactly.once.source.support": "enabled",
+            **{f"{name}.exactly.once.source.support": "enabled" for name in names},
             "dedicated.mode.enable.internal.rest": "true",
             "listeners": "http://127.0.0.1:0",
             "plugin.discovery": "service_load",
@@ -82,7 +82,9 @@ def write(server: Server, topic: str, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": server.address})
     for partition in range(PARTITIONS):
         for number in range(first, first + count):
-            producer.produce(topic, f"{server.name} {number}", key=f"{partition}", partition=partition, headers={"h": "1"})
+            producer.produce(
+                topic, f"{server.name} {number}", key=f"{partition}", partition=partition, headers={"h": "1"}
+            )
     assert producer.flush(20) == 0
 
 
@@ -93,14 +95,14 @@ def read(server: Server, topic: str, count: int) -> list[Message]:
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     found: list[Message] = []
     at_end: set[int | None] = set()
-    while len(at_end) < PARTITIONS:
+    while len(found) < count or len(at_end) < PARTITIONS:
         message = consumer.poll(60)
-        assert message is not None
+        assert message is not None, f"{len(found)} records in {topic}"
         error = message.error()
         if error is None:
             found.append(message)
             at_end.discard(message.partition())
-        elif error.code() == KafkaError._PARTITION_EOF and len(found) >= count:
+        elif error.code() == KafkaError._PARTITION_EOF:
             at_end.add(message.partition())
     consumer.close()
     return found
@@ -134,17 +136,39 @@ def unread(server: Server, topic: str) -> list[str] | None:
     return sorted(found)
 
 
-def test_records_and_offsets_go_both_ways(clusters: dict[str, Server], tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", ["stop", pytest.param("kill", marks=pytest.mark.slow)])
+def test_records_and_offsets_go_both_ways(clusters: dict[str, Server], ends: str, tmp_path: Path) -> None:
     ways = [("barnabas", "kafka"), ("kafka", "barnabas")]
     for server in clusters.values():
         ConfluentDriver(server.address).create_topic("orders", PARTITIONS, {"retention.ms": "86400000"})
         write(server, "orders", 0, RECORDS)
-        commit(server, READ)
+        commit(server, RECORDS)
+
+    def has_read_all(source: str, target: str) -> None:
+        """The group has nothing left on the other side either."""
+        until(lambda: unread(clusters[target], f"{source}.orders") == [], f"the group's offsets are on {target}", 60)
+
     mirror = MirrorMaker(tmp_path / "mirror", clusters)
     with mirror:
         for source, target in ways:
-            remote = f"{source}.orders"
-            found = read(clusters[target], remote, PARTITIONS * RECORDS)
-            until(lambda t=target, r=remote: unread(clusters[t], r) is not None, f"the group is on {target}", 60)  # type: ignore[misc]
-            print(source, len(found), len(unread(clusters[target], remote)))
-    print(mirror.log_tail(20))
+            read(clusters[target], f"{source}.orders", PARTITIONS * RECORDS)
+            has_read_all(source, target)
+        getattr(mirror, ends)()
+        for server in clusters.values():
+            write(server, "orders", RECORDS, RECORDS)
+            commit(server, RECORDS + READ)
+        mirror.start()
+        for source, target in ways:
+            there, topic = clusters[target], f"{source}.orders"
+            name = clusters[source].name
+            found = read(there, topic, PARTITIONS * 2 * RECORDS)
+            for partition in range(PARTITIONS):
+                values = [(each.value(), each.headers()) for each in found if each.partition() == partition]
+                assert values == [(f"{name} {number}".encode(), [("h", b"1")]) for number in range(2 * RECORDS)]
+            left = unread(there, topic)
+            assert left is not None
+            assert set(left) >= set(unread(clusters[source], "orders") or ()) != set(), "nothing is passed over"
+            commit(clusters[source], 2 * RECORDS)
+            has_read_all(source, target)
+            assert ConfluentDriver(there.address).topic_config(topic)["retention.ms"] == "86400000"
+    assert not clusters["barnabas"].errors()
