@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, cast
 
+import pytest
 import trio
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
@@ -137,13 +138,18 @@ async def test_one_coroutine_at_a_time_begins_when_its_turn_has_come() -> None:
     assert numbers(answers.take()) == [2]
 
 
-async def test_a_coroutine_that_never_had_its_turn_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("is_next", [False, True])
+async def test_a_coroutine_that_never_ran_leaves_nothing_behind(is_next: bool) -> None:
+    """Nor does one whose turn had come: the client went before its task ran."""
+
     async def work() -> MetadataResponse:
         raise AssertionError("it must not begin")
 
     answers, coroutine = Answers(), work()
     later = Coroutine(coroutine, HEARTBEAT, context_of(1), lambda _: None, trio.CapacityLimiter(1))
     answers.add_later(later, HEARTBEAT, context_of(1))
+    if is_next:
+        assert answers.take() == []
     answers.abandon()
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
