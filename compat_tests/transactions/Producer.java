@@ -42,6 +42,14 @@ public class Producer {
             case "init" -> producer.initTransactions();
             case "begin" -> producer.beginTransaction();
             case "send" -> producer.send(new ProducerRecord<>(words[1], Integer.parseInt(words[2]), null, words[3])).get();
+            case "many" -> {
+                for (int n = 0; n < Integer.parseInt(words[3]); n++) {
+                    String value = words[4] + "-" + n;
+                    int partition = n % Integer.parseInt(words[2]);
+                    producer.send(new ProducerRecord<>(words[1], partition, null, value + ".".repeat(1000 - value.length())));
+                }
+                producer.flush();
+            }
             case "offset" -> producer.sendOffsetsToTransaction(
                 Map.of(new TopicPartition(words[1], Integer.parseInt(words[2])), new OffsetAndMetadata(Long.parseLong(words[3]))),
                 new ConsumerGroupMetadata(words[4]));

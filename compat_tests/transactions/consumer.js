@@ -5,16 +5,15 @@ const { Kafka, logLevel } = require('kafkajs')
 const [address, topic, count] = process.argv.slice(2)
 const kafka = new Kafka({ clientId: 'kafkajs', brokers: [address], logLevel: logLevel.NOTHING })
 const consumer = kafka.consumer({ groupId: `read-${process.pid}` })
-let left = Number(count)
+const values = []
 
 async function main() {
   await consumer.connect()
   await consumer.subscribe({ topics: [topic], fromBeginning: true })
   await consumer.run({
     eachMessage: async ({ message }) => {
-      console.log(message.value.toString())
-      left -= 1
-      if (left === 0) setImmediate(() => process.exit(0))
+      values.push(message.value.toString())
+      if (values.length === Number(count)) process.stdout.write(values.join('\n') + '\n', () => process.exit(0))
     },
   })
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from kafka import KafkaConsumer, TopicPartition
 
 from compat_tests.java import tools as java
-from compat_tests.tools import KAFKA_JARS, KAFKAJS, ROOT
+from compat_tests.tools import KAFKA_JARS, KAFKAJS, ROOT, missing
 
 HERE = Path(__file__).parent
 PYTHON = ("kafka-python", "confluent-kafka", "aiokafka")
@@ -64,6 +64,13 @@ class Producer:
         self._process.stdin.flush()
         return self._process.stdout.readline().strip()
 
+    def die_at(self, *words: object) -> None:
+        """Killed with a command on its way."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        self._process.kill()
+
     def do(self, *words: object) -> None:
         """A command that succeeds."""
         assert self.ask(*words) == "ok", words
@@ -108,6 +115,12 @@ def _aiokafka(address: str, topic: str, count: int) -> list[str]:
     return _lines([sys.executable, str(HERE / "consumer.py"), address, topic, str(count)])
 
 
+def java_lines(source: str, *arguments: str) -> list[str]:
+    """What a Java program of this folder prints."""
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+    return _lines(["java", "-Xmx160m", quiet, "-cp", f"{KAFKA_JARS}/*", str(HERE / source), *arguments])
+
+
 def _lines(command: list[str]) -> list[str]:
     environment = {**os.environ, "NODE_PATH": str(KAFKAJS / "node_modules")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=40, env=environment, check=True)
@@ -121,3 +134,22 @@ READERS = {
     "kafkajs": _kafkajs,
     "java": _java,
 }
+
+
+def everyone_reads(address: str, topic: str, first: list[str], second: list[str]) -> None:
+    """Each client's read_committed consumer finds these values in partitions 0 and 1, in order."""
+    for reader, read in READERS.items():
+        if missing(reader):
+            continue
+        if reader == "kafkajs":  # it reads both partitions
+            assert sorted(read(address, topic, len(first + second))) == sorted(first + second)
+        else:
+            assert read(address, topic, len(first)) == first, reader
+
+
+def committed(address: str, group: str, topic: str) -> int | None:
+    """The position of a group in partition 0, when no open transaction has one for it."""
+    consumer = KafkaConsumer(bootstrap_servers=address, group_id=group, isolation_level="read_committed")
+    offset: int | None = consumer.committed(TopicPartition(topic, 0))
+    consumer.close()
+    return offset

@@ -18,6 +18,11 @@ const run = {
   init: () => producer.connect(),
   begin: async () => { transaction = await producer.transaction() },
   send: (topic, partition, value) => transaction.send({ topic, messages: [{ partition: Number(partition), value }] }),
+  many: (topic, partitions, count, name) => transaction.send({
+    topic,
+    messages: Array.from({ length: Number(count) }, (_, n) => (
+      { partition: n % Number(partitions), value: `${name}-${n}`.padEnd(1000, '.') })),
+  }),
   offset: (topic, partition, offset, consumerGroupId) =>
     transaction.sendOffsets({ consumerGroupId, topics: [{ topic, partitions: [{ partition: Number(partition), offset }] }] }),
   commit: () => transaction.commit(),

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-Offset = tuple[str, int, int]
+#: Of each value of `many`, so that they fill several batches.
+SIZE = 1000
 
 
 class Producer(Protocol):
@@ -19,6 +20,8 @@ class Producer(Protocol):
     def begin(self) -> None: ...
 
     def send(self, topic: str, partition: int, value: bytes) -> None: ...
+
+    def many(self, topic: str, values: list[tuple[int, bytes]]) -> None: ...
 
     def offset(self, topic: str, partition: int, offset: int, group: str) -> None: ...
 
@@ -39,6 +42,11 @@ class KafkaPython:
 
     def send(self, topic: str, partition: int, value: bytes) -> None:
         self._producer.send(topic, value, partition=partition).get(20)
+
+    def many(self, topic: str, values: list[tuple[int, bytes]]) -> None:
+        futures = [self._producer.send(topic, value, partition=partition) for partition, value in values]
+        for future in futures:
+            future.get(20)
 
     def offset(self, topic: str, partition: int, offset: int, group: str) -> None:
         from kafka import TopicPartition
@@ -67,10 +75,17 @@ class Confluent:
         self._producer.begin_transaction()
 
     def send(self, topic: str, partition: int, value: bytes) -> None:
+        self.many(topic, [(partition, value)])
+
+    def many(self, topic: str, values: list[tuple[int, bytes]]) -> None:
         failed: list[Any] = []
-        self._producer.produce(
-            topic, value, partition=partition, on_delivery=lambda error, _: failed.append(error) if error else None
-        )
+
+        def told(error: Any, _: Any) -> None:
+            if error:
+                failed.append(error)
+
+        for partition, value in values:
+            self._producer.produce(topic, value, partition=partition, on_delivery=told)
         self._producer.flush(20)
         if failed:
             raise RuntimeError(failed[0].name())
@@ -119,6 +134,13 @@ class Aiokafka:
     def send(self, topic: str, partition: int, value: bytes) -> None:
         self._run(self._producer.send_and_wait(topic, value, partition=partition))
 
+    def many(self, topic: str, values: list[tuple[int, bytes]]) -> None:
+        async def send() -> None:
+            sent = [await self._producer.send(topic, value, partition=partition) for partition, value in values]
+            await asyncio.gather(*sent)
+
+        self._run(send())
+
     def offset(self, topic: str, partition: int, offset: int, group: str) -> None:
         from aiokafka import TopicPartition
 
@@ -142,6 +164,10 @@ def run(producer: Producer, word: str, *rest: str) -> None:
     """One command."""
     if word == "send":
         producer.send(rest[0], int(rest[1]), rest[2].encode())
+    elif word == "many":
+        values = [f"{rest[3]}-{number}".ljust(SIZE, ".").encode() for number in range(int(rest[2]))]
+        partitions = int(rest[1])
+        producer.many(rest[0], [(number % partitions, value) for number, value in enumerate(values)])
     elif word == "offset":
         producer.offset(rest[0], int(rest[1]), int(rest[2]), rest[3])
     else:

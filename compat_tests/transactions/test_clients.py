@@ -2,53 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from compat_tests.broker_process import Barnabas, Server
 from compat_tests.cli.test_cli import run
-from compat_tests.conftest import NewServer
 from compat_tests.java import tools as java
 from compat_tests.tools import missing
-from compat_tests.transactions.processes import CLIENTS, FENCED, READERS, Producer
+from compat_tests.transactions.processes import FENCED, READERS, Producer, committed, everyone_reads
 from compat_tests.waiting import until
-
-
-@pytest.fixture(params=CLIENTS)
-def client(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    if reason := missing(name):
-        pytest.skip(reason)
-    return name
-
-
-@pytest.fixture
-def server(new_server: NewServer) -> Server:
-    return new_server({})
-
-
-@pytest.fixture
-def topic(client: str, server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A topic of two partitions for one test."""
-    name = f"{request.node.originalname}.{client}"
-    admin = KafkaAdminClient(bootstrap_servers=server.address)
-    admin.create_topics([NewTopic(name, 2, 1)])
-    yield name
-    admin.close()
-
-
-def readers() -> dict[str, str | None]:
-    return {name: missing(name) for name in READERS}
-
-
-def committed(server: Server, group: str, topic: str) -> int | None:
-    consumer = KafkaConsumer(bootstrap_servers=server.address, group_id=group, isolation_level="read_committed")
-    offset: int | None = consumer.committed(TopicPartition(topic, 0))
-    consumer.close()
-    return offset
 
 
 def test_every_consumer_sees_what_is_committed(client: str, server: Server, topic: str) -> None:
@@ -61,11 +23,7 @@ def test_every_consumer_sees_what_is_committed(client: str, server: Server, topi
                     producer.do("send", topic, partition, f"{number}{half}")
             producer.do("abort" if number % 2 else "commit")
     expected = ["0a", "0b", "2a", "2b", "4a", "4b"]
-    for reader, reason in readers().items():
-        if not reason and reader != "kafkajs":
-            assert READERS[reader](server.address, topic, len(expected)) == expected, reader
-    if not readers()["kafkajs"]:  # it reads both partitions
-        assert sorted(READERS["kafkajs"](server.address, topic, 12)) == sorted(expected * 2)
+    everyone_reads(server.address, topic, expected, expected)
 
 
 def test_a_producer_is_fenced_by_the_next_one(client: str, server: Server, topic: str) -> None:
@@ -92,7 +50,7 @@ def test_consume_transform_produce(client: str, server: Server, topic: str) -> N
             producer.do("send", topic, 0, f"{offset}")
             producer.do("offset", topic, 0, offset, group)
             producer.do(how)
-            assert committed(server, group, topic) == (7 if offset == 7 else 3)
+            assert committed(server.address, group, topic) == (7 if offset == 7 else 3)
     assert READERS["confluent-kafka"](server.address, topic, 2) == ["3", "7"]
 
 

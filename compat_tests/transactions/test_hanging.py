@@ -1,0 +1,73 @@
+"""A transaction that no coordinator knows, found and ended with Kafka's tool, as an operator would."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from compat_tests.broker_process import Server
+from compat_tests.conftest import NewServer
+from compat_tests.java import tools as java
+from compat_tests.pipe import Pipe
+from compat_tests.tools import missing
+from compat_tests.transactions.processes import READERS, Producer
+
+TOOL = "org.apache.kafka.tools.TransactionsCommand"
+PRODUCER_ID = 4_000
+#: It looks for what nothing was written to for so many minutes: 15 if not told otherwise.
+FIND = ("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0")
+
+
+@pytest.fixture
+def server(new_server: NewServer) -> Server:
+    """Nobody asks the coordinator about what comes: so a client can leave a transaction behind that hangs."""
+    return new_server({"transaction.partition.verification.enable": "false"})
+
+
+def produce_of_nobody(server: Server, topic: str) -> None:
+    """A transactional record of a producer that has told no coordinator of it."""
+    data = build_batch(
+        [Record(None, b"of nobody", int(time.time() * 1000))],
+        producer_id=PRODUCER_ID,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    place = TopicProduceData(topic, partition_data=[PartitionProduceData(index=0, records=data)])
+    with Pipe(server.port) as pipe:
+        answer = pipe.ask(ProduceRequest("of-nobody", acks=-1, timeout_ms=10_000, topic_data=[place]), 11)
+    assert answer.responses[0].partition_responses[0].error_code == 0, answer
+
+
+def tool(server: Server, *arguments: str) -> str:
+    done = java.run(TOOL, "--bootstrap-server", server.address, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_operator_finds_it_and_ends_it(server: Server) -> None:
+    if reason := missing("java"):
+        pytest.skip(reason)
+    admin = KafkaAdminClient(bootstrap_servers=server.address)
+    admin.create_topics([NewTopic("hung", 1, 1)])
+    admin.close()
+    with Producer("confluent-kafka", server.address, "known") as producer:
+        for command in (("init",), ("begin",), ("send", "hung", 0, "before"), ("commit",)):
+            producer.do(*command)
+        produce_of_nobody(server, "hung")
+        for command in (("begin",), ("send", "hung", 0, "behind"), ("commit",)):
+            producer.do(*command)
+    assert "of-nobody" not in tool(server, "list")
+    (found,) = tool(server, *FIND).splitlines()[1:]
+    topic, partition, producer_id, epoch, _, start, *_ = found.split()
+    assert (topic, partition, producer_id, epoch, start) == ("hung", "0", str(PRODUCER_ID), "0", "2")
+    place = ("--topic", topic, "--partition", partition)
+    shown = [line.split() for line in tool(server, "describe-producers", *place).splitlines()[1:]]
+    assert {line[0]: line[-1] for line in shown}[producer_id] == start
+    tool(server, "abort", *place, "--start-offset", start)
+    assert tool(server, *FIND).splitlines()[1:] == []
+    assert READERS["confluent-kafka"](server.address, "hung", 2) == ["before", "behind"]
