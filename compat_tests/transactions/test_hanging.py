@@ -14,7 +14,7 @@ from compat_tests.conftest import NewServer
 from compat_tests.java import tools as java
 from compat_tests.pipe import Pipe
 from compat_tests.tools import missing
-from compat_tests.transactions.processes import READERS, Producer
+from compat_tests.transactions.processes import FENCED, READERS, Producer
 
 TOOL = "org.apache.kafka.tools.TransactionsCommand"
 PRODUCER_ID = 4_000
@@ -58,6 +58,7 @@ def test_an_operator_finds_it_and_ends_it(server: Server) -> None:
     with Producer("confluent-kafka", server.address, "known") as producer:
         for command in (("init",), ("begin",), ("send", "hung", 0, "before"), ("commit",)):
             producer.do(*command)
+        assert READERS["confluent-kafka"](server.address, "hung", 1) == ["before"]  # so its marker is at offset 1
         produce_of_nobody(server, "hung")
         for command in (("begin",), ("send", "hung", 0, "behind"), ("commit",)):
             producer.do(*command)
@@ -71,3 +72,22 @@ def test_an_operator_finds_it_and_ends_it(server: Server) -> None:
     tool(server, "abort", *place, "--start-offset", start)
     assert tool(server, *FIND).splitlines()[1:] == []
     assert READERS["confluent-kafka"](server.address, "hung", 2) == ["before", "behind"]
+
+
+def test_an_operator_ends_one_that_its_coordinator_knows(server: Server) -> None:
+    if reason := missing("java"):
+        pytest.skip(reason)
+    admin = KafkaAdminClient(bootstrap_servers=server.address)
+    admin.create_topics([NewTopic("forgotten", 1, 1)])
+    admin.close()
+    with Producer("confluent-kafka", server.address, "forgetful") as producer:
+        for command in (("init",), ("begin",), ("send", "forgotten", 0, "open")):
+            producer.do(*command)
+        assert tool(server, *FIND).splitlines()[1:] == [], "its coordinator knows it"
+        tool(server, "forceTerminateTransaction", "--transactionalId", "forgetful")
+        assert "Ongoing" not in tool(server, "describe", "--transactional-id", "forgetful")
+        assert FENCED["confluent-kafka"] & {producer.ask("send", "forgotten", 0, "zombie"), producer.ask("commit")}
+    with Producer("confluent-kafka", server.address, "other") as producer:
+        for command in (("init",), ("begin",), ("send", "forgotten", 0, "next"), ("commit",)):
+            producer.do(*command)
+    assert READERS["confluent-kafka"](server.address, "forgotten", 1) == ["next"]
