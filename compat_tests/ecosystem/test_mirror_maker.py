@@ -136,8 +136,11 @@ def unread(server: Server, topic: str) -> list[str] | None:
     return sorted(found)
 
 
-@pytest.mark.parametrize("ends", ["stop", pytest.param("kill", marks=pytest.mark.slow)])
-def test_records_and_offsets_go_both_ways(clusters: dict[str, Server], ends: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "break_",
+    ["stop", pytest.param("kill", marks=pytest.mark.slow), pytest.param("kill the broker", marks=pytest.mark.slow)],
+)
+def test_records_and_offsets_go_both_ways(clusters: dict[str, Server], break_: str, tmp_path: Path) -> None:
     ways = [("barnabas", "kafka"), ("kafka", "barnabas")]
     for server in clusters.values():
         ConfluentDriver(server.address).create_topic("orders", PARTITIONS, {"retention.ms": "86400000"})
@@ -153,11 +156,18 @@ def test_records_and_offsets_go_both_ways(clusters: dict[str, Server], ends: str
         for source, target in ways:
             read(clusters[target], f"{source}.orders", PARTITIONS * RECORDS)
             has_read_all(source, target)
-        getattr(mirror, ends)()
+        if break_ == "stop":
+            mirror.stop()
+        elif break_ == "kill":
+            mirror.kill()
+        else:
+            clusters["barnabas"].kill()
+            clusters["barnabas"].start()
         for server in clusters.values():
             write(server, "orders", RECORDS, RECORDS)
             commit(server, RECORDS + READ)
-        mirror.start()
+        if break_ != "kill the broker":
+            mirror.start()
         for source, target in ways:
             there, topic = clusters[target], f"{source}.orders"
             name = clusters[source].name
