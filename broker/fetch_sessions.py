@@ -67,9 +67,9 @@ class FetchSession:
         self.partitions.pop(key, None)
         self.hot.pop(key, None)
 
-    def quieten(self, key: TopicIdPartition, vnode: Vnode) -> None:
-        """A partition has nothing more to give until its vnode moves."""
-        if vnode.error is None and self._quiet.setdefault(vnode, key) == key:
+    def quieten(self, key: TopicIdPartition, vnode: Vnode, high_watermark: int) -> None:
+        """A partition has nothing more to give until its vnode moves on from where it was when it was read."""
+        if vnode.error is None and vnode.high_watermark == high_watermark and self._quiet.setdefault(vnode, key) == key:
             self.hot.pop(key, None)
             vnode.on_high_watermark.subscribe(self._moved)
 

@@ -82,20 +82,26 @@ async def _handle_slowly(reading: Reading, workers: Workers, deadlines: Deadline
         reading.read(key, wanted)
         await yielder()
     await reading.check(workers)
-    return LargeResponse(await given(_answer(reading, deadlines, turn)))
+    return LargeResponse(await given(_answer(reading, deadlines, turn, awaited=True)))
 
 
 async def _handle_checked(reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn) -> Message:
     await reading.check(workers)
-    return await given(_answer(reading, deadlines, turn))
+    return await given(_answer(reading, deadlines, turn, awaited=True))
 
 
-def _answer(reading: Reading, deadlines: Deadlines, turn: Turn) -> FetchResponse | DelayedFetch:
+def _answer(
+    reading: Reading, deadlines: Deadlines, turn: Turn, *, awaited: bool = False
+) -> FetchResponse | DelayedFetch:
+    """`awaited` says that others had their turn since the partitions were read."""
     fetch, max_wait_ms = reading.fetch, reading.request.max_wait_ms
     waits_for = fetch.partitions if fetch.session is None else fetch.session.partitions
     if reading.enough() or max_wait_ms <= 0 or not waits_for:
         return reading.response()
-    return DelayedFetch(reading, deadlines, turn, trio.current_time() + max_wait_ms / 1000)
+    delayed = DelayedFetch(reading, deadlines, turn, trio.current_time() + max_wait_ms / 1000)
+    if awaited:
+        delayed.look_again()
+    return delayed
 
 
 class Reading:
@@ -286,7 +292,7 @@ class Reading:
                     session.hot[key] = None
                     session.hot.move_to_end(key)
                 elif not result.error_code and cached.wanted.fetch_offset >= result.high_watermark:
-                    session.quieten(key, self.read_from[key])
+                    session.quieten(key, self.read_from[key], result.high_watermark)
                 if self.fetch.incremental and not (changed or has_data):
                     continue
             by_topic.setdefault((key.topic, key.topic_id), []).append(result)
@@ -308,6 +314,14 @@ class DelayedFetch(DelayedResponse):
         if reading.fetch.session is not None:
             reading.fetch.session.on_news[self._woken] = None
         self._deadline = deadlines.at(until, self._answer)
+
+    def look_again(self) -> None:
+        """Look at what moved before anybody listened."""
+        results = self._reading.results
+        for vnode, keys in self._reading.vnodes.items():
+            if vnode.error is not None or vnode.high_watermark != results[keys[0]].high_watermark:
+                self._dirty.add(vnode)
+        self._look()
 
     def _moved(self, vnode: Vnode) -> None:
         self._dirty.add(vnode)

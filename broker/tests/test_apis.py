@@ -10,6 +10,7 @@ import trio
 from barnabas.broker.fetch_sessions import EVICTION_SECONDS, FetchSessions
 from barnabas.broker.tests.client import NOW, Client, batch_of, fetch_request, produce_request
 from barnabas.broker.tests.conftest import Start
+from barnabas.storage.crc_check import CrcCheck
 from barnabas.storage.local_vnode import LocalVnode
 from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -169,6 +170,51 @@ async def in_session(
     )
     found = {p.partition_index: [o for o, _ in values_of(p.records)] for t in answer.responses for p in t.partitions}
     return answer.error_code, answer.session_id, found
+
+
+async def test_what_is_written_while_another_partition_is_checked_is_not_missed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer leaves without it, and its session must not take the partition for one that has nothing to give."""
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t", 2)
+        await client.produce("t", batch_of(b"old"), 0)
+    async with start() as broker, await broker.client() as client, await broker.client() as writer:
+        write_during_the_check(monkeypatch, writer)
+        error, session, found = await in_session(client, 0, 0, {0: 0, 1: 0})
+        assert (error, found[0]) == (0, [0])
+        seen = found[1] or (await in_session(client, session, 1, {0: 1}))[2].get(1)
+        assert seen == [0]
+
+
+async def test_a_long_poll_counts_what_was_written_while_another_partition_was_checked(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t", 2)
+        await client.produce("t", batch_of(b"old"), 0)
+    async with start() as broker, await broker.client() as client, await broker.client() as writer:
+        write_during_the_check(monkeypatch, writer)
+        parts = [FetchPartition(partition=p, partition_max_bytes=1 << 20) for p in (0, 1)]
+        topics = [FetchTopic(topic="t", partitions=parts)]
+        both = len(batch_of(b"old") + batch_of(b"new"))
+        answer = await client.ask(
+            FetchRequest(max_wait_ms=AN_HOUR, min_bytes=both, max_bytes=1 << 20, session_epoch=-1, topics=topics), 12
+        )
+        values = [value for p in answer.responses[0].partitions for _, value in values_of(p.records)]
+        assert values == [b"old", b"new"]
+
+
+def write_during_the_check(monkeypatch: pytest.MonkeyPatch, writer: Client) -> None:
+    """The first look at old batches takes until something is written to partition 1."""
+    look = CrcCheck.run
+
+    def look_slowly(check: CrcCheck) -> None:
+        monkeypatch.setattr(CrcCheck, "run", look)
+        trio.from_thread.run(writer.produce, "t", batch_of(b"new"), 1)
+        look(check)
+
+    monkeypatch.setattr(CrcCheck, "run", look_slowly)
 
 
 async def test_a_session_answers_what_is_new_and_forgets_what_it_is_told_to(start: Start) -> None:
