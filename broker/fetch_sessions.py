@@ -42,12 +42,15 @@ class CachedPartition:
 
 
 class FetchSession:
-    """One client's session. `epoch` is that of the next request; `on_news` is called when a partition turns hot."""
+    """One client's session. `epoch` is that of the next request; `on_news` is called when a partition turns hot.
 
-    __slots__ = ("_quiet", "epoch", "hot", "id", "last_used", "on_news", "partitions")
+    All of its requests name topics in one way: `by_id` or by name.
+    """
 
-    def __init__(self, session_id: int, now: float) -> None:
-        self.id, self.epoch, self.last_used = session_id, 1, now
+    __slots__ = ("_quiet", "by_id", "epoch", "hot", "id", "last_used", "on_news", "partitions")
+
+    def __init__(self, session_id: int, now: float, *, by_id: bool) -> None:
+        self.id, self.epoch, self.last_used, self.by_id = session_id, 1, now, by_id
         self.partitions: dict[TopicIdPartition, CachedPartition] = {}
         self.hot: OrderedDict[TopicIdPartition, None] = OrderedDict()
         self._quiet: dict[Vnode, TopicIdPartition] = {}
@@ -121,13 +124,16 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def new_context(self, request: FetchRequest, now: float) -> FetchContext:
-        """Apply a request to its session. Raises KafkaError for an unknown session or an epoch out of turn."""
+    def new_context(self, request: FetchRequest, now: float, *, by_id: bool = True) -> FetchContext:
+        """Apply a request, which names topics by id or by name, to its session.
+
+        Raises KafkaError for an unknown session, an epoch out of turn, or a session whose topics are named otherwise.
+        """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id:
                 self._close(request.session_id)
             asked = partitions_of(request)
-            session = self._open(asked, now) if request.session_epoch == INITIAL_EPOCH else None
+            session = self._open(asked, now, by_id) if request.session_epoch == INITIAL_EPOCH else None
             return FetchContext(list(asked.items()), session, False)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -135,6 +141,11 @@ class FetchSessions:
         if session.epoch != request.session_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"session epoch is {session.epoch}, not {request.session_epoch}"
+            )
+        if session.by_id != by_id:  # a client whose metadata has no id for a topic goes back to names
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                f"session {session.id} names topics {'by id' if session.by_id else 'by name'}: open another one",
             )
         session.epoch = next_epoch(session.epoch)
         session.last_used = now
@@ -157,7 +168,7 @@ class FetchSessions:
             self._partitions -= len(gone.partitions)
             gone.close()
 
-    def _open(self, asked: dict[TopicIdPartition, FetchPartition], now: float) -> FetchSession | None:
+    def _open(self, asked: dict[TopicIdPartition, FetchPartition], now: float, by_id: bool) -> FetchSession | None:
         """A new session, or None where there is no room or nothing to keep."""
         if not asked or self.slots == 0 or self._partitions + len(asked) > MAX_PARTITIONS:
             return None
@@ -169,7 +180,7 @@ class FetchSessions:
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = random.randrange(1, 2**31)
-        session = self._sessions[session_id] = FetchSession(session_id, now)
+        session = self._sessions[session_id] = FetchSession(session_id, now, by_id=by_id)
         for key, wanted in asked.items():
             session.want(key, wanted)
         self._partitions += len(asked)

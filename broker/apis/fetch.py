@@ -12,7 +12,8 @@ of its range were aborted: the client passes over their records (KIP-98). Versio
 Version 7: incremental fetch sessions (KIP-227). Version 8: the same.
 Version 9: the leader epoch that the client knows is checked (KIP-320). Versions 10-11: zstd; the client's rack, unused.
 Version 12: the epoch last fetched; where the logs diverge, the answer says from when on (KIP-595).
-Version 13: topics by id (KIP-516). Versions 14-18: for followers and tiered storage, which are not served.
+Version 13: topics by id (KIP-516); a session stays with what it began with. Versions 14-18: for followers and tiered
+storage, which are not served.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from barnabas.wire.messages.fetch import (
 from barnabas.wire.types import Message, replace
 
 READ_COMMITTED = 1
+BY_ID_SINCE = 13
 # A fetch of more partitions gives way to others while it looks at them.
 PARTITIONS_AT_ONCE = 500
 
@@ -62,7 +64,7 @@ def handle(
 ) -> FetchResponse | DelayedResponse | Awaitable[LargeResponse | Message]:
     try:
         if context.version >= 7:
-            fetch = sessions.new_context(request, trio.current_time())
+            fetch = sessions.new_context(request, trio.current_time(), by_id=context.version >= BY_ID_SINCE)
         else:
             fetch = FetchContext(list(partitions_of(request).items()), None, False)
     except KafkaError as error:
@@ -257,7 +259,7 @@ class Reading:
         return self.vnodes
 
     def _vnode(self, key: TopicIdPartition) -> Vnode:
-        if self._version >= 13:
+        if self._version >= BY_ID_SINCE:
             name = self._partitions.topic_name(key.topic_id)
             if name is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")

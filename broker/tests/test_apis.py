@@ -22,7 +22,7 @@ from barnabas.wire.messages.create_topics import (
 )
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -232,6 +232,33 @@ async def test_a_session_answers_what_is_new_and_forgets_what_it_is_told_to(star
         assert (await in_session(client, session + 1, 4, {}))[0] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert (await in_session(client, session, -1, {1: 0}))[2] == {1: [0]}  # closes it
         assert (await in_session(client, session, 4, {}))[0] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_session_names_topics_in_one_way(start: Start) -> None:
+    """A client that goes from ids to names, or back, is told to open another session, and reads on."""
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("a")
+        await client.produce("a", batch_of(b"1"))
+        topic_id = broker.node.metadata.topics["a"].topic_id
+
+        async def fetch(version: int, session_id: int, epoch: int) -> FetchResponse:
+            part = [FetchPartition(0, partition_max_bytes=1000)]
+            topic = (
+                FetchTopic(topic_id=topic_id, partitions=part) if version >= 13 else FetchTopic("a", partitions=part)
+            )
+            request = FetchRequest(session_id=session_id, session_epoch=epoch, topics=[topic], max_wait_ms=0)
+            answer: FetchResponse = await client.ask(request, version)
+            return answer
+
+        for first, then in ((13, 12), (12, 13), (12, 17)):
+            opened = await fetch(first, 0, 0)
+            assert opened.session_id
+            assert (await fetch(then, opened.session_id, 1)).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+            again = await fetch(first, opened.session_id, 1)
+            assert not again.error_code, "the session is as it was"
+            anew = await fetch(then, opened.session_id, 0)
+            assert (anew.error_code, len(anew.responses)) == (0, 1)
+            assert anew.session_id not in (0, opened.session_id)
 
 
 async def test_a_small_limit_starves_no_partition_of_a_session(start: Start) -> None:
