@@ -25,15 +25,18 @@ from barnabas.wire.internal_topics import INTERNAL_TOPICS
 from barnabas.wire.records.cluster_metadata import (
     ClientQuotaRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
 from barnabas.wire.schema import ProtocolError
-from barnabas.wire.types import Message
+from barnabas.wire.types import ZERO_UUID, Message
 
 METADATA_TOPIC = "__cluster_metadata"
+#: The id that Kafka gives to the topic of the metadata, in every cluster.
+METADATA_TOPIC_ID = ZERO_UUID[:-1] + b"\1"
 RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP = 2, 4, 8, 16, 32
 PRODUCER_ID_BLOCK = 1000
 _MOST_REPAIRS = 1000
@@ -72,6 +75,7 @@ class MetadataImage:
         self.removed_ms: dict[str, int] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
         self.quotas = ClientQuotas()
+        self.features: dict[str, int] = {}
         self.next_producer_id = 0
         #: Of the log, behind the last snapshot.
         self.bytes_since_snapshot = 0
@@ -175,6 +179,8 @@ class MetadataImage:
             self.next_producer_id = record.next_producer_id
         elif isinstance(record, ClientQuotaRecord):
             self.quotas.apply(record)
+        elif isinstance(record, FeatureLevelRecord):
+            self.features[record.name] = record.feature_level
         elif isinstance(record, ConfigRecord):
             self._apply_config(record)
 
@@ -194,7 +200,9 @@ class MetadataImage:
             configs[record.name] = record.value
 
     def records(self) -> Iterator[Message]:
-        """The whole image: what a snapshot holds."""
+        """The whole image: what a snapshot holds. The features come first, as they say how to read what follows."""
+        for name, level in self.features.items():
+            yield FeatureLevelRecord(name=name, feature_level=level)
         yield ProducerIdsRecord(broker_id=self.node_id, broker_epoch=0, next_producer_id=self.next_producer_id)
         for resource, configs in self.broker_configs.items():
             for key, value in configs.items():

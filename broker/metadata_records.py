@@ -11,6 +11,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.cluster_metadata import (
     ClientQuotaRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
@@ -26,7 +27,15 @@ _RECORDS_IN_A_BATCH = 500
 
 _CLASSES: dict[int, type[Message]] = {
     cls.__wire__.key: cls
-    for cls in (TopicRecord, PartitionRecord, ConfigRecord, RemoveTopicRecord, ProducerIdsRecord, ClientQuotaRecord)
+    for cls in (
+        FeatureLevelRecord,
+        TopicRecord,
+        PartitionRecord,
+        ConfigRecord,
+        RemoveTopicRecord,
+        ProducerIdsRecord,
+        ClientQuotaRecord,
+    )
 }
 
 

@@ -18,7 +18,6 @@ import trio
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.features import FEATURES
 from barnabas.broker.groups import Groups
 from barnabas.broker.large import Yielder
 from barnabas.broker.log import EventLog
@@ -31,7 +30,6 @@ from barnabas.storage.flusher import Flusher
 from barnabas.storage.snapshots import SnapshotId, Snapshots
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
-from barnabas.wire.records.cluster_metadata import FeatureLevelRecord
 
 KEPT = 2
 _RETRY_SECONDS = 60.0
@@ -119,10 +117,8 @@ class MetadataSnapshots:
                 await self._flusher.flushed(vnode, vnode.log_end_offset)
 
     async def _encoded(self, snapshot: SnapshotId) -> bytes:
-        levels = [FeatureLevelRecord(name=name, feature_level=each.finalized) for name, each in FEATURES.items()]
-        records = (record for some in (levels, self._metadata.records()) for record in some)
         breathe, parts = Yielder(), []
-        for part in encode_snapshot(records, snapshot.epoch, self._metadata.newest_ms):
+        for part in encode_snapshot(self._metadata.records(), snapshot.epoch, self._metadata.newest_ms):
             parts.append(part)
             await breathe()
         return b"".join(parts)

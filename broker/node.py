@@ -22,14 +22,14 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.groups import Groups
 from barnabas.broker.identity import Identity
 from barnabas.broker.log import EventLog
-from barnabas.broker.metadata_image import METADATA_TOPIC, MetadataImage
+from barnabas.broker.metadata_image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
 from barnabas.broker.metadata_snapshots import MetadataSnapshots
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Handlers
 from barnabas.broker.resource_configs import ResourceConfigs
-from barnabas.broker.topic_manager import TopicManager, new_topic_id
+from barnabas.broker.topic_manager import TopicManager
 from barnabas.broker.transactions import Transactions
 from barnabas.broker.turn import Turn
 from barnabas.broker.workers import Workers
@@ -140,9 +140,10 @@ class Node:
         )
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         if (METADATA_TOPIC, 0) not in self.vnodes:
-            self.data_dir.create_vnode(METADATA_TOPIC, 0, new_topic_id(), METADATA_LOG)
+            self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
         snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
         self.metadata.load(self.vnodes[METADATA_TOPIC, 0], snapshots, self._tell_storage)
+        await self.topics.finalize_features()
         self._assemble()
         self.configs.apply()
         await self.topics.reconcile()

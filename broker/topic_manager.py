@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.config import BrokerConfig, check_topic_configs
+from barnabas.broker.features import FEATURES
 from barnabas.broker.keys import ConfigError
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata_image import METADATA_TOPIC, MetadataImage, TopicImage
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.wire.queries.plan import first_offset
-from barnabas.wire.records.cluster_metadata import RemoveTopicRecord
+from barnabas.wire.records.cluster_metadata import FeatureLevelRecord, RemoveTopicRecord
 from barnabas.wire.types import ZERO_UUID, Message
 
 if TYPE_CHECKING:
@@ -147,6 +148,17 @@ class TopicManager:
             self.metadata.apply(record)
         for told in self.on_change:
             told()
+
+    async def finalize_features(self) -> None:
+        """State in the metadata log which features hold. Kafka refuses one that does not say it."""
+        missing: list[Message] = [
+            FeatureLevelRecord(name=name, feature_level=feature.finalized)
+            for name, feature in FEATURES.items()
+            if self.metadata.features.get(name) != feature.finalized
+        ]
+        if missing:
+            async with self.changes:
+                await self.commit(missing)
 
     async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> TopicImage:
         """Make a topic. It is complete when it is first seen. Raises KafkaError."""
