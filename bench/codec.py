@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.scripts.output import table
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -42,6 +41,7 @@ from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.wire.table import table
 from barnabas.wire.types import Message
 
 

@@ -12,12 +12,12 @@ import argparse
 import json
 import time
 
-from barnabas.scripts.output import table
 from barnabas.streams.decode import Records, open_batch
 from barnabas.streams.decode.arrow import Backend
 from barnabas.streams.decode.python import decode_python
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import CompressionType
+from barnabas.wire.table import table
 
 COLUMNS = ("key", "value", "offset", "timestamp")
 CHUNK = 4 << 20

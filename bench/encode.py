@@ -14,11 +14,11 @@ import time
 
 import pyarrow as pa
 
-from barnabas.scripts.output import table
 from barnabas.streams.encode import batches, encode
 from barnabas.streams.encode.batches import Backend
 from barnabas.streams.encode.python import writer_in_python
 from barnabas.wire.compression import CompressionType
+from barnabas.wire.table import table
 
 ROWS = 16_384
 

@@ -26,7 +26,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from barnabas.client.errors import ClientError
-from barnabas.scripts.output import table
 from barnabas.storage.checkpoints import write_properties
 from barnabas.storage.config import LogConfig
 from barnabas.storage.files import FileCache
@@ -35,6 +34,7 @@ from barnabas.storage.local_vnode import LocalVnode
 from barnabas.streams import register
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import CompressionType
+from barnabas.wire.table import table
 from bench.servers import BenchKafka
 from bench.spark_kafka import connector
 from bench.spark_kafka import fill as fill_kafka

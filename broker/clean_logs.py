@@ -70,7 +70,7 @@ def _chosen(config: BrokerConfig, directory: DataDir, wanted: str | None) -> lis
     if (METADATA_TOPIC, 0) not in directory.vnodes:
         raise StorageError(f"{directory.path} has no metadata log: start a broker on it once")
     metadata = MetadataImage(config.node_id, Clock())
-    metadata.load(directory.vnodes[METADATA_TOPIC, 0])
+    metadata.load(directory.vnodes[METADATA_TOPIC, 0], directory.snapshots(METADATA_TOPIC, 0))
     merged = config.cluster_wide(metadata.broker_configs.get("", {}))
     merged.update(metadata.broker_configs.get(str(config.node_id), {}))
     config.set_dynamic(merged)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from barnabas.wire import batch
 from barnabas.wire.batch import ControlType, Record
@@ -45,22 +46,39 @@ def frame(record: Message, version: int = 0) -> bytes:
     return head + message_codec(type(record), version).build(record)
 
 
-def unframe(value: bytes | memoryview) -> Message | None:
-    """The record of a value; None for record types that are not used here. Raises ProtocolError if it is damaged."""
-    data = bytes(value)
+class Framed(NamedTuple):
+    """What a value says before its body: type and version of the record, and where the body begins."""
+
+    key: int
+    version: int
+    position: int
+
+
+def head_of(value: bytes) -> Framed:
+    """Raises ProtocolError if the value is damaged."""
     pos, head = 0, []
     try:
         for _ in range(3):
-            number, pos = data[pos], pos + 1
+            number, pos = value[pos], pos + 1
             if number > 127:
-                number, pos = more(data, pos, number)
+                number, pos = more(value, pos, number)
             head.append(number)
     except IndexError:
         raise ProtocolError("metadata record shorter than its frame") from None
     if head[0] != _FRAME_VERSION:
         raise ProtocolError(f"metadata frame version {head[0]}")
-    cls = _CLASSES.get(head[1])
-    return None if cls is None else message_codec(cls, head[2]).decode(data, pos)[0]
+    return Framed(head[1], head[2], pos)
+
+
+def unframe(value: bytes | memoryview, classes: Mapping[int, type[Message]] = _CLASSES) -> Message | None:
+    """The record of a value; None for types that are not among `classes`: those that are used here.
+
+    Raises ProtocolError if it is damaged.
+    """
+    data = bytes(value)
+    head = head_of(data)
+    cls = classes.get(head.key)
+    return None if cls is None else message_codec(cls, head.version).decode(data, head.position)[0]
 
 
 def encode_snapshot(records: Iterable[Message], epoch: int, timestamp: int) -> Iterator[bytes]:
@@ -95,17 +113,28 @@ def _control(offset: int, kind: int, value: bytes, epoch: int, timestamp: int) -
 
 def decode_snapshot(data: bytes) -> list[Message]:
     """The records of a snapshot. Raises KafkaError, ProtocolError where it is damaged or not whole."""
-    found: list[Message] = []
+    found = []
+    for is_control, record in snapshot_records(data):
+        if not is_control and record.value is not None and (change := unframe(record.value)) is not None:
+            found.append(change)
+    return found
+
+
+def snapshot_records(data: bytes) -> list[tuple[bool, Record]]:
+    """All that is in a snapshot, and whether it is a control record.
+
+    Raises KafkaError, ProtocolError where it is damaged or not whole.
+    """
+    found: list[tuple[bool, Record]] = []
     kinds: list[int] = []
     end = 0
     for header, view in batch.iter_batches(data):
         batch.check(view)
         end += header.size_in_bytes
         for record in batch.iter_records(view):
+            found.append((header.is_control, record))
             if header.is_control:
                 kinds.append(batch.control_type(record.key))
-            elif record.value is not None and (change := unframe(record.value)) is not None:
-                found.append(change)
     whole = kinds and kinds[0] == ControlType.SNAPSHOT_HEADER and kinds[-1] == ControlType.SNAPSHOT_FOOTER
     if end != len(data) or not whole:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the snapshot is cut off")

@@ -67,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     _add_sql(commands, server)
     _add_streams(commands)
     _add_log(commands)
+    _add_import(commands)
     _add_export(commands)
     _add_offsets(commands)
     version = commands.add_parser("version", help="print the version")
@@ -291,6 +292,26 @@ def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
         "--override", metavar="KEY=VALUE", action="append", default=[], help="one setting; may be repeated"
     )
     clean.set_defaults(run=_lazy("barnabas.broker.clean_logs", "run"))
+
+
+def _add_import(commands: Commands[argparse.ArgumentParser]) -> None:
+    imported = commands.add_parser(
+        "import-kafka-logs",
+        help="take over the data directory of a stopped Apache Kafka",
+        description="Copy the topics of a stopped Apache Kafka 4.x node into a new data directory, with their ids, "
+        "settings, offsets, producers and transactions, and the positions of groups. Kafka's directory is not changed. "
+        "The node must be its cluster's only broker and controller.",
+        epilog="Example: barnabas import-kafka-logs /var/lib/kafka --data-dir /var/lib/barnabas --dry-run",
+    )
+    imported.add_argument("dir", metavar="DIR", help="Kafka's data directory (log.dirs)")
+    imported.add_argument("--data-dir", metavar="TARGET", help="the new directory (default: ./data)")
+    imported.add_argument("--dry-run", action="store_true", help="show what would be taken over, and write nothing")
+    imported.add_argument(
+        "--link",
+        action="store_true",
+        help="share closed segments with Kafka's directory, by hard links on the same file system, instead of copying",
+    )
+    imported.set_defaults(run=_lazy("barnabas.broker.import_kafka_logs", "run"))
 
 
 def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:

@@ -8,10 +8,10 @@ from barnabas.client import groups
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.offsets import LATEST, READ_UNCOMMITTED, list_offsets
-from barnabas.scripts.output import table
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.describe_groups import DescribedGroup
 from barnabas.wire.records.consumer_protocol import ConsumerProtocolAssignment
+from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
 

@@ -19,7 +19,6 @@ from barnabas.client.errors import ClientError, check
 from barnabas.client.fetch import Reader
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.scripts.chart import chart
-from barnabas.scripts.output import table
 from barnabas.scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
 from barnabas.scripts.topics import absent
 from barnabas.wire.errors import ErrorCode
@@ -27,6 +26,7 @@ from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.queries.keys import FORMAT, PLAN, QUERY, SCHEMA
 from barnabas.wire.queries.messages import Status, decode
 from barnabas.wire.queries.plan import plan_of
+from barnabas.wire.table import table
 from barnabas.wire.text import SPARK_REMEDY, visible, visible_bytes
 
 _WATCH_SECONDS = 1.0

@@ -13,8 +13,8 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
 from barnabas.client.transactions import OpenTransaction, open_transactions
-from barnabas.scripts.output import table
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
 

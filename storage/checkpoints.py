@@ -7,7 +7,6 @@ belongs to: an entry of a partition whose folder has another id is of a deleted 
 
 from __future__ import annotations
 
-import base64
 import os
 from dataclasses import dataclass, field
 
@@ -83,11 +82,6 @@ def write_checkpoints(io: Io, path: str, found: Checkpoints, before: Checkpoints
 def write_ids(io: Io, path: str, found: Checkpoints) -> None:
     lines = [f"{topic} {partition} {topic_id}" for (topic, partition), topic_id in (found.ids or {}).items()]
     write_lines(io, os.path.join(path, TOPIC_IDS_FILE), lines, sync=True)
-
-
-def encode_topic_id(topic_id: bytes) -> str:
-    """As Kafka prints its ids: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[TopicPartition, int]:

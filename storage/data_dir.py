@@ -7,7 +7,6 @@ else can be written, so that a crash from then on is seen as one.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import functools
@@ -24,7 +23,6 @@ import trio
 
 from barnabas.storage.checkpoints import (
     Checkpoints,
-    encode_topic_id,
     read_checkpoints,
     read_properties,
     read_topic_id,
@@ -42,8 +40,10 @@ from barnabas.storage.layout import (
     ADDRESS_FILE,
     CLEAN_FILE,
     DELETE_SUFFIX,
+    KAFKA_FILES,
     LOCK_FILE,
     META_FILE,
+    UNFINISHED_FILE,
     parse_partition_name,
 )
 from barnabas.storage.local_vnode import LocalVnode
@@ -54,6 +54,7 @@ from barnabas.storage.snapshots import Snapshots
 from barnabas.storage.unflushed import LocalFlushJob
 from barnabas.storage.vnode import ZERO_ID
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.uuids import encode_uuid
 
 _MAX_NAME = 255
 _REPAIR_CHECKS_AT_ONCE = 500
@@ -106,10 +107,11 @@ class DataDir:
         cluster_id: str | None = None,
         io: Io | None = None,
         tell: Tell = tell_logging,
+        unfinished: bool = False,
     ) -> DataDir:
         """Take the directory for this process, making it if absent. Raises `StorageError` with a one-line remedy.
 
-        `tell` hears what is found and mended in it.
+        `tell` hears what is found and mended in it. One that is `unfinished` only `storage.takeover` opens.
         """
         io = io or Io()
         path = os.path.abspath(os.fspath(path))
@@ -127,6 +129,7 @@ class DataDir:
                 raise StorageError(
                     f"the data directory {path} is in use by another process: stop it, or use another directory"
                 ) from None
+            _check_origin(path, unfinished)
             found = cls._identify(io, path, node_id, cluster_id)
             data_dir = cls(
                 path,
@@ -258,7 +261,7 @@ class DataDir:
 
         Raises `StorageError`.
         """
-        stated.ids = {key: encode_topic_id(vnode.topic_id) for key, vnode in self.vnodes.items()}
+        stated.ids = {key: encode_uuid(vnode.topic_id) for key, vnode in self.vnodes.items()}
         try:
             write_ids(self.io, self.path, stated)
         except OSError as error:
@@ -502,7 +505,7 @@ class DataDir:
             paths: list[str] = []
             async for key, vnode in self._all_vnodes():
                 with contextlib.suppress(StorageError):  # a folder that cannot be read has nothing to state
-                    topic_id = found.ids[key] = encode_topic_id(vnode.topic_id)
+                    topic_id = found.ids[key] = encode_uuid(vnode.topic_id)
                     before = self._stated.of(key, topic_id)[1]
                     # The point first: index entries below it are written and synced before it is stated.
                     point, found.points[key] = vnode.recovery_point, before
@@ -611,6 +614,17 @@ class DataDir:
         await self.close()
 
 
+def _check_origin(path: str, unfinished: bool) -> None:
+    """Raises `StorageError` for a directory that a broker must not serve as it is."""
+    if not unfinished and os.path.exists(os.path.join(path, UNFINISHED_FILE)):
+        raise StorageError(f"the import into {path} was cut off: delete the directory, and import again")
+    if any(os.path.exists(os.path.join(path, name)) for name in KAFKA_FILES):
+        raise StorageError(
+            f"{path} is a data directory of Apache Kafka: take it over with 'barnabas import-kafka-logs {path} "
+            "--data-dir NEW', and serve that"
+        )
+
+
 def _together(call: Callable[[T], R], items: list[T]) -> list[R]:
     """What the calls give, in order. Many run a few at a time: fsyncs that do share a commit of the journal."""
     if len(items) <= _ALONE:
@@ -623,4 +637,4 @@ def _together(call: Callable[[T], R], items: list[T]) -> list[R]:
 
 def random_id() -> str:
     """A random id as Kafka prints its UUIDs."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    return encode_uuid(uuid.uuid4().bytes)

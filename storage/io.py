@@ -8,6 +8,7 @@ operator says so (`share_with_group`). Nothing here retries: what an error means
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from barnabas.wire.aliases import BytesLike
 
 #: Behind the name of a file until it is whole. What has it is swept away at the next start.
 TEMPORARY_SUFFIX = ".tmp"
+
+# What `copy_file_range` says where it does not know how: an older kernel, other file systems, special files.
+_NO_COPY = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 
 
 class Io:
@@ -88,6 +92,18 @@ class Io:
 
     def rmtree(self, path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
+
+    def copy(self, source_fd: int, target_fd: int, size: int, position: int) -> int:
+        """Copy up to `size` bytes at `position` from file to file; how many were. File systems that can, share them."""
+        try:
+            return os.copy_file_range(source_fd, target_fd, size, position, position)
+        except (OSError, AttributeError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_COPY:
+                raise
+        return self.pwritev(target_fd, (self.pread(source_fd, min(size, 1 << 20), position),), position)
 
     def listdir(self, path: str) -> list[str]:
         return os.listdir(path)

@@ -19,6 +19,12 @@ TOPIC_IDS_FILE = "topic-id-checkpoint"
 #: HOST:PORT of the broker that serves the directory, there from when it is ready until it stops.
 ADDRESS_FILE = "broker.address"
 DELETE_SUFFIX = "-delete"
+METADATA_FOLDER = "__cluster_metadata-0"
+QUORUM_FILE = "quorum-state"
+#: Only Kafka writes these: what has one is not a directory of ours, or Kafka has run on it since.
+KAFKA_FILES = (f"{METADATA_FOLDER}/{QUORUM_FILE}", "bootstrap.checkpoint")
+#: There as long as a directory is being filled by `storage.takeover`.
+UNFINISHED_FILE = "import.unfinished"
 #: In the folder of each partition: its topic's id.
 METADATA_FILE = "partition.metadata"
 

@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from barnabas.storage.appender import Appender
-from barnabas.storage.checkpoints import encode_topic_id, read_topic_id
+from barnabas.storage.checkpoints import read_topic_id
 from barnabas.storage.compaction import LocalCompaction, StoppedError, active_is_overdue, cleanable, discard, need
 from barnabas.storage.compaction_terms import CompactionLimits, Need
 from barnabas.storage.config import LONG_MAX, LogConfig
@@ -59,6 +59,7 @@ from barnabas.storage.watermarks import Watermarks
 from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import Marker
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.uuids import encode_uuid
 
 
 class LocalVnode:
@@ -263,7 +264,7 @@ class LocalVnode:
                 self._io.mkdir(self.directory)
             except FileExistsError:
                 pass  # left by a creation that did not finish
-            text = f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n"
+            text = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n"
             write_file(self._io, metadata, text.encode(), sync=False)
             self._topic_id = topic_id
             self._load()

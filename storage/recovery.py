@@ -366,7 +366,7 @@ def recover_segment(
 
     scan = _scan(io, segment, file, recovery_point, following, note)
     damages = [damage for damage, _ in scan.damages]
-    if damages and (len(damages) > 1 or damages[0].end < file_size or beside is not None):
+    if damages and (len(damages) > 1 or damages[0].end < file_size or beside is not None or _is_shared(io, segment)):
         _tell_damage(io, segment, file, scan, recovery_point, following, tell)
         mended = beside or Segment(segment.directory, segment.base_offset, mark=SWAP_SUFFIX)
         copy_ranges(io, file, _between(damages, file_size), mended.path(), end=scan.fill)
@@ -400,6 +400,11 @@ def recover_segment(
             sync_path(io, segment.path(suffix))
     segment.index = segment.times = None
     return Recovered(scan.end_offset, scan.whole_end, changed)
+
+
+def _is_shared(io: Io, segment: Segment) -> bool:
+    """Whether another directory has the file, too: an import has linked it, and the other one must stay as it is."""
+    return io.stat(segment.path()).st_nlink > 1
 
 
 def _copy_aborted(io: Io, segment: Segment, mended: Segment) -> None:

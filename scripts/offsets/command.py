@@ -24,7 +24,7 @@ from barnabas.scripts.offsets.plan import Step
 from barnabas.scripts.offsets.store import OffsetStore, Problem
 from barnabas.scripts.offsets.transfer import Outcome, Rules, copy, undo, verify
 from barnabas.scripts.offsets.zookeeper import ZooKeeperStore
-from barnabas.scripts.output import table
+from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
 _BAR = 30

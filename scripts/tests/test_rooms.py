@@ -32,7 +32,7 @@ DOORS = {
     "groupcoord": {"vnode"},
     "broker": {
         *("vnode", "validation", "config", "errors", "data_dir", "flusher", "io", "snapshots"),
-        *("cleaner", "compaction_terms"),
+        *("cleaner", "compaction_terms", "kafka_dir", "takeover"),
     },
     "streams": {"log_reader", "errors"},
 }

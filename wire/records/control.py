@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from barnabas.wire.types import ZERO_UUID, Int16, Int32, Int64, Message, Struct, Uuid, message, v
+from barnabas.wire.types import ZERO_UUID, Int16, Int32, Int64, Message, String, Struct, UInt16, Uuid, message, v
 
 
 @message(versions=v[0])
@@ -32,3 +32,27 @@ class LeaderChangeMessage(Message):
     leader_id: Int32 = 0
     voters: list[Voter] = []
     granting_voters: list[Voter] = []
+
+
+class VoterEndpoint(Struct):
+    name: String = ""
+    host: String = ""
+    port: UInt16 = 0
+
+
+class KRaftVersionFeature(Struct):
+    min_supported_version: Int16 = 0
+    max_supported_version: Int16 = 0
+
+
+class KRaftVoter(Struct):
+    voter_id: Int32 = 0
+    voter_directory_id: Uuid = ZERO_UUID
+    endpoints: list[VoterEndpoint] = []
+    k_raft_version_feature: KRaftVersionFeature = KRaftVersionFeature()
+
+
+@message(versions=v[0], flexible=v[0:])
+class VotersRecord(Message):
+    version: Int16 = 0
+    voters: list[KRaftVoter] = []

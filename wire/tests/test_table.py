@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.scripts.output import table
+from barnabas.wire.table import table
 
 
 def test_columns_are_as_wide_as_their_widest_cell_and_numbers_stand_right() -> None:

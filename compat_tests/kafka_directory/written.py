@@ -1,0 +1,291 @@
+"""What the tests write into one broker and look for in another one: records of every kind, groups, settings."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from barnabas.client.admin import topic_configs
+from barnabas.client.cluster import Cluster
+from barnabas.client.groups import committed
+from barnabas.client.produce import Batch, produce
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.wire.messages.produce import PartitionProduceResponse
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.broker_process import Server
+from compat_tests.waiting import until
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: Few partitions of the coordinators, a cleaner and snapshots in a hurry, small segments.
+KAFKA_SETTINGS = {
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "log.cleaner.backoff.ms": "200",
+    "log.initial.task.delay.ms": "100",
+    "metadata.log.max.record.bytes.between.snapshots": "3000",
+}
+TOPICS = {
+    "codecs": {"segment.bytes": "1048576", "index.interval.bytes": "256"},
+    "transactional": {},
+    "compacted": {
+        "cleanup.policy": "compact",
+        "segment.bytes": "1048576",
+        "min.cleanable.dirty.ratio": "0.01",
+        "segment.ms": "300",
+        "delete.retention.ms": "100000000",
+    },
+    "deleted": {"retention.ms": "-1"},
+    "empty": {"max.message.bytes": "2000000"},
+    "idempotent": {},
+}
+PARTITIONS = 3
+TIME = 1_700_000_000_000
+
+Seen = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
+
+
+class Idempotent(NamedTuple):
+    """A producer id, and its last batch: of three records that begin at a sequence, and where it went."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    offset: int
+
+
+def admin(server: Server) -> AdminClient:
+    return AdminClient({"bootstrap.servers": server.address, "log_level": 0})
+
+
+def create(server: Server) -> None:
+    news = [NewTopic(name, PARTITIONS, 1, config=configs) for name, configs in TOPICS.items()]
+    client = admin(server)  # which must outlive what it has promised
+    for made in client.create_topics(news).values():
+        made.result(30)
+
+
+def alter(server: Server, kind: ResourceType, name: str, configs: dict[str, str]) -> None:
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in configs.items()]
+    client = admin(server)
+    changed = client.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)])
+    for done in changed.values():
+        done.result(30)
+
+
+def producer(server: Server, **settings: Any) -> Producer:
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    return Producer({"bootstrap.servers": server.address, "log_level": 0, "linger.ms": 1, **named})
+
+
+def send(to: Producer, topic: str, words: list[bytes], time: int = TIME) -> None:
+    """Every word to every partition."""
+    for number, word in enumerate(words):
+        for partition in range(PARTITIONS):
+            to.produce(
+                topic,
+                word,
+                b"k%d" % number,
+                partition,
+                timestamp=time + number,
+                headers=[("number", b"%d" % number)],
+            )
+    assert to.flush(30) == 0
+
+
+def write_codecs(server: Server) -> None:
+    """More than a segment."""
+    for codec in CODECS:
+        send(producer(server, compression_codec=codec), "codecs", [codec.encode() + bytes(900)] * 500)
+
+
+def write_transactions(server: Server) -> Producer:
+    """One committed, one aborted, one that stays open; its producer."""
+    for name, ends in (("first", "commit_transaction"), ("second", "abort_transaction")):
+        writer = producer(server, transactional_id=name)
+        writer.init_transactions(30)
+        writer.begin_transaction()
+        send(writer, "transactional", [name.encode()] * 5)
+        getattr(writer, ends)(30)
+    writer = producer(server, transactional_id="third", transaction_timeout_ms=600_000)
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    send(writer, "transactional", [b"open"] * 3)
+    send(producer(server), "transactional", [b"plain"] * 3)
+    return writer
+
+
+def write_compacted(server: Server, folder: Path) -> None:
+    """Until the log cleaner has been there."""
+    times = iter(range(TIME, TIME + 10_000_000, 1000))  # segments are rolled by the time of their records
+    for number in range(6):
+        send(producer(server), "compacted", [b"%d" % number] * 40, next(times))
+
+    def is_clean() -> bool:
+        send(producer(server), "compacted", [b"more"], next(times))
+        checkpoint = folder / "cleaner-offset-checkpoint"
+        return checkpoint.exists() and checkpoint.read_text().count("compacted ") == PARTITIONS
+
+    until(is_clean, "Kafka has compacted the topic", 60)
+
+
+def write_deleted(server: Server) -> None:
+    send(producer(server), "deleted", [b"%d" % number for number in range(20)])
+    places = [TopicPartition("deleted", partition, 7) for partition in range(PARTITIONS)]
+    client = admin(server)
+    for done in client.delete_records(places).values():
+        done.result(30)
+
+
+def idempotent_batch(one: Idempotent) -> bytes:
+    records = [Record(b"k", b"%d" % (one.sequence + i), TIME) for i in range(3)]
+    return build_batch(
+        records, producer_id=one.producer_id, producer_epoch=one.producer_epoch, base_sequence=one.sequence
+    )
+
+
+def send_idempotent(server: Server, one: Idempotent) -> PartitionProduceResponse:
+    with Cluster(server.address) as cluster:
+        return produce(cluster, [Batch("idempotent", 0, idempotent_batch(one))])["idempotent", 0]
+
+
+def write_idempotent(server: Server) -> Idempotent:
+    with Cluster(server.address) as cluster:
+        got = cluster.any(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse)
+    assert got.error_code == 0
+    for sequence in (0, 3, 6):
+        one = Idempotent(got.producer_id, got.producer_epoch, sequence, sequence)
+        assert send_idempotent(server, one).error_code == 0
+    return one
+
+
+def join(server: Server, group: str, topic: str, position: int, **settings: Any) -> None:
+    """Be a member of a group, commit a position, and leave."""
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    consumer = Consumer(
+        {"bootstrap.servers": server.address, "group.id": group, "enable.auto.commit": False, "log_level": 0, **named}
+    )
+    try:
+        consumer.subscribe([topic])
+
+        def has_all() -> bool:
+            consumer.poll(0.1)
+            return len(consumer.assignment()) == PARTITIONS
+
+        until(has_all, f"a member of {group} has its partitions", 60)
+        places = [TopicPartition(topic, partition, position + partition) for partition in range(PARTITIONS)]
+        consumer.commit(offsets=places, asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def positions(server: Server, group: str, topic: str) -> dict[int, int]:
+    with Cluster(server.address) as cluster:
+        found = committed(cluster, group, [(topic, partition) for partition in range(PARTITIONS)])
+        return {key[1]: value.offset for key, value in found.items()}
+
+
+def records(server: Server, topic: str, isolation: str) -> list[Seen]:
+    """Every record of a topic, in the order of partitions and offsets."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": server.address,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    found: list[Seen] = []
+    ended: set[int] = set()
+    try:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+
+        def at_end() -> bool:
+            for message in consumer.consume(1000, timeout=0.1):
+                if message.error():
+                    assert message.error().name() == "_PARTITION_EOF", message.error()
+                    ended.add(message.partition())
+                    continue
+                headers = tuple((name, bytes(value)) for name, value in message.headers() or ())
+                time = message.timestamp()[1]
+                found.append((message.partition(), message.offset(), time, message.key(), message.value(), headers))
+            return len(ended) == PARTITIONS
+
+        until(at_end, f"all of {topic} is read", 60)
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+class Content(NamedTuple):
+    """All that a client can see, by what it asked for."""
+
+    records: dict[tuple[str, str], list[Seen]]
+    bounds: dict[str, list[tuple[int, int]]]
+    configs: dict[str, dict[str, str]]
+    ids: dict[str, bytes]
+    partitions: dict[str, int]
+
+
+def bounds(server: Server, topic: str) -> list[tuple[int, int]]:
+    """Where the partitions begin and end."""
+    consumer = Consumer({"bootstrap.servers": server.address, "group.id": "reader", "log_level": 0})
+    try:
+        return [consumer.get_watermark_offsets(TopicPartition(topic, number), 30) for number in range(PARTITIONS)]
+    finally:
+        consumer.close()
+
+
+def content(server: Server) -> Content:
+    with Cluster(server.address) as cluster:
+        described = {each.name or "": each for each in cluster.metadata(None)}
+        configs = topic_configs(cluster, described)
+    return Content(
+        {
+            (topic, isolation): records(server, topic, isolation)
+            for topic in TOPICS
+            for isolation in ("read_uncommitted", "read_committed")
+        },
+        {topic: bounds(server, topic) for topic in TOPICS},
+        configs,
+        {name: each.topic_id for name, each in described.items()},
+        {name: len(each.partitions) for name, each in described.items()},
+    )
+
+
+def snapshotted(kafka: ApacheKafka) -> None:
+    """Have Kafka write a metadata snapshot: the settings of a topic change until it has."""
+    folder = kafka.data_dir / "__cluster_metadata-0"
+    count = iter(range(10_000))
+
+    def is_there() -> bool:
+        alter(kafka, ResourceType.TOPIC, "empty", {"retention.bytes": str(1_000_000 + next(count))})
+        return any(folder.glob("*-*.checkpoint"))
+
+    until(is_there, "Kafka has written a metadata snapshot", 60)
+
+
+_join_new = functools.partial(join, group_protocol="consumer")
+
+
+def write_all(kafka: ApacheKafka) -> tuple[Producer, Idempotent]:
+    """All of it into a new Kafka; the producers that go on."""
+    create(kafka)
+    write_codecs(kafka)
+    open_transaction = write_transactions(kafka)
+    write_deleted(kafka)
+    last = write_idempotent(kafka)
+    join(kafka, "classic", "codecs", 10)
+    _join_new(kafka, "modern", "codecs", 20)
+    write_compacted(kafka, kafka.data_dir)
+    snapshotted(kafka)
+    alter(kafka, ResourceType.TOPIC, "deleted", {"max.message.bytes": "1234567"})  # behind the snapshot
+    alter(kafka, ResourceType.BROKER, "1", {"log.cleaner.threads": "2", "log.retention.ms": "700000000"})
+    return open_transaction, last
