@@ -199,6 +199,7 @@ def records(server: Server, topic: str, isolation: str) -> list[Seen]:
             "auto.offset.reset": "earliest",
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
             "log_level": 0,
         }
     )
@@ -224,14 +225,20 @@ def records(server: Server, topic: str, isolation: str) -> list[Seen]:
     return sorted(found)
 
 
-class Content(NamedTuple):
-    """All that a client can see, by what it asked for."""
+class Topics(NamedTuple):
+    """What there is of topics, by name."""
 
-    records: dict[tuple[str, str], list[Seen]]
-    bounds: dict[str, list[tuple[int, int]]]
     configs: dict[str, dict[str, str]]
     ids: dict[str, bytes]
     partitions: dict[str, int]
+
+
+class Content(NamedTuple):
+    """All that a client can see; records by topic and isolation."""
+
+    records: dict[tuple[str, str], list[Seen]]
+    bounds: dict[str, list[tuple[int, int]]]
+    topics: Topics
 
 
 def bounds(server: Server, topic: str) -> list[tuple[int, int]]:
@@ -243,20 +250,22 @@ def bounds(server: Server, topic: str) -> list[tuple[int, int]]:
         consumer.close()
 
 
-def content(server: Server) -> Content:
+def topics(server: Server) -> Topics:
     with Cluster(server.address) as cluster:
         described = {each.name or "": each for each in cluster.metadata(None)}
-        configs = topic_configs(cluster, described)
+        return Topics(
+            topic_configs(cluster, described),
+            {name: each.topic_id for name, each in described.items()},
+            {name: len(each.partitions) for name, each in described.items()},
+        )
+
+
+def content(server: Server) -> Content:
+    isolations = ("read_uncommitted", "read_committed")
     return Content(
-        {
-            (topic, isolation): records(server, topic, isolation)
-            for topic in TOPICS
-            for isolation in ("read_uncommitted", "read_committed")
-        },
+        {(topic, isolation): records(server, topic, isolation) for topic in TOPICS for isolation in isolations},
         {topic: bounds(server, topic) for topic in TOPICS},
-        configs,
-        {name: each.topic_id for name, each in described.items()},
-        {name: len(each.partitions) for name, each in described.items()},
+        topics(server),
     )
 
 
