@@ -72,14 +72,15 @@ def ours(kafka: FromKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def test_every_record_is_where_it_was(kafka: FromKafka, ours: Barnabas) -> None:
     held, found = kafka.content, written.content(ours)
-    for key, expected in held.records.items():
-        assert found.records[key] == expected, key
+    for isolation, topics in held.records.items():
+        for topic, expected in topics.items():
+            assert found.records[isolation][topic] == expected, (isolation, topic)
     assert found.bounds == held.bounds
     assert held.bounds["deleted"] == [(7, 20)] * PARTITIONS
-    values = {value for *_, value, _ in held.records["transactional", "read_committed"]}
+    values = {value for *_, value, _ in held.records["read_committed"]["transactional"]}
     assert values == {b"first"}, "the open transaction holds back what comes after it"
-    assert len(held.records["codecs", "read_committed"]) == 5 * 500 * PARTITIONS
-    assert len(held.records["compacted", "read_committed"]) < 6 * 40 * PARTITIONS
+    assert len(held.records["read_committed"]["codecs"]) == 5 * 500 * PARTITIONS
+    assert len(held.records["read_committed"]["compacted"]) < 6 * 40 * PARTITIONS
 
 
 def test_topics_have_their_ids_partitions_and_settings(kafka: FromKafka, ours: Barnabas) -> None:

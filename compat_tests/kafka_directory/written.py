@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from barnabas.client.admin import topic_configs
 from barnabas.client.cluster import Cluster
 from barnabas.client.groups import committed
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.produce import Batch, produce
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -82,7 +85,7 @@ def producer(server: Server, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": server.address, "log_level": 0, "linger.ms": 1, **named})
 
 
-def send(to: Producer, topic: str, words: list[bytes], time: int = TIME) -> None:
+def send(to: Producer, topic: str, words: list[bytes], at: int = TIME) -> None:
     """Every word to every partition."""
     for number, word in enumerate(words):
         for partition in range(PARTITIONS):
@@ -91,7 +94,7 @@ def send(to: Producer, topic: str, words: list[bytes], time: int = TIME) -> None
                 word,
                 b"k%d" % number,
                 partition,
-                timestamp=time + number,
+                timestamp=at + number,
                 headers=[("number", b"%d" % number)],
             )
     assert to.flush(30) == 0
@@ -171,12 +174,10 @@ def join(server: Server, group: str, topic: str, position: int, **settings: Any)
     )
     try:
         consumer.subscribe([topic])
-
-        def has_all() -> bool:
+        end = time.monotonic() + 60
+        while len(consumer.assignment()) < PARTITIONS:
+            assert time.monotonic() < end, f"a member of {group} has not got its partitions"
             consumer.poll(0.1)
-            return len(consumer.assignment()) == PARTITIONS
-
-        until(has_all, f"a member of {group} has its partitions", 60)
         places = [TopicPartition(topic, partition, position + partition) for partition in range(PARTITIONS)]
         consumer.commit(offsets=places, asynchronous=False)
     finally:
@@ -191,6 +192,10 @@ def positions(server: Server, group: str, topic: str) -> dict[int, int]:
 
 def records(server: Server, topic: str, isolation: str) -> list[Seen]:
     """Every record of a topic, in the order of partitions and offsets."""
+    return _read(server, [topic], isolation)[topic]
+
+
+def _read(server: Server, names: Iterable[str], isolation: str) -> dict[str, list[Seen]]:
     consumer = Consumer(
         {
             "bootstrap.servers": server.address,
@@ -203,26 +208,24 @@ def records(server: Server, topic: str, isolation: str) -> list[Seen]:
             "log_level": 0,
         }
     )
-    found: list[Seen] = []
-    ended: set[int] = set()
+    found: dict[str, list[Seen]] = {name: [] for name in names}
+    left = {(name, partition) for name in found for partition in range(PARTITIONS)}
     try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-
-        def at_end() -> bool:
-            for message in consumer.consume(1000, timeout=0.1):
-                if message.error():
-                    assert message.error().name() == "_PARTITION_EOF", message.error()
-                    ended.add(message.partition())
-                    continue
-                headers = tuple((name, bytes(value)) for name, value in message.headers() or ())
-                time = message.timestamp()[1]
-                found.append((message.partition(), message.offset(), time, message.key(), message.value(), headers))
-            return len(ended) == PARTITIONS
-
-        until(at_end, f"all of {topic} is read", 60)
+        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in left])
+        while left:
+            message = consumer.poll(30)
+            assert message is not None, f"nothing comes of {left}"
+            if message.error():
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                left.discard((message.topic(), message.partition()))
+                continue
+            headers = tuple((name, bytes(value)) for name, value in message.headers() or ())
+            at = message.timestamp()[1]
+            seen = (message.partition(), message.offset(), at, message.key(), message.value(), headers)
+            found[message.topic()].append(seen)
     finally:
         consumer.close()
-    return sorted(found)
+    return {name: sorted(seen) for name, seen in found.items()}
 
 
 class Topics(NamedTuple):
@@ -234,20 +237,19 @@ class Topics(NamedTuple):
 
 
 class Content(NamedTuple):
-    """All that a client can see; records by topic and isolation."""
+    """All that a client can see; records by isolation and topic."""
 
-    records: dict[tuple[str, str], list[Seen]]
+    records: dict[str, dict[str, list[Seen]]]
     bounds: dict[str, list[tuple[int, int]]]
     topics: Topics
 
 
-def bounds(server: Server, topic: str) -> list[tuple[int, int]]:
+def bounds(server: Server) -> dict[str, list[tuple[int, int]]]:
     """Where the partitions begin and end."""
-    consumer = Consumer({"bootstrap.servers": server.address, "group.id": "reader", "log_level": 0})
-    try:
-        return [consumer.get_watermark_offsets(TopicPartition(topic, number), 30) for number in range(PARTITIONS)]
-    finally:
-        consumer.close()
+    keys = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
+    with Cluster(server.address) as cluster:
+        first, last = list_offsets(cluster, keys, EARLIEST), list_offsets(cluster, keys, LATEST)
+    return {topic: [(first[topic, n], last[topic, n]) for n in range(PARTITIONS)] for topic in TOPICS}
 
 
 def topics(server: Server) -> Topics:
@@ -262,14 +264,10 @@ def topics(server: Server) -> Topics:
 
 def content(server: Server) -> Content:
     isolations = ("read_uncommitted", "read_committed")
-    return Content(
-        {(topic, isolation): records(server, topic, isolation) for topic in TOPICS for isolation in isolations},
-        {topic: bounds(server, topic) for topic in TOPICS},
-        topics(server),
-    )
+    return Content({each: _read(server, TOPICS, each) for each in isolations}, bounds(server), topics(server))
 
 
-def snapshotted(kafka: ApacheKafka) -> None:
+def snapshotted(kafka: Server) -> None:
     """Have Kafka write a metadata snapshot: the settings of a topic change until it has."""
     folder = kafka.data_dir / "__cluster_metadata-0"
     count = iter(range(10_000))
