@@ -8,10 +8,12 @@ import pytest
 import trio
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.features import FEATURES
 from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.metadata_records import decode_snapshot, encode_snapshot
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start, until
+from barnabas.scripts.cli import main
 from barnabas.storage.errors import StorageError
 from barnabas.storage.snapshots import SnapshotId, Snapshots
 from barnabas.storage.tests.support import CrashError, FaultyIo
@@ -128,6 +130,26 @@ async def test_a_damaged_snapshot_costs_nothing_as_long_as_there_is_one_before(s
     refused = caught.value.split(StorageError)[0]
     assert refused is not None
     assert "says what was before offset" in str(leaf(refused))
+
+
+async def test_log_clean_knows_the_topics_of_a_snapshot(start: Start, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with start(**SMALL) as running, await running.client() as client:
+        await client.create_topic("table", cleanup_policy="compact")
+        await work(running, client, range(40))
+        await until(lambda: len(files(data)) == 2)
+    assert await trio.to_thread.run_sync(main, ["log", "clean", str(data), "table"]) == 0
+
+
+async def test_the_metadata_log_says_which_features_hold(start: Start, tmp_path: Path) -> None:
+    """Kafka starts only on one that does, and whose topic has Kafka's id."""
+    for _ in range(2):
+        async with start() as running:
+            assert running.node.metadata.features == {name: each.finalized for name, each in FEATURES.items()}
+            end = running.node.vnodes["__cluster_metadata", 0].log_end_offset
+            assert end == len(FEATURES), "once"
+    text = (tmp_path / "data" / "__cluster_metadata-0" / "partition.metadata").read_text()
+    assert "topic_id: AAAAAAAAAAAAAAAAAAAAAQ" in text
 
 
 def leaf(error: BaseException) -> BaseException:

@@ -118,3 +118,26 @@ def test_the_open_transaction_ends_with_the_next_producer_of_its_id(kafka: FromK
     writer.commit_transaction(30)
     values = {value for *_, value, _ in written.records(ours, "transactional", "read_committed")}
     assert values == {b"first", b"plain", b"next"}
+
+
+def test_a_running_kafka_is_refused_and_a_killed_one_recovered(tmp_path: Path) -> None:
+    if reason := missing("java"):
+        pytest.skip(reason)
+    with ApacheKafka(tmp_path / "kafka", written.KAFKA_SETTINGS) as kafka:
+        written.create(kafka)
+        written.write_codecs(kafka)
+        open_transaction = written.write_transactions(kafka)
+        held = written.content(kafka)
+        done = import_kafka_logs(kafka.data_dir, tmp_path / "ours" / "data")
+        assert (done.returncode, done.stderr) == (1, f"barnabas: a broker runs on {kafka.data_dir}: stop it first\n")
+        kafka.kill()
+        del open_transaction
+    before = digest(kafka.data_dir)
+    done = import_kafka_logs(kafka.data_dir, tmp_path / "ours" / "data")
+    assert done.returncode == 0, done.stderr
+    assert "not stopped cleanly: the logs will be recovered" in done.stdout
+    assert digest(kafka.data_dir) == before
+    with Barnabas(tmp_path / "ours") as ours:
+        assert written.content(ours) == held
+        assert ours.stop() == 0
+    assert ours.errors() == []
