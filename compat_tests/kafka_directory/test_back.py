@@ -92,6 +92,8 @@ def test_kafka_goes_on_with_it_and_barnabas_after_that(left: tuple[Path, written
         written.send(written.producer(kafka), "codecs", [b"from Kafka"])
         written.alter(kafka, ResourceType.TOPIC, "codecs", {"retention.bytes": "123456789"})
         written.join(kafka, "classic", "codecs", 50)
+        done = tools.run(tools.FEATURES, "--bootstrap-server", kafka.address, "upgrade", "--release-version", "4.3")
+        assert done.returncode == 0, done.stdout + done.stderr
         held = written.content(kafka)
         kafka.stop()
 
