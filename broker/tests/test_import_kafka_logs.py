@@ -108,6 +108,19 @@ def test_a_metadata_transaction_counts_when_it_is_ended(kafka: KafkaFolder, targ
     assert set(served(target)[0].topics) == {"orders"}
 
 
+def test_a_checkpoint_that_kafka_has_not_yet_filled_is_nothing_to_tell(
+    kafka: KafkaFolder, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka.write(*topic())
+    kafka.log()
+    (kafka.path / "cleaner-offset-checkpoint").touch()
+    assert run(kafka, target) == 0
+    assert capsys.readouterr().err == ""
+    (kafka.path / "cleaner-offset-checkpoint").write_text("0\n")
+    assert run(kafka, target, "--dry-run") == 1, "the target is not empty any more"
+    assert "checkpoint.damaged" in capsys.readouterr().err
+
+
 def test_what_is_left_is_listed(kafka: KafkaFolder, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kafka.write(*topic(retention_ms="77", no_such_key="1"), partition(1), raw(11, b"secret"), raw(99), raw(20))
     kafka.write(
