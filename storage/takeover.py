@@ -55,6 +55,8 @@ class Takeover:
             raise StorageError(
                 f"Kafka was not stopped cleanly on {self.source.path}: start and stop it, or leave out --link"
             )
+        if self._link and os.stat(_existing(path)).st_dev != os.stat(source).st_dev:
+            raise StorageError(f"{path} is on another file system than {source}: leave out --link")
         try:
             names = self._io.listdir(path)
         except FileNotFoundError:
@@ -68,9 +70,7 @@ class Takeover:
 
     def room(self) -> int:
         """Bytes that may be written where the target is to be. Raises StorageError."""
-        path = self.target
-        while not os.path.exists(path):
-            path = os.path.dirname(path)
+        path = _existing(self.target)
         try:
             disk = os.statvfs(path)
         except OSError as error:
@@ -223,3 +223,10 @@ class Takeover:
             self._io.unlink(os.path.join(self.target, UNFINISHED_FILE))
         except OSError:
             return  # the mark is there, and says it
+
+
+def _existing(path: str) -> str:
+    """The path, or the folder above it that exists."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path

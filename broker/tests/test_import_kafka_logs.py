@@ -265,6 +265,15 @@ def test_where_it_may_not_be_written(kafka: KafkaFolder, target: Path, capsys: p
     assert "leave out --link" in capsys.readouterr().err
 
 
+def test_links_stay_on_one_file_system(kafka: KafkaFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == kafka.path.stat().st_dev:
+        pytest.skip("there is one file system only")
+    kafka.write(*topic())
+    assert run(kafka, elsewhere / "barnabas-import-that-is-refused", "--link") == 1
+    assert "leave out --link" in capsys.readouterr().err
+
+
 class Limited(Io):
     """Runs out of something at a given write."""
 
