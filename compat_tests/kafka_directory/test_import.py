@@ -13,10 +13,12 @@ import pytest
 
 from barnabas.wire.errors import ErrorCode
 from compat_tests.apache_kafka import CLUSTER_ID, ApacheKafka
-from compat_tests.broker_process import Barnabas
+from compat_tests.broker_process import Barnabas, Server
+from compat_tests.history.faults import ShiftedBarnabas
 from compat_tests.kafka_directory import written
 from compat_tests.kafka_directory.written import PARTITIONS, TOPICS, Content, Idempotent
 from compat_tests.tools import ROOT, missing
+from compat_tests.waiting import until
 
 
 def import_kafka_logs(source: Path, target: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -137,7 +139,17 @@ def test_a_running_kafka_is_refused_and_a_killed_one_recovered(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert "not stopped cleanly: the logs will be recovered" in done.stdout
     assert digest(kafka.data_dir) == before
-    with Barnabas(tmp_path / "ours") as ours:
+    ours = ShiftedBarnabas(tmp_path / "ours")
+    with ours:
         assert written.content(ours) == held
         assert ours.stop() == 0
+    ours.shift.write_text(str(written.TRANSACTION_TIMEOUT_MS))
+    with ours:
+        until(lambda: b"plain" in values(ours), "the open transaction is over by its timeout", 60)
+        assert values(ours) == {b"first", b"plain"}
+        assert ours.stop() == 0
     assert ours.errors() == []
+
+
+def values(server: Server) -> set[bytes | None]:
+    return {value for *_, value, _ in written.records(server, "transactional", "read_committed")}

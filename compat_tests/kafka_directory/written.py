@@ -32,9 +32,10 @@ KAFKA_SETTINGS = {
     "log.initial.task.delay.ms": "100",
     "metadata.log.max.record.bytes.between.snapshots": "3000",
 }
+#: Their records have old timestamps: none is to expire.
 TOPICS = {
-    "codecs": {"segment.bytes": "1048576", "index.interval.bytes": "256"},
-    "transactional": {},
+    "codecs": {"retention.ms": "-1", "segment.bytes": "1048576", "index.interval.bytes": "256"},
+    "transactional": {"retention.ms": "-1"},
     "compacted": {
         "cleanup.policy": "compact",
         "segment.bytes": "1048576",
@@ -44,10 +45,11 @@ TOPICS = {
     },
     "deleted": {"retention.ms": "-1"},
     "empty": {"max.message.bytes": "2000000"},
-    "idempotent": {},
+    "idempotent": {"retention.ms": "-1"},
 }
 PARTITIONS = 3
 TIME = 1_700_000_000_000
+TRANSACTION_TIMEOUT_MS = 600_000
 
 Seen = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
 
@@ -114,7 +116,7 @@ def write_transactions(server: Server) -> Producer:
         writer.begin_transaction()
         send(writer, "transactional", [name.encode()] * 5)
         getattr(writer, ends)(30)
-    writer = producer(server, transactional_id="third", transaction_timeout_ms=600_000)
+    writer = producer(server, transactional_id="third", transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
     writer.init_transactions(30)
     writer.begin_transaction()
     send(writer, "transactional", [b"open"] * 3)
