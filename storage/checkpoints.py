@@ -91,16 +91,12 @@ def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[TopicPart
     again (log starts) or has logs compacted anew.
     """
     try:
-        found: dict[TopicPartition, int] = {}
-        if not io.stat(path).st_size:  # as Kafka makes it, and leaves it until there is something to state
-            return found
+        found = {}
         for topic, partition, offset in _entries(io, path) or []:
             found[topic, int(partition)] = int(offset)
             if int(offset) < 0:
                 raise ValueError(f"offset {offset}")
         return found
-    except FileNotFoundError:
-        return {}
     except (ValueError, OSError) as error:
         tell("checkpoint.damaged", file=os.path.basename(path), reason=error, action="ignored; it is written anew")
         return {}

@@ -132,11 +132,18 @@ class KafkaDir:
             elif name.endswith("-future"):
                 self.passed_over.append((name, "a copy that was to become a partition's log"))
         self.checkpoints = Checkpoints(
-            read_offsets(self.io, os.path.join(self.path, RECOVERY_POINTS_FILE), tell),
-            read_offsets(self.io, os.path.join(self.path, LOG_STARTS_FILE), tell),
+            self._offsets(RECOVERY_POINTS_FILE, tell),
+            self._offsets(LOG_STARTS_FILE, tell),
             None,
-            read_offsets(self.io, os.path.join(self.path, CLEANED_FILE), tell),
+            self._offsets(CLEANED_FILE, tell),
         )
+
+    def _offsets(self, name: str, tell: Tell) -> dict[TopicPartition, int]:
+        """What a checkpoint states. Kafka makes an empty file, and leaves it until there is something to state."""
+        path = os.path.join(self.path, name)
+        if not os.path.exists(path) or not self.io.stat(path).st_size:
+            return {}
+        return read_offsets(self.io, path, tell)
 
     def _folder(self, name: str, path: str) -> Folder:
         found = Folder(name, read_topic_id(self.io, path), segments=list_segments(self.io, path))
