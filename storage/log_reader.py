@@ -117,17 +117,19 @@ class PartitionReader:
             if name.endswith(LOG_SUFFIX) and name[:20].isdigit() and len(name) == 24:
                 segment = Segment(self._directory, int(name[:20]))
                 try:
-                    segment.size = self._io.stat(segment.path()).st_size
+                    status = self._io.stat(segment.path())
                 except FileNotFoundError:
                     continue
-                found.append(segment)
-        return [SegmentReader(self._io, segment) for segment in sorted(found, key=lambda found: found.base_offset)]
+                segment.size = status.st_size
+                found.append(SegmentReader(self._io, segment, status.st_ino))
+        return sorted(found, key=lambda found: found.base_offset)
 
     def aborted_transactions(self, segments: Sequence[SegmentReader], start: int, end: int) -> list[AbortedTransaction]:
         """Those with offsets from `start` up to `end`, which is a last stable offset at most.
 
         Where an index is not credible, the log itself tells. That one is gone, as after a loss of power, is noticed
-        by the next start of the broker alone.
+        by the next start of the broker alone. Raises BeingReplacedError or FileNotFoundError where the segments are
+        not those that were listed any more.
         """
         if not segments or not self._has_index():
             return []
@@ -148,10 +150,11 @@ class PartitionReader:
         try:
             data = read_file(self._io, raw[number].path(TXN_INDEX_SUFFIX))
             return TransactionIndex.decode(data, base, following)
-        except FileNotFoundError:
+        except FileNotFoundError:  # of a segment that others replace, the log goes first
+            segments[number].check()
             return TransactionIndex()
         except ValueError:
-            pass
+            segments[number].check()
         producers = ProducerState()
         covered = max(producers.load(self._io, self._directory, base), raw[0].base_offset)
         entries = replay_producers(self._io, raw, producers, covered, min(following, end))
@@ -173,13 +176,18 @@ class PartitionReader:
 
 
 class SegmentReader:
-    """A range of offsets from `base_offset` on, and the batches that hold them: `size` bytes."""
+    """A range of offsets from `base_offset` on, and the batches that hold them: `size` bytes.
 
-    __slots__ = ("_io", "_open", "_segment")
+    It is of the file that was listed. Where another one has taken its place before it is open, what reads raises
+    BeingReplacedError.
+    """
 
-    def __init__(self, io: Io, segment: Segment) -> None:
+    __slots__ = ("_inode", "_io", "_open", "_segment")
+
+    def __init__(self, io: Io, segment: Segment, inode: int) -> None:
         self._io = io
         self._segment = segment
+        self._inode = inode
         self._open: OpenFile | None = None
 
     @property
@@ -199,9 +207,16 @@ class SegmentReader:
         return self._segment.path()
 
     def identity(self, *, sealed: bool) -> str:
-        """Another one where another file has taken the place, as a replacement does; `sealed` says that it grows no
-        more."""
-        return _identity(self._io.stat(self.place), sealed)
+        """Of the file; another one has another. `sealed` says that it grows no more."""
+        return _identity(os.fstat(self._file().fd), sealed)
+
+    def check(self) -> None:
+        """Raises BeingReplacedError or FileNotFoundError where the file that was listed is not there any more."""
+        self._check(self._io.stat(self.place))
+
+    def _check(self, status: os.stat_result) -> None:
+        if status.st_ino != self._inode:
+            raise BeingReplacedError(f"another file has taken the place of {self.place}")
 
     def mark(self) -> tuple[str, int, int]:
         """Changes when the segment does."""
@@ -211,7 +226,9 @@ class SegmentReader:
     def open(self) -> None:
         """Hold it open from now on, whatever becomes of it: FileNotFoundError if it is gone."""
         if self._open is None:
-            self._open = OpenFile(self._io, self.place, os.O_RDONLY)
+            file = OpenFile(self._io, self.place, os.O_RDONLY)
+            self._check(os.fstat(file.fd))
+            self._open = file
 
     def close(self) -> None:
         self._open = None
@@ -302,8 +319,10 @@ class OpenPlace:
 
 
 def _identity(status: os.stat_result, sealed: bool) -> str:
-    """Inodes are used again: the time of the last change tells, too, where there are none any more."""
-    return f"{status.st_ino}{_SEALED}{status.st_mtime_ns}" if sealed else str(status.st_ino)
+    """Inodes are used again: where a file grows no more, its size and the time of its last change tell, too."""
+    if not sealed:
+        return str(status.st_ino)
+    return f"{status.st_ino}{_SEALED}{status.st_mtime_ns}{_SEALED}{status.st_size}"
 
 
 def partition_at(place: str) -> PartitionReader:

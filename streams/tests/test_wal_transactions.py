@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.storage.io import Io
+from barnabas.storage.log_reader import SegmentReader
 from barnabas.storage.tests.test_replacement import cleaned
 from barnabas.storage.tests.test_transactions import History, end, write
 from barnabas.storage.txn_index import SUFFIX
 from barnabas.streams.tests.support import Logs, numbers, table
-from barnabas.streams.wal import DataLossError, NewTopicError, Split, plan, read
+from barnabas.streams.wal import DataLossError, NewTopicError, Planner, Split, plan, read
 from barnabas.wire import batch
 
 
@@ -120,3 +122,40 @@ def test_splits_whose_records_are_gone_say_so(logs: Logs) -> None:
     logs.make_again(numbers(0, 150))
     with pytest.raises(NewTopicError):
         values_of(splits[-1:])
+
+
+def test_a_place_remembered_of_a_segment_is_not_looked_for_in_the_one_that_took_its_place(logs: Logs) -> None:
+    logs.write(numbers(0, 20))
+    planner = Planner(logs.log_dir())
+    planner.plan({("t", 0): (0, 10)})  # it remembers where 10 is
+    logs.write(numbers(20, 150))
+    replace_segments(logs, 0, 2, keep_every=9)
+    now = table(logs.log_dir(), columns=["value"])["value"].to_pylist()
+    splits = planner.plan({("t", 0): (10, 150)})
+    assert values_of(splits) == [value for value in now if int(value) >= 10]
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_segments_that_are_replaced_while_splits_are_planned_are_not_left_out(
+    logs: Logs, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the call number `moment` that looks at a segment, others take their places."""
+    logs.write(numbers(0, 150))
+    calls = 0
+
+    def look(self: SegmentReader, name: str, *arguments: Any) -> Any:
+        nonlocal calls
+        if calls == moment:
+            calls += 1
+            replace_segments(logs, 0, 4, keep_every=7)
+        calls += 1
+        return originals[name](self, *arguments)
+
+    originals = {name: getattr(SegmentReader, name) for name in ("open", "find", "close")}
+    for name in originals:
+        monkeypatch.setattr(SegmentReader, name, lambda self, *arguments, name=name: look(self, name, *arguments))
+    found = Planner(logs.log_dir(), fail_on_data_loss=False).plan({("t", 0): (0, 150)})
+    monkeypatch.undo()
+    assert calls > moment
+    now = table(logs.log_dir(), columns=["value"])["value"].to_pylist()
+    assert set(now) <= set(values_of(found))

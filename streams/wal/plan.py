@@ -49,9 +49,8 @@ class Planner:
         self._log_dir = log_dir
         self._split_bytes = split_bytes
         self._fail = fail_on_data_loss
-        self._hints: dict[
-            TopicPartition, dict[int, tuple[int, int]]
-        ] = {}  # by offset: its segment's base offset, its position
+        #: By offset: the base offset of its segment, the identity of that file, and the position there.
+        self._hints: dict[TopicPartition, dict[int, tuple[int, str, int]]] = {}
 
     def plan(self, ranges: Ranges) -> list[Split]:
         """The splits that hold the records of `ranges`, each of about `split_bytes`; if None, of 32 to 128 MiB.
@@ -63,45 +62,57 @@ class Planner:
         for key, (lo, hi) in ranges.items():
             if lo < hi:
                 try:
-                    self._partition(key, lo, hi, whole)
+                    whole += self._partition(key, lo, hi)
                 except (OSError, CorruptLogError) as error:
                     raise WalError(f"{key[0]}-{key[1]} cannot be read: {error}") from None
         total = sum(split.end - split.start for _, split in whole)
         size = self._split_bytes or min(max(total // _ENOUGH_SPLITS, SPLIT_BYTES), _MAX_SPLIT_BYTES)
         return [part for segment, split in whole for part in self._cut(segment, split, size)]
 
-    def _partition(self, key: TopicPartition, lo: int, hi: int, whole: list[tuple[SegmentReader, Split]]) -> None:
-        """The wanted part of every segment of a partition, uncut."""
+    def _partition(self, key: TopicPartition, lo: int, hi: int) -> list[tuple[SegmentReader, Split]]:
+        """The wanted part of every segment of a partition, uncut. Raises NotReadyError while segments are replaced."""
+        until = time.monotonic() + REPLACED_SECONDS
+        while True:
+            try:
+                return self._look(key, lo, hi)
+            except (BeingReplacedError, FileNotFoundError):
+                if time.monotonic() > until:
+                    raise NotReadyError(f"segments of {key[0]}-{key[1]} are being replaced") from None
+            time.sleep(LOOK_AGAIN_SECONDS)
+
+    def _look(self, key: TopicPartition, lo: int, hi: int) -> list[tuple[SegmentReader, Split]]:
+        """As `_partition`; raises BeingReplacedError or FileNotFoundError where the segments change meanwhile."""
         topic_id = self._log_dir.topic_id(key)
         segments = self._log_dir.segments(key)
         aborted = self._log_dir.aborted(key, segments, lo, hi)
         if self._fail and (not segments or segments[0].base_offset > lo):
             upto = min(hi, segments[0].base_offset if segments else hi)
             raise DataLossError(*key, f"offsets {lo} to {upto - 1} are gone")
-        for number, segment in enumerate(segments):
-            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-            if segment.base_offset >= hi or (following is not None and following <= lo):
-                continue
-            try:
-                segment.open()
-            except FileNotFoundError:
-                if self._fail:
-                    raise DataLossError(*key, f"the segment with offset {segment.base_offset} is gone") from None
-                continue
-            start = self._start(key, segment, lo)
+        wanted = [
+            (segment, following)
+            for segment, following in zip(segments, [*(each.base_offset for each in segments[1:]), None], strict=False)
+            if segment.base_offset < hi and (following is None or following > lo)
+        ]
+        found = []
+        for segment, following in wanted:
+            segment.open()
+            start = self._start(key, segment, lo, sealed=following is not None)
             end = segment.size
+            identity = segment.identity(sealed=following is not None)
             if following is None or following > hi:
                 end, next_batch = _end(segment, hi, start)
-                self._remember(key, hi, segment, next_batch)
+                self._remember(key, hi, (segment.base_offset, identity, next_batch))
             if start < end:
                 first, last = max(lo, segment.base_offset), hi if following is None else min(hi, following)
-                identity = segment.identity(sealed=following is not None)
                 split = Split(*key, segment.place, start, end, first, last, topic_id, identity, aborted)
-                whole.append((segment, split))
+                found.append((segment, split))
             segment.close()
+        for segment, _ in wanted:  # all of one state of the log
+            segment.check()
+        return found
 
     def _cut(self, segment: SegmentReader, split: Split, size: int) -> list[Split]:
-        """A split in parts of about `size` bytes. Where the segment is gone meanwhile, its reader will say so."""
+        """A split in parts of about `size` bytes. Where its file is gone meanwhile, its reader will see that."""
         ends, offsets = [split.start], [split.lo]
         try:
             while split.end - ends[-1] > size + size // _SMALL_REST:
@@ -110,7 +121,7 @@ class Planner:
                     break
                 ends.append(end)
                 offsets.append(max(segment.base_offset_at(end), split.lo))
-        except FileNotFoundError:
+        except (BeingReplacedError, FileNotFoundError):
             pass
         except (OSError, CorruptLogError) as error:
             raise WalError(f"{split.topic}-{split.partition} cannot be read: {error}") from None
@@ -122,20 +133,20 @@ class Planner:
             for (start, end), (lo, hi) in zip(pairwise(ends), pairwise(offsets), strict=True)
         ]
 
-    def _start(self, key: TopicPartition, segment: SegmentReader, lo: int) -> int:
+    def _start(self, key: TopicPartition, segment: SegmentReader, lo: int, *, sealed: bool) -> int:
         if lo <= segment.base_offset:
             return 0
-        base, position = self._hints.get(key, {}).get(lo, (-1, -1))
-        if base == segment.base_offset and position <= segment.size:
+        base, identity, position = self._hints.get(key, {}).get(lo, (-1, "", -1))
+        if base == segment.base_offset and identity == segment.identity(sealed=sealed) and position <= segment.size:
             return position
         found = segment.find(lo)
         return segment.size if found is None else found.position
 
-    def _remember(self, key: TopicPartition, offset: int, segment: SegmentReader, position: int) -> None:
+    def _remember(self, key: TopicPartition, offset: int, place: tuple[int, str, int]) -> None:
         """The few newest ends: a batch may be planned anew, or a shorter one than first looked at."""
         hints = self._hints.setdefault(key, {})
         hints.pop(offset, None)
-        hints[offset] = segment.base_offset, position
+        hints[offset] = place
         while len(hints) > _KEPT_HINTS:
             del hints[next(iter(hints))]
 
