@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from barnabas.client.cluster import MOVED, Cluster
 from barnabas.client.errors import ClientError, check
-from barnabas.client.offsets import EARLIEST, READ_UNCOMMITTED, list_offsets
+from barnabas.client.offsets import EARLIEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from barnabas.wire.aliases import TopicPartition
-from barnabas.wire.batch import Record, iter_batches, iter_records
+from barnabas.wire.batch import BatchHeader, Record, iter_batches, iter_records, marker_of
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
@@ -18,7 +18,12 @@ MAX_BYTES, PARTITION_MAX_BYTES = 50 << 20, 1 << 20
 
 
 def fetch(
-    cluster: Cluster, positions: Mapping[TopicPartition, int], *, wait_ms: int = MAX_WAIT_MS, max_bytes: int = MAX_BYTES
+    cluster: Cluster,
+    positions: Mapping[TopicPartition, int],
+    *,
+    wait_ms: int = MAX_WAIT_MS,
+    max_bytes: int = MAX_BYTES,
+    isolation: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, PartitionData]:
     """One fetch from every leader: what each partition has from its position on, or why not.
 
@@ -31,7 +36,7 @@ def fetch(
         found.clear()
         moved: list[tuple[TopicPartition, int]] = []
         for leader, topics in cluster.by_leader(positions, "Fetch of").items():
-            for key, part in _ask(cluster, leader, topics, positions, wait_ms, max_bytes):
+            for key, part in _ask(cluster, leader, topics, positions, wait_ms, max_bytes, isolation):
                 if part.error_code in MOVED:
                     moved.append((key, part.error_code))
                     cluster.forget_leaders(key[0])
@@ -52,11 +57,13 @@ def _ask(
     positions: Mapping[TopicPartition, int],
     wait_ms: int,
     max_bytes: int,
+    isolation: int,
 ) -> Iterator[tuple[TopicPartition, PartitionData]]:
     request = FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
+        isolation_level=isolation,
         session_epoch=-1,
         topics=[
             FetchTopic(topic, partitions=[_wanted(partition, positions[topic, partition]) for partition in partitions])
@@ -77,13 +84,15 @@ def _wanted(partition: int, position: int) -> FetchPartition:
 def records_of(part: PartitionData, position: int) -> Iterator[tuple[Record | None, int]]:
     """The records from a position on, each with the position behind it; None where a batch ends.
 
-    Behind a batch the position may be further than behind its last record: compaction leaves gaps. Raises ClientError
-    for bytes that are no records.
+    Behind a batch the position may be further than behind its last record: compaction leaves gaps. Where aborted
+    transactions are told (read_committed), their records are left out. Raises ClientError for bytes that are no
+    records.
     """
     data = part.records if isinstance(part.records, memoryview) else b""
+    aborted = _Aborted(part)
     try:
         for header, batch in iter_batches(data):
-            if not header.is_control:
+            if not aborted.has(header, batch) and not header.is_control:
                 for record in iter_records(batch):
                     if record.offset >= position:
                         position = record.offset + 1
@@ -94,20 +103,41 @@ def records_of(part: PartitionData, position: int) -> Iterator[tuple[Record | No
         raise ClientError(f"Records at offset {position} of partition {part.partition_index}: {error}") from None
 
 
-class Reader:
-    """Reads partitions of one topic from given positions on."""
+class _Aborted:
+    """Which batches of an answer are of aborted transactions (KIP-98)."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, part: PartitionData) -> None:
+        self._coming = sorted((each.first_offset, each.producer_id) for each in part.aborted_transactions or ())
+        self._now: set[int] = set()
+
+    def has(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Ask of each batch, in their order."""
+        while self._coming and self._coming[0][0] <= header.last_offset:
+            self._now.add(self._coming.pop(0)[1])
+        if header.is_control:
+            marker = marker_of(batch)
+            if marker is not None and not marker.committed:
+                self._now.discard(header.producer_id)
+            return False
+        return header.is_transactional and header.producer_id in self._now
+
+
+class Reader:
+    """Reads partitions of one topic from given positions on; with `committed_only` as a read_committed consumer."""
+
+    def __init__(self, cluster: Cluster, topic: str, *, committed_only: bool = False) -> None:
         self.positions: dict[int, int] = {}
         self.ends: dict[int, int] = {}
         self._cluster, self._topic = cluster, topic
+        self._isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
 
     def poll(self, wait_ms: int = MAX_WAIT_MS) -> Iterator[tuple[int, Record]]:
         """One fetch from every leader: (partition, record), each position moved past what was given.
 
         A position before the log's start, whose records are deleted, moves to the start. Raises ClientError.
         """
-        told = fetch(self._cluster, {(self._topic, p): at for p, at in self.positions.items()}, wait_ms=wait_ms)
+        wanted = {(self._topic, p): at for p, at in self.positions.items()}
+        told = fetch(self._cluster, wanted, wait_ms=wait_ms, isolation=self._isolation)
         for (_, partition), part in told.items():
             if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 key = (self._topic, partition)
@@ -115,7 +145,7 @@ class Reader:
                 self.positions[partition] = first[key]
                 continue
             check(part.error_code, f"Fetch of {self._topic}-{partition}")
-            self.ends[partition] = part.high_watermark
+            self.ends[partition] = part.last_stable_offset if self._isolation else part.high_watermark
             for record, position in records_of(part, self.positions[partition]):
                 self.positions[partition] = position
                 if record is not None:

@@ -70,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     _add_import(commands)
     _add_export(commands)
     _add_offsets(commands)
+    _add_connect(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     return top
@@ -109,6 +110,59 @@ def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
         help="lowest level of log lines on standard error (default: info)",
     )
     serve.set_defaults(run=_serve)
+
+
+def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
+    connect = commands.add_parser("connect", help="fill topics from a MariaDB or MySQL server's binary log")
+    verbs = connect.add_subparsers(dest="verb", metavar="VERB", required=True)
+    broker = argparse.ArgumentParser(add_help=False)
+    broker.add_argument(
+        "-b",
+        "--bootstrap",
+        "--server",
+        dest="server",
+        metavar="HOST:PORT[,...]",
+        default=DEFAULT_SERVER,
+        help=f"brokers to ask, of which the first that answers is taken (default: {DEFAULT_SERVER})",
+    )
+    binlog = verbs.add_parser(
+        "binlog",
+        parents=[broker],
+        help="each change of a row becomes a record",
+        description="Follow a server's binary log until SIGINT or SIGTERM. The password is that of MYSQL_PWD.",
+        epilog="Example: barnabas connect binlog --source mysql://repl@127.0.0.1:3306 --tables 'shop.*'",
+    )
+    binlog.add_argument("--source", required=True, metavar="URL", help="mysql://USER@HOST:PORT[?tls=verify&ca=FILE]")
+    binlog.add_argument("--name", help="of the subscription, which goes on where it was (default: HOST-PORT)")
+    binlog.add_argument(
+        "--topic-per",
+        choices=("table", "database", "server"),
+        default="table",
+        help="a topic for each table (default), for each database, or one for all, with the transactions' bounds",
+    )
+    binlog.add_argument("--prefix", default="", help="of topics; with --topic-per server the topic")
+    binlog.add_argument("--format", choices=("tdsql", "debezium", "maxwell"), default="tdsql", help="of the values")
+    binlog.add_argument(
+        "--tables", metavar="DB.TABLE", action="append", default=[], help="only these, with * and ?; may be repeated"
+    )
+    binlog.add_argument(
+        "--start",
+        default="now",
+        metavar="WHERE",
+        help="where a new subscription begins: now (default), oldest, or a GTID position of MariaDB",
+    )
+    binlog.add_argument("--partitions", type=int, default=1, help="of the topics that it makes (default: 1)")
+    binlog.add_argument(
+        "--config",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="of topics that it makes; may be repeated",
+    )
+    binlog.add_argument("--server-id", type=int, help="as which replica it reads (default: made from the name)")
+    binlog.set_defaults(run=_lazy("barnabas.connect.binlog.command", "binlog"))
+    status = verbs.add_parser("status", parents=[broker], help="how far the subscriptions are")
+    status.set_defaults(run=_lazy("barnabas.connect.binlog.command", "status"))
 
 
 def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:

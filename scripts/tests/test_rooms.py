@@ -21,12 +21,13 @@ ALLOWED = {
     "broker": {"wire", "storage", "groupcoord"},
     "client": {"wire"},
     "streams": {"wire", "storage", "client"},
-    "scripts": {"wire", "client", "streams"},
+    "connect": {"wire", "client"},
+    "scripts": {"wire", "client", "streams", "connect"},
 }
 #: Files that may import more: the command knows every room.
 MORE = {"scripts/cli.py": {"broker"}}
 #: Rooms that are loaded only by a function that needs them: they bring packages that not everybody has, or take long.
-LAZILY = {("scripts", "streams"), ("scripts", "broker")}
+LAZILY = {("scripts", "streams"), ("scripts", "broker"), ("scripts", "connect")}
 #: The modules of storage that others may import, by who does.
 DOORS = {
     "groupcoord": {"vnode"},

@@ -1,0 +1,134 @@
+"""A MariaDB server of the test's own, on loopback."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import trio
+
+from barnabas.connect.mysql.connection import Connection, LostError, Row, connect
+from barnabas.connect.mysql.source import Source, source_of
+from compat_tests.waiting import until
+
+START_SECONDS = 60
+USER, PASSWORD = "repl", "it's \\ secret"
+
+
+class MariaDb:
+    """Started by `start`, ended by `stop` or `kill`; the same data and port each time."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.folder = folder
+        self.settings = settings
+        folder.mkdir(parents=True, exist_ok=True)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Of the user who may read the binary log; the password is in MYSQL_PWD."""
+        return f"mysql://{USER}@127.0.0.1:{self.port}"
+
+    def source(self, user: str = "root", password: str = "") -> Source:
+        return Source("127.0.0.1", self.port, user, password)
+
+    def reader(self) -> Source:
+        return source_of(self.url.replace("@", f":{PASSWORD.replace(chr(92), '%5C').replace(' ', '%20')}@"))
+
+    def start(self) -> None:
+        data = self.folder / "data"
+        user = pwd.getpwuid(os.getuid()).pw_name
+        if not data.exists():
+            install = ["mariadb-install-db", "--no-defaults", f"--user={user}", f"--datadir={data}"]
+            install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
+            subprocess.run(install, check=True, capture_output=True, timeout=START_SECONDS)
+        lines = {
+            "user": user,
+            "datadir": str(data),
+            "socket": str(self.folder / "s.sock"),
+            "pid-file": str(self.folder / "pid"),
+            "log_error": str(self.folder / "err.log"),
+            "port": str(self.port),
+            "bind-address": "127.0.0.1",
+            "server_id": "77",
+            "log_bin": str(data / "bin"),
+            "binlog_format": "ROW",
+            "binlog_row_image": "FULL",
+            "binlog_row_metadata": "FULL",
+            "character-set-server": "utf8mb4",
+            "innodb_buffer_pool_size": "64M",
+            "innodb_log_file_size": "16M",
+            "max_allowed_packet": "64M",
+            "gtid_strict_mode": "ON",
+            **self.settings,
+        }
+        config = self.folder / "my.cnf"
+        config.write_text("[mariadbd]\n" + "".join(f"{key}={value}\n" for key, value in lines.items()))
+        with (self.folder / "out.log").open("ab") as out:
+            self._process = subprocess.Popen(["mariadbd", f"--defaults-file={config}"], stdout=out, stderr=out)
+        until(self._is_up, "MariaDB is up", START_SECONDS)
+
+    def _is_up(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "err.log").read_text()[-2000:]
+        try:
+            self.sql("SELECT 1")
+        except LostError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(START_SECONDS)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(START_SECONDS)
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def sql(self, *statements: str) -> list[Row]:
+        """Run statements on one connection, as root; the rows of the last one."""
+        return trio.run(self._run, statements)
+
+    async def _run(self, statements: tuple[str, ...]) -> list[Row]:
+        rows: list[Row] = []
+        async with await self.session() as session:
+            for statement in statements:
+                rows = await session.query(statement)
+        return rows
+
+    async def session(self) -> Connection:
+        return await connect(self.source())
+
+    def prepare(self) -> None:
+        """The user who reads the binary log."""
+        password = PASSWORD.replace("\\", "\\\\").replace("'", "''")
+        self.sql(
+            f"CREATE USER {USER}@'127.0.0.1' IDENTIFIED BY '{password}'",
+            f"GRANT REPLICATION SLAVE, REPLICATION CLIENT, BINLOG MONITOR, SELECT ON *.* TO {USER}@'127.0.0.1'",
+        )
+
+
+def missing() -> str | None:
+    """Why there is no MariaDB here."""
+    for name in ("mariadbd", "mariadb-install-db"):
+        if shutil.which(name) is None:
+            return f"{name} is not installed: apt-get install mariadb-server-core"
+    return None

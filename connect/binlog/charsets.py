@@ -1,0 +1,129 @@
+"""The server's character sets, and text in them.
+
+A text is given as such only where Python's idea of the character set is the server's: what is decoded and encoded again
+has the same bytes, and the set is one whose characters were compared with a server's. All else stays bytes, which
+`_charset x'..'` says in SQL.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+BINARY = "binary"
+#: Character sets and the codec of each.
+CODECS = {
+    "utf8mb4": "utf-8",
+    "utf8mb3": "utf-8",
+    "utf8": "utf-8",
+    "ascii": "ascii",
+    "latin1": "latin1-of-mysql",
+    "latin2": "iso8859-2",
+    "latin5": "iso8859-9",
+    "latin7": "iso8859-13",
+    "greek": "iso8859-7",
+    "hebrew": "iso8859-8",
+    "cp1250": "cp1250",
+    "cp1251": "cp1251",
+    "cp1256": "cp1256",
+    "cp1257": "cp1257",
+    "cp850": "cp850",
+    "cp852": "cp852",
+    "cp866": "cp866",
+    "koi8r": "koi8-r",
+    "koi8u": "koi8-u",
+    "macroman": "mac-roman",
+    "macce": "mac-latin2",
+    "tis620": "tis-620",
+    "gbk": "gbk",
+    "gb2312": "gb2312",
+    "big5": "big5",
+    "euckr": "euc-kr",
+    "ujis": "euc-jp",
+    "eucjpms": "euc-jp",
+    "sjis": "shift-jis",
+    "cp932": "cp932",
+    "ucs2": "utf-16-be",
+    "utf16": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+}
+#: What needs no look at the way back: every text that can be decoded has one encoding.
+_ONE_WAY = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1"})
+
+
+class Undecoded(msgspec.Struct, frozen=True):
+    """A text that Python cannot say as the server would."""
+
+    charset: str
+    data: bytes
+
+
+def _latin1() -> codecs.CodecInfo:
+    """MySQL's latin1: cp1252, with the C1 controls where that has nothing."""
+    table = "".join(_of_cp1252(number) for number in range(256))
+    to_bytes = codecs.charmap_build(table)
+
+    def encode(text: str, errors: str = "strict") -> tuple[bytes, int]:
+        return codecs.charmap_encode(text, errors, to_bytes)
+
+    def decode(data: Buffer, errors: str = "strict") -> tuple[str, int]:
+        return codecs.charmap_decode(bytes(data), errors, table)
+
+    return codecs.CodecInfo(encode, decode, name="latin1-of-mysql")
+
+
+def _of_cp1252(number: int) -> str:
+    try:
+        return bytes([number]).decode("cp1252")
+    except UnicodeDecodeError:
+        return chr(number)
+
+
+_LATIN1 = _latin1()
+
+
+def decoder(charset: str) -> Callable[[bytes], str | bytes | Undecoded]:
+    """What makes a text of a column's bytes; bytes stay bytes."""
+    if charset == BINARY:
+        return bytes
+    codec = CODECS.get(charset)
+    if codec is None:
+        return lambda data: _ascii_or(charset, data)
+    found = _LATIN1 if charset == "latin1" else codecs.lookup(codec)
+    decode, encode = found.decode, found.encode
+    one_way = charset in _ONE_WAY
+
+    def text(data: bytes) -> str | Undecoded:
+        try:
+            made: str = decode(data)[0]
+            if one_way or encode(made)[0] == data:
+                return made
+        except UnicodeError:
+            pass
+        return Undecoded(charset, data)
+
+    return text
+
+
+def _ascii_or(charset: str, data: bytes) -> str | Undecoded:
+    return data.decode() if data.isascii() else Undecoded(charset, data)
+
+
+_ESCAPES = str.maketrans({"\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z", "'": "\\'", '"': '\\"', "\\": "\\\\"})
+
+
+def literal(value: str | bytes | Undecoded) -> str:
+    """An SQL literal of a text or of bytes, for a session with backslash escapes (the default SQL mode)."""
+    if type(value) is str:
+        return f"'{value.translate(_ESCAPES)}'" if not value.isalnum() else f"'{value}'"
+    if isinstance(value, Undecoded):
+        return f"_{value.charset} x'{value.data.hex()}'"
+    assert isinstance(value, bytes)
+    return f"x'{value.hex()}'"

@@ -1,0 +1,548 @@
+"""Columns of row events: from the bytes of a row to values, and from values to SQL literals.
+
+A value is an int, a float, a text (numbers with a point, dates and times, too, as the server prints them; TIMESTAMP in
+UTC), bytes, None for NULL, or `Undecoded`. Its literal inserts the identical value again.
+Source: "Rows Event" of MariaDB's documentation, "Binary Log Event" of MySQL's, and servers asked.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from barnabas.connect.binlog.charsets import BINARY, Undecoded, decoder, literal
+from barnabas.connect.binlog.events import EventError, Table, column_inflated
+
+Value = int | float | str | bytes | Undecoded | None
+#: From the bytes at a position to a value, and the position after it.
+Read = Callable[[bytes, int], tuple[Any, int]]
+
+TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+)
+VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 15, 16, 17, 18, 19
+BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141
+JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
+_NUMERIC = frozenset({TINY, SHORT, LONG, INT24, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL, YEAR})
+_CHARACTER = frozenset({VARCHAR, STRING, VAR_STRING, BLOB, BLOB_COMPRESSED, VARCHAR_COMPRESSED})
+_META_SIZES = {
+    **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, BLOB, GEOMETRY, BLOB_COMPRESSED), 1),
+    **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, ENUM, SET, VAR_STRING, STRING, VARCHAR_COMPRESSED), 2),
+}
+_DECIMAL_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+
+class Told(NamedTuple):
+    """What another source than the table map says of a column: the server's own tables."""
+
+    name: str
+    unsigned: bool
+    charset: str
+    values: tuple[str, ...] = ()  # of ENUM and SET
+    key: int = 0  # its place in the primary key, from 1
+
+
+class Column(NamedTuple):
+    """A column of a table as the binary log has it. `kind` is a name of the field: int, text, bytes, ..."""
+
+    name: str
+    kind: str
+    read: Read
+    literal: Callable[[Any], str]
+
+
+class Layout(NamedTuple):
+    """How the rows of a table are read. `key`: the columns of the primary key."""
+
+    database: str
+    table: str
+    columns: tuple[Column, ...]
+    key: tuple[int, ...]
+
+    def rows(self, data: bytes, at: int, *, images: int) -> Iterator[tuple[list[Value], ...]]:
+        """The rows from a position on, each of `images` images, before and after. Raises EventError."""
+        reads = [column.read for column in self.columns]
+        count = len(reads)
+        size = (count + 7) // 8
+        none = bytes(size)
+        end = len(data)
+        try:
+            while at < end:
+                found = []
+                for _ in range(images):
+                    nulls = data[at : at + size]
+                    at += size
+                    row: list[Value] = []
+                    if nulls == none:
+                        for read in reads:
+                            value, at = read(data, at)
+                            row.append(value)
+                    else:
+                        bits = int.from_bytes(nulls, "little")
+                        for number, read in enumerate(reads):
+                            if bits >> number & 1:
+                                row.append(None)
+                            else:
+                                value, at = read(data, at)
+                                row.append(value)
+                    found.append(row)
+                if at > end:
+                    raise EventError("a row is cut off")
+                yield tuple(found)
+        except (struct.error, IndexError, ValueError) as error:
+            raise EventError(f"a row of {self.database}.{self.table} cannot be read: {error}") from None
+
+    def literals(self, row: Sequence[Value]) -> list[str]:
+        """The row as SQL literals."""
+        return [
+            "NULL" if value is None else column.literal(value) for column, value in zip(self.columns, row, strict=True)
+        ]
+
+
+def layout_of(table: Table, charsets: dict[int, str], told: list[Told] | None) -> Layout:
+    """What a table map says, and `told` for what it leaves out. Raises EventError for what cannot be read."""
+    if told is not None and len(told) != len(table.types):
+        raise EventError(
+            f"{table.database}.{table.name} had {len(table.types)} columns, and has {len(told)} now: "
+            "set binlog_row_metadata=FULL on the server, so that the binary log says what they were"
+        )
+    columns = [
+        _column(table, kind, meta, _Parts(table, charsets, told, number)) for number, kind, meta in _metas(table)
+    ]
+    key = tuple(table.primary_key)
+    if not key and told is not None:
+        key = tuple(n for _, n in sorted((each.key, n) for n, each in enumerate(told) if each.key))
+    return Layout(table.database, table.name, tuple(columns), key)
+
+
+def needs_telling(table: Table) -> bool:
+    """Whether a table map leaves out what a reader must know."""
+    return table.names is None
+
+
+def _metas(table: Table) -> Iterator[tuple[int, int, bytes]]:
+    """Of each column its number, its type, and the metadata; CHAR, ENUM and SET told apart."""
+    at = 0
+    for number, kind in enumerate(table.types):
+        size = _META_SIZES.get(kind, 0)
+        meta = table.metadata[at : at + size]
+        at += size
+        if len(meta) != size:
+            raise EventError(f"the metadata of {table.database}.{table.name} is cut off")
+        if kind == STRING:
+            first, second = meta
+            if first & 0x30 != 0x30:
+                second |= ((first & 0x30) ^ 0x30) << 4
+                first |= 0x30
+            kind = first
+            meta = second.to_bytes(2, "little")
+        yield number, kind, meta
+
+
+class _Parts:
+    """What is known of one column besides its type."""
+
+    def __init__(self, table: Table, charsets: dict[int, str], told: list[Told] | None, number: int) -> None:
+        self._table, self._charsets, self._number = table, charsets, number
+        self._told = None if told is None else told[number]
+        self._kinds = [kind for _, kind, _ in _metas(table)]
+
+    @property
+    def name(self) -> str:
+        if self._table.names is not None:
+            return self._table.names[self._number]
+        return self._told.name if self._told is not None else f"@{self._number + 1}"
+
+    def _rank(self, kinds: frozenset[int]) -> int:
+        """Which of the columns of these kinds it is."""
+        return sum(kind in kinds for kind in self._kinds[: self._number])
+
+    @property
+    def unsigned(self) -> bool:
+        bits = self._table.signedness
+        if bits is not None:
+            rank = self._rank(_NUMERIC)
+            return bool(bits[rank // 8] & 0x80 >> rank % 8)
+        return self._told is not None and self._told.unsigned
+
+    def charset(self) -> str:
+        return self._charset(_CHARACTER, self._table.charsets, self._table.default_charset)
+
+    def enum_charset(self) -> str:
+        return self._charset(frozenset({ENUM, SET}), self._table.enum_charsets, self._table.enum_default_charset)
+
+    def _charset(
+        self, kinds: frozenset[int], listed: list[int] | None, default: tuple[int, dict[int, int]] | None
+    ) -> str:
+        if listed is None and default is None:
+            if self._told is None:
+                raise EventError(f"nothing says which character set the column {self.name} has")
+            return self._told.charset
+        rank = self._rank(kinds)
+        if listed is not None:
+            number = listed[rank]
+        else:
+            assert default is not None
+            number = default[1].get(rank, default[0])
+        try:
+            return self._charsets[number]
+        except KeyError:
+            raise EventError(f"the server does not say what collation {number} is") from None
+
+    def values(self, kind: int) -> list[str] | None:
+        """The texts of an ENUM or SET; None where they are not known, or no text."""
+        listed = self._table.enums if kind == ENUM else self._table.sets
+        if listed is None:
+            return list(self._told.values) if self._told is not None and self._told.values else None
+        decode = decoder(self.enum_charset())
+        texts = [decode(each) for each in listed[self._rank(frozenset({kind}))]]
+        return [each for each in texts if isinstance(each, str)] if all(isinstance(e, str) for e in texts) else None
+
+
+def _column(table: Table, kind: int, meta: bytes, parts: _Parts) -> Column:
+    name = parts.name
+    number_of = _integers(kind, unsigned=parts.unsigned) if kind in _NUMERIC else None
+    if number_of is not None:
+        return Column(name, "int", number_of, str)
+    if kind == FLOAT:
+        return Column(name, "float", _float, repr)
+    if kind == DOUBLE:
+        return Column(name, "float", _double, repr)
+    if kind == NEWDECIMAL:
+        return Column(name, "decimal", _decimal(meta[0], meta[1]), str)
+    if kind in _TIMES:
+        read = _TIMES[kind](meta[0] if meta else 0)
+        return Column(name, _TIME_KINDS[kind], read, _year_literal if kind == YEAR else literal)
+    if kind in (VARCHAR, VAR_STRING, STRING):
+        size = int.from_bytes(meta, "little")
+        charset = parts.charset()
+        fill = size if kind == STRING and charset == BINARY else 0
+        return Column(name, _text_kind(charset), _string(size, charset, fill), literal)
+    if kind == VARCHAR_COMPRESSED:
+        charset = parts.charset()
+        return Column(
+            name, _text_kind(charset), _compressed(2 if int.from_bytes(meta, "little") > 255 else 1, charset), literal
+        )
+    if kind == BLOB:
+        charset = parts.charset()
+        return Column(name, _text_kind(charset), _blob(meta[0], charset), literal)
+    if kind == BLOB_COMPRESSED:
+        charset = parts.charset()
+        return Column(name, _text_kind(charset), _compressed(meta[0], charset), literal)
+    if kind == GEOMETRY:
+        return Column(name, "geometry", _blob(meta[0], BINARY), literal)
+    if kind == BIT:
+        bits = meta[0] + meta[1] * 8
+        return Column(name, "bit", _bit((bits + 7) // 8), lambda value: f"b'{value:0{bits}b}'")
+    if kind == ENUM:
+        return Column(name, "enum", _enum(meta[0], parts.values(ENUM)), _choice_literal)
+    if kind == SET:
+        return Column(name, "set", _set(meta[0], parts.values(SET)), _choice_literal)
+    raise EventError(f"{table.database}.{table.name}: the column {name} has type {kind}, which is not supported")
+
+
+def _text_kind(charset: str) -> str:
+    return "bytes" if charset == BINARY else "text"
+
+
+def _integers(kind: int, *, unsigned: bool) -> Read | None:
+    """How integers of a type are read; None for another type."""
+    if kind == INT24:
+        return _medium_unsigned if unsigned else _medium
+    form = {TINY: "b", SHORT: "h", LONG: "i", LONGLONG: "q"}.get(kind)
+    if form is None:
+        return None
+    code = struct.Struct("<" + (form.upper() if unsigned else form))
+    unpack, size = code.unpack_from, code.size
+
+    def read(data: bytes, at: int) -> tuple[int, int]:
+        return unpack(data, at)[0], at + size
+
+    return read
+
+
+def _medium(data: bytes, at: int) -> tuple[int, int]:
+    return int.from_bytes(data[at : at + 3], "little", signed=True), at + 3
+
+
+def _medium_unsigned(data: bytes, at: int) -> tuple[int, int]:
+    return int.from_bytes(data[at : at + 3], "little"), at + 3
+
+
+_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+
+
+def _float(data: bytes, at: int) -> tuple[float, int]:
+    """The shortest number that is this float of 32 bits again."""
+    raw = data[at : at + 4]
+    (value,) = _FLOAT.unpack(raw)
+    for digits in (6, 7, 8, 9):
+        short = float(f"{value:.{digits}g}")
+        try:
+            if _FLOAT.pack(short) == raw:
+                return short, at + 4
+        except OverflowError:  # rounded up over the greatest float
+            continue
+    return value, at + 4
+
+
+def _double(data: bytes, at: int) -> tuple[float, int]:
+    return _DOUBLE.unpack_from(data, at)[0], at + 8
+
+
+def _decimal(precision: int, scale: int) -> Read:
+    whole = precision - scale
+    sizes = [_DECIMAL_BYTES[whole % 9], *[4] * (whole // 9)]
+    digits = [whole % 9, *[9] * (whole // 9)]
+    parts = [(size, count) for size, count in zip(sizes, digits, strict=True) if count]
+    tail = [(4, 9)] * (scale // 9)
+    if scale % 9:
+        tail.append((_DECIMAL_BYTES[scale % 9], scale % 9))
+    total = sum(size for size, _ in parts + tail)
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        raw = data[at : at + total]
+        if len(raw) != total:
+            raise IndexError("a number is cut off")
+        negative = not raw[0] & 0x80
+        number = int.from_bytes(raw, "big")
+        if negative:
+            number ^= (1 << 8 * total) - 1
+        raw = (number ^ 0x80 << 8 * (total - 1)).to_bytes(total, "big")
+        position = 0
+        text = ""
+        for size, count in parts:
+            text += f"{int.from_bytes(raw[position : position + size], 'big'):0{count}d}"
+            position += size
+        text = text.lstrip("0") or "0"
+        if tail:
+            text += "."
+            for size, count in tail:
+                text += f"{int.from_bytes(raw[position : position + size], 'big'):0{count}d}"
+                position += size
+        return f"-{text}" if negative else text, at + total
+
+    return read
+
+
+# --- dates and times --------------------------------------------------------------------------------------------------
+
+
+def _fraction(digits: int) -> tuple[int, int]:
+    """How many bytes the fraction of a second has, and how many digits these bytes."""
+    size = (digits + 1) // 2
+    return size, 2 * size
+
+
+def _with_fraction(text: str, raw: int, digits: int, kept: int) -> str:
+    return f"{text}.{f'{raw:0{kept}d}'[:digits]}" if digits else text
+
+
+def _date(_: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        raw = int.from_bytes(data[at : at + 3], "little")
+        return f"{raw >> 9:04d}-{raw >> 5 & 15:02d}-{raw & 31:02d}", at + 3
+
+    return read
+
+
+def _year(_: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[int, int]:
+        return data[at] + 1900 if data[at] else 0, at + 1
+
+    return read
+
+
+def _year_literal(value: int) -> str:
+    return str(value) if value else "'0000'"
+
+
+def _datetime2(digits: int) -> Read:
+    size, kept = _fraction(digits)
+    end = 5 + size
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        raw = int.from_bytes(data[at : at + 5], "big") - 0x8000000000
+        months, days = raw >> 22, raw >> 17 & 31
+        text = (
+            f"{months // 13:04d}-{months % 13:02d}-{days:02d} {raw >> 12 & 31:02d}:{raw >> 6 & 63:02d}:{raw & 63:02d}"
+        )
+        fraction = int.from_bytes(data[at + 5 : at + end], "big")
+        return _with_fraction(text, fraction, digits, kept), at + end
+
+    return read
+
+
+def _timestamp2(digits: int) -> Read:
+    size, kept = _fraction(digits)
+    end = 4 + size
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        seconds = int.from_bytes(data[at : at + 4], "big")
+        fraction = int.from_bytes(data[at + 4 : at + end], "big")
+        return _with_fraction(_utc(seconds, fraction), fraction, digits, kept), at + end
+
+    return read
+
+
+def _utc(seconds: int, fraction: int = 0) -> str:
+    if not seconds and not fraction:
+        return "0000-00-00 00:00:00"
+    return str(_EPOCH + datetime.timedelta(seconds=seconds))
+
+
+def _time2(digits: int) -> Read:
+    size, kept = _fraction(digits)
+    end = 3 + size
+    bits = 8 * size
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        raw = int.from_bytes(data[at : at + end], "big") - (0x800000 << bits)
+        sign = "-" if raw < 0 else ""
+        raw = abs(raw)
+        whole = raw >> bits
+        text = f"{sign}{whole >> 12 & 0x3FF:02d}:{whole >> 6 & 63:02d}:{whole & 63:02d}"
+        return _with_fraction(text, raw & (1 << bits) - 1, digits, kept), at + end
+
+    return read
+
+
+def _old_timestamp(_: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        return _utc(int.from_bytes(data[at : at + 4], "little")), at + 4
+
+    return read
+
+
+def _old_datetime(_: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        text = f"{int.from_bytes(data[at : at + 8], 'little'):014d}"
+        return f"{text[:4]}-{text[4:6]}-{text[6:8]} {text[8:10]}:{text[10:12]}:{text[12:14]}", at + 8
+
+    return read
+
+
+def _old_time(_: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        raw = int.from_bytes(data[at : at + 3], "little", signed=True)
+        text = f"{abs(raw):06d}"
+        return f"{'-' if raw < 0 else ''}{text[:-4]}:{text[-4:-2]}:{text[-2:]}", at + 3
+
+    return read
+
+
+_TIMES: dict[int, Callable[[int], Read]] = {
+    DATE: _date,
+    YEAR: _year,
+    DATETIME2: _datetime2,
+    TIMESTAMP2: _timestamp2,
+    TIME2: _time2,
+    TIMESTAMP: _old_timestamp,
+    DATETIME: _old_datetime,
+    TIME: _old_time,
+}
+_TIME_KINDS = {
+    DATE: "date",
+    YEAR: "year",
+    DATETIME2: "datetime",
+    DATETIME: "datetime",
+    TIMESTAMP2: "timestamp",
+    TIMESTAMP: "timestamp",
+    TIME2: "time",
+    TIME: "time",
+}
+
+# --- texts and bytes --------------------------------------------------------------------------------------------------
+
+
+def _string(most: int, charset: str, fill: int) -> Read:
+    """CHAR, VARCHAR, BINARY, VARBINARY. What BINARY has lost at its end is zeros: it is filled up again."""
+    decode = decoder(charset)
+    wide = most > 255
+
+    def read(data: bytes, at: int) -> tuple[str | bytes | Undecoded, int]:
+        if wide:
+            start = at + 2
+            end = start + (data[at] | data[at + 1] << 8)
+        else:
+            start = at + 1
+            end = start + data[at]
+        raw = data[start:end]
+        if end > len(data):
+            raise IndexError("a text is cut off")
+        return decode(raw.ljust(fill, b"\0") if fill else raw), end
+
+    return read
+
+
+def _blob(width: int, charset: str) -> Read:
+    decode = decoder(charset)
+
+    def read(data: bytes, at: int) -> tuple[str | bytes | Undecoded, int]:
+        raw, at = _counted(data, at, width)
+        return decode(raw), at
+
+    return read
+
+
+def _compressed(width: int, charset: str) -> Read:
+    decode = decoder(charset)
+
+    def read(data: bytes, at: int) -> tuple[str | bytes | Undecoded, int]:
+        raw, at = _counted(data, at, width)
+        return decode(column_inflated(raw)), at
+
+    return read
+
+
+def _counted(data: bytes, at: int, width: int) -> tuple[bytes, int]:
+    start = at + width
+    end = start + int.from_bytes(data[at:start], "little")
+    if end > len(data):
+        raise IndexError("a value is cut off")
+    return data[start:end], end
+
+
+def _bit(size: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[int, int]:
+        return int.from_bytes(data[at : at + size], "big"), at + size
+
+    return read
+
+
+def _enum(size: int, values: list[str] | None) -> Read:
+    def read(data: bytes, at: int) -> tuple[int | str, int]:
+        number = int.from_bytes(data[at : at + size], "little")
+        if values is not None and 0 < number <= len(values):
+            return values[number - 1], at + size
+        return number, at + size
+
+    return read
+
+
+def _set(size: int, values: list[str] | None) -> Read:
+    def read(data: bytes, at: int) -> tuple[int | str, int]:
+        bits = int.from_bytes(data[at : at + size], "little")
+        if values is None or bits >> len(values):
+            return bits, at + size
+        return ",".join(value for number, value in enumerate(values) if bits >> number & 1), at + size
+
+    return read
+
+
+def _choice_literal(value: int | str) -> str:
+    return str(value) if type(value) is int else literal(str(value))

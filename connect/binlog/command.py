@@ -1,0 +1,148 @@
+"""`barnabas connect binlog` and `barnabas connect status`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import signal
+import sys
+import time
+
+import trio
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
+from barnabas.connect.binlog.place import Position, positions
+from barnabas.connect.binlog.server import Server
+from barnabas.connect.binlog.sink import Sink
+from barnabas.connect.binlog.subscribe import FinalError, Settings, Subscription, server_id_of
+from barnabas.connect.mysql.source import SourceError, source_of
+from barnabas.wire.logfmt import told
+from barnabas.wire.table import table
+from barnabas.wire.text import visible
+
+_PROGRESS_SECONDS = 10.0
+
+
+def binlog(args: argparse.Namespace) -> int:
+    """Follow a binary log; 1 if that cannot go on."""
+    try:
+        source = source_of(args.source)
+        settings = _settings(args, args.name or f"{source.host}-{source.port}")
+    except (SourceError, ValueError) as error:
+        return _failed(str(error))
+    server = Server(source, args.server_id or server_id_of(settings.name))
+    sink = Sink(args.server, settings.name, settings.partitions, settings.configs)
+    try:
+        trio.run(_follow, Subscription(server, sink, settings, _say))
+    except FinalError as error:
+        return _failed(str(error))
+    finally:
+        sink.close()
+    return 0
+
+
+def _settings(args: argparse.Namespace, name: str) -> Settings:
+    """Raises ValueError for options that make no sense."""
+    if args.topic_per == "server" and not args.prefix:
+        raise ValueError("--topic-per server needs --prefix, the name of its topic")
+    if args.partitions < 1:
+        raise ValueError("--partitions is at least 1")
+    if any("." not in pattern for pattern in args.tables):
+        raise ValueError("--tables takes DATABASE.TABLE, such as 'shop.*'")
+    configs = {}
+    for text in args.config:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--config {text}: expected KEY=VALUE")
+        configs[key] = value
+    return Settings(
+        name=name,
+        format=args.format,
+        per=args.topic_per,
+        prefix=args.prefix,
+        tables=tuple(args.tables),
+        start=args.start,
+        partitions=args.partitions,
+        configs=configs,
+    )
+
+
+async def _follow(subscription: Subscription) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_end_at_signals, nursery.cancel_scope)
+        nursery.start_soon(_show_progress, subscription)
+        try:
+            await subscription.run()
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def _end_at_signals(scope: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+async def _show_progress(subscription: Subscription) -> None:
+    """A line now and then, where something has been written."""
+    before: Position | None = None
+    while True:
+        await trio.sleep(_PROGRESS_SECONDS)
+        now = subscription.position
+        if now is not None and before is not None and now.messages > before.messages:
+            _say(
+                "info",
+                "binlog.written",
+                messages=now.messages,
+                per_second=round((now.messages - before.messages) / _PROGRESS_SECONDS),
+                place=now.place.gtids or f"{now.place.file}:{now.place.position}",
+                behind_seconds=_behind(now),
+            )
+        before = now
+
+
+def status(args: argparse.Namespace) -> int:
+    """Print how far the subscriptions are."""
+    try:
+        with Cluster(args.server) as cluster:
+            found = positions(cluster)
+    except ClientError as error:
+        return _failed(str(error))
+    rows = [
+        (
+            name,
+            each.source,
+            each.place.gtids or "-",
+            f"{each.place.file}:{each.place.position}",
+            each.messages,
+            _time(each.made),
+            _time(each.written),
+            _behind(each),
+        )
+        for name, each in sorted(found.items())
+    ]
+    print(table(("NAME", "SOURCE", "GTID", "FILE", "MESSAGES", "LAST EVENT", "WRITTEN", "BEHIND S"), rows))
+    return 0
+
+
+def _behind(position: Position) -> int:
+    """Seconds between the last event's making and its writing."""
+    return max(position.written - position.made, 0) if position.made and position.written else 0
+
+
+def _time(seconds: int) -> str:
+    if not seconds:
+        return "-"
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _say(level: str, event: str, **fields: object) -> None:
+    now = datetime.datetime.fromtimestamp(time.time(), datetime.UTC).isoformat(timespec="milliseconds")
+    print(f"{now.replace('+00:00', 'Z')} {level} {told(event, fields)}", file=sys.stderr, flush=True)
+
+
+def _failed(reason: str) -> int:
+    print(visible(f"barnabas: {reason}"), file=sys.stderr)
+    return 1

@@ -1,0 +1,219 @@
+"""What subscribers read: one JSON text for each change, in the shape that they know.
+
+- `tdsql`: the subscription of TDSQL and TencentDB: `where` and `field` are the row before and after, as SQL literals.
+- `debezium`: `before`, `after`, `source`, `op`, without schemas.
+- `maxwell`: `data`, `old`, `type`, `xid`, `commit`.
+Bytes are base64 in the latter two; numbers with a point are texts, so that nothing is rounded.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from barnabas.connect.binlog.charsets import Undecoded
+from barnabas.connect.binlog.columns import Layout, Value
+from barnabas.connect.binlog.events import DELETE, UPDATE, WRITE
+from barnabas.connect.binlog.reader import Change, Statement
+
+FORMATS = ("tdsql", "debezium", "maxwell")
+_NAMES = {WRITE: "insert", UPDATE: "update", DELETE: "delete"}
+_OPS = {WRITE: "c", UPDATE: "u", DELETE: "d"}
+_XID, _QUERY, _GTID = 16, 2, 33
+_encode = msgspec.json.Encoder().encode
+Images = tuple[Sequence[Value], ...]
+
+
+class Group(NamedTuple):
+    """What the messages of a group share. `timestamp` in seconds; `host` and `port` of the server."""
+
+    gtid: str
+    timestamp: int
+    host: str
+    port: int
+    server: str
+    file: str
+    position: int
+
+
+class Message(NamedTuple):
+    """A message, still without its topic. `key` names the row; None where the table has no primary key."""
+
+    database: str
+    table: str
+    key: bytes | None
+    value: bytes | None
+
+
+def key_of(layout: Layout, row: Sequence[Value]) -> bytes | None:
+    """The primary key of a row, as a JSON object."""
+    if not layout.key:
+        return None
+    return _encode({layout.columns[number].name: plain(row[number]) for number in layout.key})
+
+
+def plain(value: Value) -> Any:
+    """A value as JSON has it."""
+    if type(value) is bytes:
+        return base64.b64encode(value).decode()
+    if isinstance(value, Undecoded):
+        return base64.b64encode(value.data).decode()
+    return value
+
+
+def before_and_after(kind: int, images: Images) -> tuple[Sequence[Value] | None, Sequence[Value] | None]:
+    """The row before and after a change."""
+    if kind == WRITE:
+        return None, images[0]
+    if kind == DELETE:
+        return images[0], None
+    return images[0], images[1]
+
+
+class Tdsql:
+    """One JSON object per change, and for the beginning and the end of its transaction."""
+
+    #: What stands between the changes has messages, too.
+    frames = True
+
+    def begin(self, group: Group, index: int) -> bytes | None:
+        return _encode(self._common(group, index, _GTID, "gtid", "", ""))
+
+    def end(self, group: Group, index: int, xid: int | None) -> bytes | None:
+        if xid is None:
+            return None
+        return _encode({**self._common(group, index, _XID, "xid", "", ""), "xid": str(xid)})
+
+    def statement(self, group: Group, index: int, statement: Statement) -> bytes:
+        common = self._common(group, index, _QUERY, "query", statement.database, "")
+        return _encode({**common, "sql": statement.sql})
+
+    def change(self, group: Group, change: Change) -> Callable[[Images, int], bytes]:
+        """What makes the messages of an event's rows."""
+        layout, kind = change.layout, change.kind
+        common = self._common(group, 0, kind, _NAMES[kind], layout.database, layout.table)
+
+        def message(images: Images, index: int) -> bytes:
+            before, after = before_and_after(kind, images)
+            common["event_index"] = str(index)
+            common["where"] = [] if before is None else layout.literals(before)
+            common["field"] = [] if after is None else layout.literals(after)
+            return _encode(common)
+
+        return message
+
+    def _common(self, group: Group, index: int, kind: int, name: str, database: str, table: str) -> dict[str, Any]:
+        return {
+            "logtype": "mysqlbinlog",
+            "eventtype": kind,
+            "eventtypestr": name,
+            "db": database,
+            "table": table,
+            "localip": group.host,
+            "localport": group.port,
+            "begintime": group.timestamp,
+            "gtid": group.gtid,
+            "event_index": str(index),
+        }
+
+
+class Debezium:
+    """Debezium's envelope, as with `schemas.enable=false`."""
+
+    frames = False
+
+    def begin(self, group: Group, index: int) -> bytes | None:
+        return None
+
+    def end(self, group: Group, index: int, xid: int | None) -> bytes | None:
+        return None
+
+    def statement(self, group: Group, index: int, statement: Statement) -> bytes:
+        source = self._source(group, statement.database, None, 0)
+        return _encode({"source": source, "databaseName": statement.database, "ddl": statement.sql})
+
+    def change(self, group: Group, change: Change) -> Callable[[Images, int], bytes]:
+        layout, kind = change.layout, change.kind
+        names = [column.name for column in layout.columns]
+
+        def message(images: Images, index: int) -> bytes:
+            before, after = before_and_after(kind, images)
+            return _encode(
+                {
+                    "before": None if before is None else _named(names, before),
+                    "after": None if after is None else _named(names, after),
+                    "source": self._source(group, layout.database, layout.table, index),
+                    "op": _OPS[kind],
+                    "ts_ms": change.timestamp * 1000,
+                }
+            )
+
+        return message
+
+    def _source(self, group: Group, database: str, table: str | None, index: int) -> dict[str, Any]:
+        return {
+            "connector": "mysql",
+            "name": group.server,
+            "ts_ms": group.timestamp * 1000,
+            "snapshot": "false",
+            "db": database,
+            "table": table,
+            "gtid": group.gtid,
+            "file": group.file,
+            "pos": group.position,
+            "row": index,
+        }
+
+
+class Maxwell:
+    """Maxwell's JSON. `commit` is on no row: where a transaction ends is not known when its last row is written."""
+
+    frames = False
+
+    def begin(self, group: Group, index: int) -> bytes | None:
+        return None
+
+    def end(self, group: Group, index: int, xid: int | None) -> bytes | None:
+        return None
+
+    def statement(self, group: Group, index: int, statement: Statement) -> bytes:
+        told = {"type": "ddl", "database": statement.database, "ts": statement.timestamp * 1000}
+        return _encode({**told, "sql": statement.sql, "gtid": group.gtid})
+
+    def change(self, group: Group, change: Change) -> Callable[[Images, int], bytes]:
+        layout, kind = change.layout, change.kind
+        names = [column.name for column in layout.columns]
+        common: dict[str, Any] = {
+            "database": layout.database,
+            "table": layout.table,
+            "type": _NAMES[kind],
+            "ts": change.timestamp,
+            "gtid": group.gtid,
+        }
+
+        def message(images: Images, index: int) -> bytes:
+            before, after = before_and_after(kind, images)
+            told = {**common, "xoffset": index, "data": _named(names, images[-1])}
+            if before is not None and after is not None:
+                told["old"] = {
+                    name: plain(old) for name, old, new in zip(names, before, after, strict=True) if old != new
+                }
+            return _encode(told)
+
+        return message
+
+
+def _named(names: Sequence[str], row: Sequence[Value]) -> dict[str, Any]:
+    return {name: plain(value) for name, value in zip(names, row, strict=True)}
+
+
+Format = Tdsql | Debezium | Maxwell
+
+
+def format_of(name: str) -> Format:
+    """A format by its name."""
+    kinds: dict[str, type[Format]] = {"tdsql": Tdsql, "debezium": Debezium, "maxwell": Maxwell}
+    return kinds[name]()

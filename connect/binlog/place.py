@@ -1,0 +1,81 @@
+"""How far a subscription is: a record in a compacted topic, written in the transaction of the messages that it covers.
+
+So messages and position are there together or not at all, whoever dies when.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from barnabas.client import admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError, check
+from barnabas.client.fetch import Reader as Consumer
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.connect.binlog.reader import Place
+from barnabas.wire.batch import Record
+from barnabas.wire.errors import ErrorCode
+
+#: The topic of all positions; the key of a record is the name of its subscription.
+TOPIC = "barnabas.connect"
+_VERSION = 1
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """All messages of the groups before `place` are written, and of `group`, which begins there, the first `index`."""
+
+    place: Place
+    group: str = ""
+    index: int = 0
+    #: The file and the position where the last group began of which something is written, and what its event was.
+    file: str = ""
+    start: int = 0
+    fingerprint: int = 0
+    source: str = ""
+    #: When the server made the last event, and when this was written, in seconds since 1970; how many messages in all.
+    made: int = 0
+    written: int = 0
+    messages: int = 0
+    version: int = _VERSION
+
+    def record(self, name: str) -> Record:
+        """As it is kept."""
+        value = msgspec.structs.replace(self, written=int(time.time()))
+        return Record(name.encode(), msgspec.json.encode(value), value.written * 1000)
+
+
+def make_topic(cluster: Cluster) -> None:
+    """Make the topic of positions where it is not there. Raises ClientError."""
+    made = admin.create_topic(cluster, TOPIC, {"cleanup.policy": "compact"}, partitions=1)
+    if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        check(made.error_code, f"Topic {TOPIC}", made.error_message)
+
+
+def positions(cluster: Cluster) -> dict[str, Position]:
+    """All positions, by the subscription's name. Raises ClientError."""
+    key = (TOPIC, 0)
+    (start,) = list_offsets(cluster, [key], EARLIEST).values()
+    (end,) = list_offsets(cluster, [key], LATEST).values()
+    consumer = Consumer(cluster, TOPIC, committed_only=True)
+    consumer.positions[0] = start
+    found: dict[str, Position] = {}
+    while consumer.positions[0] < end:
+        for _, record in consumer.poll():
+            name = (record.key or b"").decode("utf-8", "replace")
+            if record.value is None:
+                found.pop(name, None)
+            else:
+                found[name] = _position(name, record.value)
+    return found
+
+
+def _position(name: str, value: bytes) -> Position:
+    try:
+        found = msgspec.json.decode(value, type=Position)
+    except msgspec.MsgspecError as error:
+        raise ClientError(f"the position of {name} in {TOPIC} cannot be read: {error}") from None
+    if found.version != _VERSION:
+        raise ClientError(f"the position of {name} in {TOPIC} is of another version of barnabas ({found.version})")
+    return found

@@ -1,0 +1,323 @@
+"""From events to changes, without I/O: groups of events (transactions), their rows, and the place after each.
+
+    event -> Begin | Change | Statement | End | None        `Reader.read`, one event at a time
+
+A group begins with its GTID and ends with a commit, or with its only event. Where a table map leaves out what the
+columns are, `read` raises TableUnknownError: who calls asks the server, tells it (`tell`), and calls again.
+What cannot be understood raises EventError: a change is never left out.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+import msgspec
+
+from barnabas.connect.binlog import events
+from barnabas.connect.binlog.charsets import decoder
+from barnabas.connect.binlog.columns import Layout, Told, Value, layout_of, needs_telling
+from barnabas.connect.binlog.events import EventError, Header, MariaGtid, Query
+from barnabas.connect.mysql.packets import lenenc_int
+
+_MOST_TABLES = 4096
+_IMAGES = {events.WRITE: 1, events.UPDATE: 2, events.DELETE: 1}
+_STATEMENT_PARTS = frozenset(
+    {events.INTVAR, events.RAND, events.USER_VAR, events.BEGIN_LOAD_QUERY, events.EXECUTE_LOAD_QUERY}
+)
+_CHANGES = (b"insert", b"update", b"delete", b"replace", b"load")
+_TRANSACTION = (b"begin", b"commit", b"rollback", b"savepoint", b"release", b"xa")
+_AS_STATEMENT = (
+    "a change was logged as a statement, not as rows: set binlog_format=ROW on the server (and in every session), and "
+    "take a new snapshot of {}"
+)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How far a reader is: the GTIDs up to which all is done, by domain; and the file and the position after them."""
+
+    gtids: str
+    file: str
+    position: int
+
+
+class Begin(NamedTuple):
+    """A group begins. `before` is the place of all groups before it; `timestamp` in seconds since 1970.
+
+    `fingerprint` tells the event apart from another one at `start`, its position in the file of `before`.
+    """
+
+    gtid: str
+    timestamp: int
+    before: Place
+    start: int
+    fingerprint: int
+
+
+class Change(NamedTuple):
+    """Rows of one event. A row is its image after an insert, before a delete, or both of an update."""
+
+    kind: int
+    layout: Layout
+    rows: list[tuple[list[Value], ...]]
+    timestamp: int
+
+
+class Statement(NamedTuple):
+    """A statement that is no change of rows: DDL."""
+
+    database: str
+    sql: str
+    timestamp: int
+
+
+class End(NamedTuple):
+    """A group ends. `xid` is the number of the storage engine's transaction, None where there is none."""
+
+    xid: int | None
+    timestamp: int
+    after: Place
+    is_prepared: bool = False  # XA PREPARE: a later group commits it or rolls it back
+
+
+Item = Begin | Change | Statement | End
+
+
+class TableUnknownError(Exception):
+    """The binary log does not say what the columns of a table are."""
+
+    def __init__(self, database: str, name: str) -> None:
+        super().__init__(f"{database}.{name}")
+        self.database, self.name = database, name
+
+
+class Reader:
+    """The state between events. `charsets` are the server's collations by number."""
+
+    def __init__(self, place: Place, charsets: dict[int, str], *, mariadb: bool) -> None:
+        self._charsets, self._mariadb = charsets, mariadb
+        self.file, self.position = place.file, place.position
+        self._gtids = _domains(place.gtids)
+        self._checksums = False
+        self._tables: dict[int, Layout] = {}
+        self._layouts: dict[bytes, Layout] = {}
+        self._told: dict[tuple[str, str], list[Told]] = {}
+        self._gtid: MariaGtid | None = None
+        self._named = ""
+        self._in_group = False
+        self._begun = False  # MySQL: a BEGIN was seen
+        #: What `server_id` the events have, and when the last one was made.
+        self.timestamp = 0
+
+    @property
+    def place(self) -> Place:
+        """The place after the last group that has ended."""
+        return Place(",".join(str(self._gtids[key]) for key in sorted(self._gtids)), self.file, self.position)
+
+    @property
+    def in_group(self) -> bool:
+        return self._in_group
+
+    def tell(self, database: str, name: str, columns: list[Told]) -> None:
+        """What the server says of a table."""
+        self._told[database, name] = columns
+
+    def read(self, event: bytes, at: int = 0) -> Item | None:
+        """The next event, which begins at `at`. Raises EventError, TableUnknownError."""
+        header = events.header_of(event, at)
+        kind = header.kind
+        if kind == events.ROTATE and not header.timestamp:
+            self._rotate(events.made_up(event, at, header))
+            return None
+        if kind in (events.HEARTBEAT, events.HEARTBEAT_V2):
+            return None
+        if kind == events.FORMAT_DESCRIPTION:
+            self._checksums = events.has_checksums(event, at)
+            if not header.end or not self._in_group:
+                self._tables.clear()
+            return None
+        body = events.body_of(event, at, header, checksum=self._checksums)
+        self.timestamp = header.timestamp or self.timestamp
+        try:
+            item = self._item(header, body)
+        except EventError as error:
+            raise EventError(f"{error} ({self.file}, before position {header.end})") from None
+        return item
+
+    def _rotate(self, body: bytes) -> None:
+        self.file, self.position = events.rotate_of(body)
+
+    def _item(self, header: Header, body: bytes) -> Item | None:
+        kind = header.kind
+        rows = events.ROWS.get(kind)
+        if rows is not None:
+            return self._change(header, body, *rows)
+        if kind == events.TABLE_MAP:
+            self._map(body)
+            return None
+        if kind == events.GTID:
+            return self._begin_maria(header, body)
+        if kind in (events.MYSQL_GTID, events.ANONYMOUS_GTID):
+            return self._begin(header, body, events.mysql_gtid_of(body) if kind == events.MYSQL_GTID else "")
+        if kind in (events.QUERY, events.QUERY_COMPRESSED):
+            return self._query(header, events.query_of(body, compressed=kind == events.QUERY_COMPRESSED))
+        if kind == events.XID:
+            return self._end(header, events.xid_of(body))
+        if kind == events.XA_PREPARE:
+            return self._end(header, None, is_prepared=body[:1] != b"\x01")
+        if kind == events.ROTATE:
+            self._rotate(body)
+            return None
+        if kind in _STATEMENT_PARTS:
+            raise EventError(_AS_STATEMENT.format("what it changed"))
+        if kind in events.IGNORED or header.flags & 0x80:
+            if not self._in_group and header.end:
+                self.position = header.end
+            return None
+        raise EventError(_REFUSED.get(kind, f"an event of type {kind}, which is not known"))
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    def _begin_maria(self, header: Header, body: bytes) -> Begin:
+        self._gtid = events.maria_gtid_of(body, header)
+        return self._begin(header, body, str(self._gtid))
+
+    def _begin(self, header: Header, body: bytes, gtid: str) -> Begin:
+        if self._in_group:
+            raise EventError(f"the group {gtid or 'after it'} begins before {self._named} has ended")
+        self._named = gtid or f"{self.file}:{self.position}"
+        self._in_group, self._begun = True, False
+        return Begin(self._named, header.timestamp, self.place, header.end - header.size, fingerprint_of(header, body))
+
+    def _end(self, header: Header, xid: int | None, *, is_prepared: bool = False) -> End:
+        if not self._in_group:
+            raise EventError("a commit without its beginning")
+        self._in_group = False
+        self.position = header.end
+        if self._gtid is not None:
+            self._gtids[self._gtid.domain] = self._gtid
+        self._tables.clear()
+        return End(xid, header.timestamp, self.place, is_prepared)
+
+    def _query(self, header: Header, query: Query) -> Item | None:
+        sql = _without_comments(query.sql)
+        first = sql.split(None, 1)[0].lower().rstrip(b";") if sql.strip() else b""
+        if not self._in_group and not self._mariadb:
+            raise EventError("a statement without a GTID: MySQL before 5.7 is not supported")
+        if first == b"begin":
+            self._begun = True
+            return None
+        if first == b"commit":
+            return self._end(header, None)
+        if first == b"rollback" and not _names_a_savepoint(sql):
+            return self._end(header, None)
+        if first in (b"savepoint", b"release", b"rollback"):
+            return None
+        if first in _CHANGES:
+            raise EventError(_AS_STATEMENT.format("the tables that it changed"))
+        return Statement(query.database, self._text(query), header.timestamp)
+
+    def ends_alone(self, item: Item | None) -> bool:
+        """Whether a group ends with the statement that was just read: nothing else says so."""
+        if not isinstance(item, Statement):
+            return False
+        return self._gtid.is_standalone if self._gtid is not None else not self._begun
+
+    def end_alone(self, event: bytes, at: int = 0) -> End:
+        """The end of such a group."""
+        return self._end(events.header_of(event, at), None)
+
+    def _text(self, query: Query) -> str:
+        charset = self._charsets.get(query.charset, "utf8mb4")
+        text = decoder(charset)(query.sql)
+        return text if isinstance(text, str) else query.sql.decode("utf-8", "backslashreplace")
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def _map(self, body: bytes) -> None:
+        number = events.table_id_of(body)
+        known = self._layouts.get(body)
+        if known is None:
+            table = events.table_of(body)
+            told = None
+            if needs_telling(table):
+                told = self._told.get((table.database, table.name))
+                if told is None:
+                    raise TableUnknownError(table.database, table.name)
+            known = layout_of(table, self._charsets, told)
+            if len(self._layouts) >= _MOST_TABLES:
+                del self._layouts[next(iter(self._layouts))]
+            self._layouts[body] = known
+        self._tables[number] = known
+
+    def forget(self) -> None:
+        """DDL has changed tables: what the server told of them may not hold any more."""
+        self._told.clear()
+        self._layouts.clear()
+
+    def _change(self, header: Header, body: bytes, kind: int, is_second: bool, compressed: bool) -> Change:
+        layout = self._tables.get(events.table_id_of(body))
+        if layout is None:
+            raise EventError(f"rows of a table ({events.table_id_of(body)}) that no event has described")
+        at = 8
+        if is_second:
+            at += int.from_bytes(body[at : at + 2], "little")
+        count, at = lenenc_int(body, at)
+        if count != len(layout.columns):
+            raise EventError(
+                f"rows of {count} columns, where {layout.database}.{layout.table} has {len(layout.columns)}"
+            )
+        size = (count + 7) // 8
+        images = _IMAGES[kind]
+        for _ in range(images):
+            present = int.from_bytes(body[at : at + size], "little")
+            if present != (1 << count) - 1:
+                raise EventError(
+                    f"a change of {layout.database}.{layout.table} does not have all columns: set "
+                    "binlog_row_image=FULL on the server (and in every session)"
+                )
+            at += size
+        if compressed:
+            body, at = events.inflated(body, at), 0
+        return Change(kind, layout, list(layout.rows(body, at, images=images)), header.timestamp)
+
+
+_REFUSED = {
+    events.TRANSACTION_PAYLOAD: "compressed transactions are not supported: set binlog_transaction_compression=OFF",
+    events.PARTIAL_UPDATE: "partial updates of JSON are not supported: set binlog_row_value_options=''",
+    events.START_ENCRYPTION: "the binary log comes encrypted, which a server does not send to replicas",
+    events.INCIDENT: "the server says that changes are missing from its binary log (an incident event)",
+    events.TAGGED_GTID: "GTIDs with tags are not supported",
+}
+
+
+def fingerprint_of(header: Header, body: bytes) -> int:
+    """What tells the event of a group's beginning apart from others."""
+    return zlib.crc32(body, zlib.crc32(f"{header.timestamp} {header.kind} {header.server_id}".encode()))
+
+
+def _domains(text: str) -> dict[int, MariaGtid]:
+    """A GTID position of MariaDB by domain. Raises ValueError."""
+    found = {}
+    for part in filter(None, text.split(",")):
+        domain, server, sequence = (int(number) for number in part.strip().split("-"))
+        found[domain] = MariaGtid(domain, server, sequence, 0)
+    return found
+
+
+def _without_comments(sql: bytes) -> bytes:
+    """The statement from its first word on: what stands in executable comments counts."""
+    sql = sql.lstrip()
+    while True:
+        if sql.startswith((b"/*!", b"/*M!")):
+            return sql.partition(b" ")[2].lstrip()
+        if sql.startswith(b"/*"):
+            sql = sql.partition(b"*/")[2].lstrip()
+        elif sql.startswith((b"--", b"#")):
+            sql = sql.partition(b"\n")[2].lstrip()
+        else:
+            return sql
+
+
+def _names_a_savepoint(sql: bytes) -> bool:
+    return b" to " in sql.lower()[:40]

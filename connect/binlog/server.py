@@ -1,0 +1,186 @@
+"""What a reader asks of the server: whether its binary log can be read, from where, and what its columns are."""
+
+from __future__ import annotations
+
+import re
+
+import trio
+
+from barnabas.connect.binlog import events
+from barnabas.connect.binlog.columns import Told
+from barnabas.connect.binlog.reader import Place, fingerprint_of
+from barnabas.connect.mysql.connection import Connection, LostError, columns_of, connect, quoted
+from barnabas.connect.mysql.packets import ServerError
+from barnabas.connect.mysql.source import Source
+
+HEARTBEAT_SECONDS = 5
+#: Of the server no byte, not even a heartbeat: it is frozen, or gone.
+SILENCE_SECONDS = 3 * HEARTBEAT_SECONDS
+_CHECKED = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
+_PURGED = re.compile("purged|first log file|Could not find first", re.IGNORECASE)
+_FATAL_1236 = 1236
+
+
+class RefusedError(Exception):
+    """The server's binary log cannot be read as it is; the message has the remedy. Trying again does not help."""
+
+
+class Server:
+    """A server whose binary log is read."""
+
+    def __init__(self, source: Source, server_id: int) -> None:
+        self.source, self.server_id = source, server_id
+        self.mariadb = True
+        self.version = ""
+        self.charsets: dict[int, str] = {}
+        self.full_metadata = False
+
+    async def open(self) -> Connection:
+        """A connection on which all is known that a reader needs. Raises RefusedError, LostError, ServerError."""
+        connection = await connect(self.source)
+        try:
+            await self._look(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _look(self, connection: Connection) -> None:
+        self.mariadb, self.version = connection.greeting.is_mariadb, connection.greeting.version
+        names = ", ".join(quoted(name) for name in (*_CHECKED, "binlog_row_metadata", "server_id"))
+        told = columns_of(await connection.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
+        for name, wanted in _CHECKED.items():
+            if told.get(name, wanted[0]).upper() not in wanted:
+                raise RefusedError(
+                    f"{self.source} has {name}={told[name]}: set {name}={wanted[0]}, and restart it or its sessions"
+                )
+        if told.get("server_id") == str(self.server_id):
+            raise RefusedError(
+                f"{self.source} itself has the server id {self.server_id}: give another one with --server-id"
+            )
+        self.full_metadata = told.get("binlog_row_metadata", "").upper() == "FULL"
+        view = "COLLATION_CHARACTER_SET_APPLICABILITY" if self.mariadb else "COLLATIONS"
+        rows = await connection.query(f"SELECT ID, CHARACTER_SET_NAME FROM information_schema.{view}")
+        self.charsets = {int(row[0]): row[1] for row in rows if row[0] and row[1]}
+
+    async def now(self, connection: Connection) -> Place:
+        """The end of the binary log. Raises ServerError."""
+        statement = "SHOW MASTER STATUS" if self.mariadb or self.version < "8.4" else "SHOW BINARY LOG STATUS"
+        rows = await connection.query(statement)
+        if not rows:
+            raise RefusedError(f"{self.source} has no binary log: set log_bin")
+        file, position = rows[0][0] or "", int(rows[0][1] or 4)
+        gtids = ""
+        if self.mariadb:
+            gtids = (await connection.query(f"SELECT BINLOG_GTID_POS({quoted(file)}, {position})"))[0][0] or ""
+        return Place(gtids, file, position)
+
+    async def oldest(self, connection: Connection) -> Place:
+        """The beginning of the oldest file that is there. Raises ServerError."""
+        rows = await connection.query("SHOW BINARY LOGS")
+        file = rows[0][0] or ""
+        gtids = ""
+        if self.mariadb:
+            gtids = (await connection.query(f"SELECT BINLOG_GTID_POS({quoted(file)}, 4)"))[0][0] or ""
+        return Place(gtids, file, 4)
+
+    async def begin(self, connection: Connection, place: Place) -> None:
+        """Ask for the events from a place on: MariaDB by GTID, MySQL by file and position."""
+        await connection.query("SET @master_binlog_checksum = @@global.binlog_checksum")
+        await connection.query(f"SET @master_heartbeat_period = {HEARTBEAT_SECONDS * 10**9}")
+        if self.mariadb:
+            await connection.query("SET @mariadb_slave_capability = 4")
+            if place.gtids or not place.file:
+                await connection.query(f"SET @slave_connect_state = {quoted(place.gtids)}")
+                await connection.query("SET @slave_gtid_strict_mode = 1")
+                await connection.dump("", 4, self.server_id)
+                return
+        await connection.dump(place.file, place.position, self.server_id)
+
+    async def check_history(self, file: str, start: int, fingerprint: int) -> str | None:
+        """Whether the event where a group began is still the one that was read. A warning if nobody can tell.
+
+        After RESET MASTER, or on another server, GTIDs can be the same and mean other changes. Raises RefusedError.
+        """
+        connection = await self.open()
+        try:
+            await connection.query("SET @master_binlog_checksum = @@global.binlog_checksum")
+            await connection.query("SET @mariadb_slave_capability = 4")
+            await connection.dump(file, start, self.server_id)
+            checksums = False
+            with trio.fail_after(SILENCE_SECONDS):
+                while True:
+                    event = await connection.event()
+                    header = events.header_of(event, 1)
+                    if header.kind == events.FORMAT_DESCRIPTION:
+                        checksums = events.has_checksums(event, 1)
+                    elif header.kind == events.ROTATE and not header.timestamp:
+                        continue
+                    elif header.kind in (events.HEARTBEAT, events.HEARTBEAT_V2):
+                        raise RefusedError(_OTHER_HISTORY.format(self.source, file, start))
+                    else:
+                        body = events.body_of(event, 1, header, checksum=checksums)
+                        if header.end - header.size != start or fingerprint_of(header, body) != fingerprint:
+                            raise RefusedError(_OTHER_HISTORY.format(self.source, file, start))
+                        return None
+        except ServerError as error:
+            if error.code == _FATAL_1236 and _PURGED.search(error.message):
+                return f"{file} is purged, so nobody can tell whether the server's history is still the same"
+            raise RefusedError(_OTHER_HISTORY.format(self.source, file, start)) from None
+        except (events.EventError, trio.TooSlowError):
+            raise RefusedError(_OTHER_HISTORY.format(self.source, file, start)) from None
+        finally:
+            await connection.close()
+
+    async def columns(self, database: str, table: str) -> list[Told]:
+        """What the columns of a table are now. Raises RefusedError, ServerError."""
+        connection = await connect(self.source)
+        try:
+            rows = await connection.query(
+                "SELECT COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, COLUMN_KEY FROM information_schema.COLUMNS "
+                f"WHERE TABLE_SCHEMA = {quoted(database)} AND TABLE_NAME = {quoted(table)} ORDER BY ORDINAL_POSITION"
+            )
+            keys = await connection.query(
+                "SELECT COLUMN_NAME, SEQ_IN_INDEX FROM information_schema.STATISTICS "
+                f"WHERE TABLE_SCHEMA = {quoted(database)} AND TABLE_NAME = {quoted(table)} AND INDEX_NAME = 'PRIMARY'"
+            )
+        finally:
+            await connection.close()
+        if not rows:
+            raise RefusedError(
+                f"nothing says what the columns of {database}.{table} were, and it is there no more: set "
+                "binlog_row_metadata=FULL on the server, and begin behind its last change (--start now)"
+            )
+        places = {name: int(place or 0) for name, place in keys}
+        return [
+            Told(
+                name or "",
+                "unsigned" in (kind or "").lower() or "zerofill" in (kind or "").lower(),
+                charset or "binary",
+                _values(kind or ""),
+                places.get(name, 0),
+            )
+            for name, kind, charset, _ in rows
+        ]
+
+
+_OTHER_HISTORY = (
+    "the binary log of {0} is not the one that was read (at {1}, position {2}, is another event, or none): it was "
+    "reset, or this is another server: begin anew with --start now, or a new name (--name)"
+)
+
+
+def _values(kind: str) -> tuple[str, ...]:
+    """The texts of an ENUM or SET as information_schema writes its type."""
+    if not kind.lower().startswith(("enum(", "set(")):
+        return ()
+    return tuple(text.replace("''", "'") for text in re.findall(r"'((?:[^']|'')*)'", kind))
+
+
+def is_final(error: ServerError) -> bool:
+    """Whether asking again does not help: a wrong password, a missing privilege, a place that is gone."""
+    return error.code in _FINAL
+
+
+_FINAL = frozenset({1044, 1045, 1142, 1143, 1227, 1236, 1698, 1941, 1942, 1943, 1944, 4052, 4151})
+__all__ = ["HEARTBEAT_SECONDS", "SILENCE_SECONDS", "LostError", "RefusedError", "Server", "is_final"]
