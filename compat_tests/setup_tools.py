@@ -47,6 +47,12 @@ def kcat() -> None:
         apt_install("kcat")
 
 
+def mariadb() -> None:
+    """The Debian packages without the service: nothing starts by itself."""
+    if not (shutil.which("mariadbd") and shutil.which("mariadb-install-db")):
+        apt_install("mariadb-server-core", "mariadb-client-core")
+
+
 def java() -> None:
     """A Java runtime, and Apache Kafka's jars through Maven."""
     if java_version() < OLDEST_JAVA:
@@ -133,6 +139,7 @@ def kafka_python() -> None:
 
 STEPS: dict[str, Callable[[], None]] = {
     "kcat": kcat,
+    "MariaDB": mariadb,
     "Apache Kafka's tools": java,
     "ZooKeeper": zookeeper,
     "Kafka Streams and MirrorMaker 2": ecosystem,

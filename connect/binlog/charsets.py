@@ -54,6 +54,25 @@ CODECS = {
     "utf16le": "utf-16-le",
     "utf32": "utf-32-be",
 }
+_NEC_SELECTED = "".join(
+    text
+    for first in (0xED, 0xEE)
+    for second in range(0x40, 0xFD)
+    if (text := bytes([first, second]).decode("cp932", "ignore"))
+)
+#: Characters of which Python and the server think otherwise, or which the server cannot make of Unicode.
+_DIFFERENT = {
+    "greek": "\u2018\u2019\u20ac\u20af\u037a",
+    "hebrew": "\u00af",
+    "cp1256": "\u0679\u0688\u06a9\u0691\u06ba\u06be\u06c1\u06d2",
+    "cp866": "\u2116\u00a4",
+    "koi8u": "\u2219",
+    "big5": "\u2574\uffe3\u02cd",
+    "ujis": "\uff3c",
+    "eucjpms": "\u301c\u2016\u2212\u00a2\u00a3\u00ac\u00a6\u2116",
+    "sjis": "\\\uff3c",
+    "cp932": "\x80\uf8f0\uf8f1\uf8f2\uf8f3" + _NEC_SELECTED,
+}
 #: What needs no look at the way back: every text that can be decoded has one encoding.
 _ONE_WAY = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1"})
 
@@ -99,11 +118,12 @@ def decoder(charset: str) -> Callable[[bytes], str | bytes | Undecoded]:
     found = _LATIN1 if charset == "latin1" else codecs.lookup(codec)
     decode, encode = found.decode, found.encode
     one_way = charset in _ONE_WAY
+    different = frozenset(_DIFFERENT.get(charset, ""))
 
     def text(data: bytes) -> str | Undecoded:
         try:
             made: str = decode(data)[0]
-            if one_way or encode(made)[0] == data:
+            if one_way or (different.isdisjoint(made) and encode(made)[0] == data):
                 return made
         except UnicodeError:
             pass

@@ -69,13 +69,18 @@ def _settings(args: argparse.Namespace, name: str) -> Settings:
 
 
 async def _follow(subscription: Subscription) -> None:
+    """Raises FinalError."""
+    final: FinalError | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_end_at_signals, nursery.cancel_scope)
         nursery.start_soon(_show_progress, subscription)
         try:
             await subscription.run()
-        finally:
-            nursery.cancel_scope.cancel()
+        except FinalError as error:
+            final = error
+        nursery.cancel_scope.cancel()
+    if final is not None:
+        raise final
 
 
 async def _end_at_signals(scope: trio.CancelScope) -> None:

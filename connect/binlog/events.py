@@ -223,11 +223,11 @@ def _unzipped(data: bytes, size: int, window: int) -> bytes:
     """Exactly `size` bytes. Raises EventError."""
     unzip = zlib.decompressobj(window)
     try:
-        found = unzip.decompress(data, size) if size else b""
+        found = unzip.decompress(data, size + 1)
     except zlib.error as error:
         raise EventError(f"compressed data is damaged: {error}") from None
     if len(found) != size:
-        raise EventError(f"compressed data has {len(found)} bytes where {size} are told")
+        raise EventError(f"compressed data does not have the {size} bytes that are told")
     return found
 
 

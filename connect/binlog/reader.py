@@ -26,7 +26,6 @@ _STATEMENT_PARTS = frozenset(
     {events.INTVAR, events.RAND, events.USER_VAR, events.BEGIN_LOAD_QUERY, events.EXECUTE_LOAD_QUERY}
 )
 _CHANGES = (b"insert", b"update", b"delete", b"replace", b"load")
-_TRANSACTION = (b"begin", b"commit", b"rollback", b"savepoint", b"release", b"xa")
 _AS_STATEMENT = (
     "a change was logged as a statement, not as rows: set binlog_format=ROW on the server (and in every session), and "
     "take a new snapshot of {}"
@@ -211,7 +210,7 @@ class Reader:
             return self._end(header, None)
         if first == b"rollback" and not _names_a_savepoint(sql):
             return self._end(header, None)
-        if first in (b"savepoint", b"release", b"rollback"):
+        if first in (b"savepoint", b"release", b"rollback") or sql[:6].lower() in (b"xa end", b"xa sta"):
             return None
         if first in _CHANGES:
             raise EventError(_AS_STATEMENT.format("the tables that it changed"))

@@ -1,0 +1,32 @@
+"""Python's idea of each character set is the server's, wherever a text is given as a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.connect.binlog.charsets import CODECS, decoder
+from compat_tests.binlog.mariadb import MariaDb
+
+_WIDE = frozenset({"gbk", "gb2312", "big5", "euckr", "ujis", "eucjpms", "sjis", "cp932"})
+_CHARSETS = [charset for charset in CODECS if not charset.startswith(("utf", "ucs"))]
+
+
+def characters(charset: str) -> list[tuple[bytes, str]]:
+    """Each character of one to three bytes that is given as a text."""
+    decode = decoder(charset)
+    sequences = [bytes([first]) for first in range(256)]
+    if charset in _WIDE:
+        sequences += [bytes([first, second]) for first in range(128, 256) for second in range(256)]
+    if charset in ("ujis", "eucjpms"):
+        sequences += [bytes([0x8F, second, third]) for second in range(161, 255) for third in range(161, 255)]
+    found = [(raw, decode(raw)) for raw in sequences]
+    return [(raw, text) for raw, text in found if isinstance(text, str) and len(text) == 1]
+
+
+@pytest.mark.parametrize("charset", _CHARSETS)
+def test_the_server_makes_the_same_bytes_of_a_text(mariadb: MariaDb, charset: str) -> None:
+    every = characters(charset)
+    assert len(every) >= 127
+    text = "".join(text for _, text in every)
+    (row,) = mariadb.sql(f"SELECT HEX(CONVERT(_utf8mb4 x'{text.encode().hex()}' USING {charset}))")
+    assert bytes.fromhex(row[0] or "") == b"".join(raw for raw, _ in every)

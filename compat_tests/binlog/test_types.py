@@ -1,0 +1,160 @@
+"""Every type of column: the literal that a subscriber reads inserts the identical value again."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.binlog.mariadb import MariaDb
+from compat_tests.binlog.reading import changes, place_of
+
+#: Type of a column: values as SQL.
+TYPES = {
+    "TINYINT": ["-128", "0", "127"],
+    "TINYINT UNSIGNED": ["255", "128"],
+    "SMALLINT": ["-32768", "32767"],
+    "SMALLINT UNSIGNED": ["65535"],
+    "MEDIUMINT": ["-8388608", "8388607"],
+    "MEDIUMINT UNSIGNED": ["16777215"],
+    "INT": ["-2147483648", "2147483647"],
+    "INT UNSIGNED ZEROFILL": ["4294967295", "7"],
+    "BIGINT": ["-9223372036854775808", "9223372036854775807"],
+    "BIGINT UNSIGNED": ["18446744073709551615"],
+    "BOOLEAN": ["TRUE", "FALSE"],
+    "DECIMAL(65,30)": ["-12345678901234567890123456789012345.123456789012345678901234567890", "0.1", "-0.000000001"],
+    "DECIMAL(10,0)": ["-1", "9999999999"],
+    "DECIMAL(5,5)": ["0.99999", "-0.00001"],
+    "DECIMAL(9,2) UNSIGNED": ["1234567.89"],
+    "FLOAT": ["1.1", "-0.0", "3.4028234e38", "1.17549435e-38", "16777216", "0.333333343"],
+    "DOUBLE": ["1.1", "-1.7976931348623157e308", "2.2250738585072014e-308", "0.1"],
+    "BIT(1)": ["b'1'", "b'0'"],
+    "BIT(10)": ["b'1000000001'"],
+    "BIT(64)": ["b'1000000000000000000000000000000000000000000000000000000000000001'"],
+    "YEAR": ["1901", "2155", "'0000'", "2023"],
+    "DATE": ["'0000-00-00'", "'1000-01-01'", "'9999-12-31'", "'2024-02-00'"],
+    "TIME": ["'-838:59:59'", "'838:59:59'", "'00:00:00'", "'-00:00:01'"],
+    "TIME(1)": ["'-00:00:00.5'", "'12:34:56.7'"],
+    "TIME(3)": ["'-01:02:03.004'", "'838:59:59.999'"],
+    "TIME(6)": ["'-838:59:59.999999'", "'00:00:00.000001'", "'-00:00:00.000001'"],
+    "DATETIME": ["'0000-00-00 00:00:00'", "'9999-12-31 23:59:59'", "'2024-02-29 12:00:00'"],
+    "DATETIME(2)": ["'2024-02-29 12:00:00.25'"],
+    "DATETIME(6)": ["'1000-01-01 00:00:00.000001'", "'9999-12-31 23:59:59.999999'"],
+    "TIMESTAMP NULL": ["'1970-01-01 00:00:01'", "'2038-01-19 03:14:07'", "'0000-00-00 00:00:00'"],
+    "TIMESTAMP(6) NULL": ["'2024-01-01 00:00:00.123456'", "'1970-01-01 00:00:01.000001'"],
+    "CHAR(10)": ["''", "'a'", "' lead'", "'1234567890'"],
+    "CHAR(255) CHARACTER SET utf8mb4": ["REPEAT('ö',255)", "'😀'"],
+    "VARCHAR(10)": ["''", "'it''s'", "'back\\\\slash'", "'\\n\\r\\0\\Z\"'", "'trail '"],
+    "VARCHAR(300)": ["REPEAT('x',300)", "'äöü€😀'"],
+    "VARCHAR(300) COMPRESSED": ["REPEAT('x',300)", "''", "'short'"],
+    "TEXT": ["REPEAT('long ',2000)", "''"],
+    "TEXT COMPRESSED": ["REPEAT('long ',2000)", "''", "'ö'"],
+    "BLOB COMPRESSED": ["REPEAT(x'00ff',2000)"],
+    "LONGTEXT": ["REPEAT('ä',70000)"],
+    "TINYTEXT": ["'tiny'"],
+    "MEDIUMTEXT": ["REPEAT('m',100)"],
+    "BINARY(8)": ["x'0102000000000000'", "x''", "x'ffffffffffffffff'"],
+    "VARBINARY(300)": ["x'00'", "x'27225c0a0d1a'", "''"],
+    "BLOB": ["x'00ff00'", "''"],
+    "LONGBLOB": ["REPEAT(x'00ff',100000)"],
+    "ENUM('a','it''s','ö','')": ["'a'", "'it''s'", "'ö'", "''"],
+    "SET('x','y','z''')": ["''", "'x'", "'x,z'''", "'x,y,z'''"],
+    "JSON": ['\'{"a": [1, "ö", null]}\''],
+    "GEOMETRY": ["ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('POLYGON((0 0,0 1,1 1,0 0))', 4326)"],
+    "POINT": ["POINT(1.5, -2.5)"],
+    "UUID": ["'123e4567-e89b-12d3-a456-426655440000'"],
+    "INET6": ["'::1'", "'2001:db8::ff00:42:8329'"],
+    "INET4": ["'192.0.2.1'"],
+}
+#: Character sets, and texts that each has.
+CHARSETS = {
+    "latin1": ["x'41e4808d818f909d'"],
+    "latin2": ["'łódź'"],
+    "latin5": ["'ığş'"],
+    "latin7": ["'ąč'"],
+    "cp1250": ["'łž'"],
+    "cp1251": ["'Привет'"],
+    "cp1256": ["'سلام'"],
+    "cp1257": ["'ąž'"],
+    "cp850": ["'éß'"],
+    "cp852": ["'łó'"],
+    "cp866": ["'Привет'"],
+    "koi8r": ["'Привет'"],
+    "koi8u": ["'Київ'"],
+    "greek": ["'Ελλάδα'"],
+    "hebrew": ["'שלום'"],
+    "macroman": ["'é€'"],
+    "macce": ["'ł'"],
+    "tis620": ["'ไทย'"],
+    "armscii8": ["x'c0c1'"],
+    "geostd8": ["x'c0c1'"],
+    "keybcs2": ["x'8081'"],
+    "dec8": ["x'e4f6'"],
+    "hp8": ["x'cc'"],
+    "swe7": ["'abc'"],
+    "ascii": ["'plain'"],
+    "gbk": ["'汉字'", "x'a1a4'", "x'815c'"],
+    "gb2312": ["'汉字'"],
+    "big5": ["'漢字'", "x'a145'"],
+    "euckr": ["'한국'"],
+    "ujis": ["'日本語'", "x'a1c0'"],
+    "eucjpms": ["'日本語'", "x'ada1'"],
+    "sjis": ["'日本語'", "x'815f'", "x'8160'"],
+    "cp932": ["'日本語'", "x'8160'", "x'fa40'"],
+    "ucs2": ["'aö漢'"],
+    "utf16": ["'aö😀'"],
+    "utf16le": ["'aö😀'"],
+    "utf32": ["'aö😀'"],
+    "utf8mb3": ["'aö漢'"],
+}
+ROWS = [(kind, value) for kind, values in TYPES.items() for value in values]
+ROWS += [(f"VARCHAR(50) CHARACTER SET {charset}", value) for charset, values in CHARSETS.items() for value in values]
+ROWS += [(f"TEXT CHARACTER SET {charset}", value) for charset, values in CHARSETS.items() for value in values]
+SESSION = ("SET sql_mode=''", "SET time_zone='+00:00'", "SET NAMES utf8mb4")
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "NO_LOG"])
+@pytest.mark.parametrize("compress", ["OFF", "ON"])
+def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, compress: str, metadata: str) -> None:
+    database = f"types_{compress}_{metadata}".lower()
+    mariadb.sql(
+        f"SET GLOBAL log_bin_compress={compress}",
+        "SET GLOBAL log_bin_compress_min_len=10",
+        f"SET GLOBAL binlog_row_metadata={metadata}",
+        f"CREATE DATABASE {database}",
+    )
+    kinds = list(dict.fromkeys(kind for kind, _ in ROWS))
+    made = [f"USE {database}"]
+    for number, kind in enumerate(kinds):
+        for side in "ab":
+            made.append(f"CREATE TABLE {side}{number} (id INT PRIMARY KEY, v {kind}, w {kind})")
+    mariadb.sql(*SESSION, *made)
+    place = place_of(mariadb)
+    values = [f"USE {database}"]
+    for row, (kind, value) in enumerate(ROWS):
+        number = kinds.index(kind)
+        values.append(f"INSERT INTO a{number} VALUES ({row}, {value}, NULL)")
+        values.append(f"UPDATE a{number} SET w = v WHERE id = {row}")
+    mariadb.sql(*SESSION, *values)
+    found = changes(mariadb, place)
+    assert len(found) == 2 * len(ROWS)
+    again = [f"USE {database}"]
+    for change in found:
+        if change.kind == 24:
+            ((before, after),) = change.rows
+            row, value, null = change.layout.literals(before)
+            assert null == "NULL"
+            assert change.layout.literals(after) == [row, value, value]
+            again.append(f"INSERT INTO b{change.layout.table[1:]} VALUES ({row}, {value}, {value})")
+            assert [column.name for column in change.layout.columns] == ["id", "v", "w"]
+            assert change.layout.key == (0,)
+    mariadb.sql(*SESSION, *again)
+    differ = {}
+    for number, kind in enumerate(kinds):
+        texts = "" if kind in ("GEOMETRY", "POINT") else "AND CAST(a.v AS CHAR) <=> CAST(b.v AS CHAR)"
+        rows = mariadb.sql(
+            f"USE {database}",
+            f"SELECT a.id, HEX(a.v), HEX(b.v), HEX(b.w) FROM a{number} a LEFT JOIN b{number} b USING (id) "
+            f"WHERE NOT (HEX(a.v) <=> HEX(b.v) AND HEX(a.v) <=> HEX(b.w) {texts})",
+        )
+        if rows:
+            differ[kind] = rows
+    assert not differ
