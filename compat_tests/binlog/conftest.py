@@ -14,7 +14,7 @@ from compat_tests.binlog.mariadb import MariaDb, missing
 def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     if reason := missing():
         pytest.skip(reason)
-    server = MariaDb(tmp_path_factory.mktemp("mariadb"))
+    server = MariaDb(tmp_path_factory.mktemp("mariadb"), innodb_flush_log_at_trx_commit="0")
     server.start()
     server.prepare()
     yield server

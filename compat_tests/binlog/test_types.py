@@ -111,8 +111,7 @@ ROWS += [(f"TEXT CHARACTER SET {charset}", value) for charset, values in CHARSET
 SESSION = ("SET sql_mode=''", "SET time_zone='+00:00'", "SET NAMES utf8mb4")
 
 
-@pytest.mark.parametrize("metadata", ["FULL", "NO_LOG"])
-@pytest.mark.parametrize("compress", ["OFF", "ON"])
+@pytest.mark.parametrize(("compress", "metadata"), [("OFF", "FULL"), ("ON", "NO_LOG")])
 def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, compress: str, metadata: str) -> None:
     database = f"types_{compress}_{metadata}".lower()
     mariadb.sql(
@@ -129,10 +128,10 @@ def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, comp
     mariadb.sql(*SESSION, *made)
     place = place_of(mariadb)
     values = [f"USE {database}"]
-    for row, (kind, value) in enumerate(ROWS):
+    for key, (kind, value) in enumerate(ROWS):
         number = kinds.index(kind)
-        values.append(f"INSERT INTO a{number} VALUES ({row}, {value}, NULL)")
-        values.append(f"UPDATE a{number} SET w = v WHERE id = {row}")
+        values.append(f"INSERT INTO a{number} VALUES ({key}, {value}, NULL)")
+        values.append(f"UPDATE a{number} SET w = v WHERE id = {key}")
     mariadb.sql(*SESSION, *values)
     found = changes(mariadb, place)
     assert len(found) == 2 * len(ROWS)

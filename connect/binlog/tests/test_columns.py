@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import struct
+import zlib
 
 import pytest
 from hypothesis import given
@@ -17,17 +18,11 @@ from barnabas.connect.binlog.events import EventError, Table
 CHARSETS = {63: "binary", 45: "utf8mb4", 8: "latin1"}
 
 
-def table(types: bytes, metadata: bytes, **more: object) -> Table:
-    told = {
-        "names": [f"c{n}" for n in range(len(types))],
-        "signedness": bytes(8),
-        "charsets": [45] * len(types),
-        **more,
-    }
-    return Table(
-        "d", "t", types, metadata, bytes(8), told["signedness"], None, told["charsets"], told["names"], None, None,
-        None, None, [0],
-    )  # type: ignore[arg-type]  # fmt: skip
+def table(types: bytes, metadata: bytes) -> Table:
+    """A table map that says all that it may."""
+    names = [f"c{number}" for number in range(len(types))]
+    charsets = [45] * len(types)
+    return Table("d", "t", types, metadata, bytes(8), bytes(8), None, charsets, names, None, None, None, None, [0])
 
 
 def encoded(value: decimal.Decimal, precision: int, scale: int) -> bytes:
@@ -90,7 +85,7 @@ def test_what_cannot_be_said_as_text_keeps_its_bytes() -> None:
 
 
 def test_columns_that_nobody_names_are_asked_for() -> None:
-    unnamed = table(b"\x03\x0f", b"\x20\x00", names=None, signedness=None, charsets=None)
+    unnamed = table(b"\x03\x0f", b"\x20\x00")._replace(names=None, signedness=None, charsets=None)
     assert columns.needs_telling(unnamed)
     told = [Told("id", True, "binary", key=1), Told("name", False, "utf8mb4")]
     layout = layout_of(unnamed._replace(primary_key=[]), CHARSETS, told)
@@ -130,8 +125,6 @@ def test_events_of_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 def test_compressed_data_does_not_grow_over_what_it_says() -> None:
-    import zlib
-
     bomb = zlib.compress(bytes(1 << 20))
     with pytest.raises(EventError, match="the 100 bytes that are told"):
         events.inflated(b"\x81\x64" + bomb[:-10])

@@ -7,6 +7,7 @@ import hashlib
 import pytest
 
 from barnabas.connect.mysql import handshake
+from barnabas.connect.mysql.packets import ProtocolError
 from barnabas.connect.mysql.source import SourceError, source_of
 
 NONCE = bytes(range(1, 21))
@@ -75,5 +76,5 @@ def test_what_is_no_address_is_refused_with_the_remedy(url: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x09old\0", b"\x0a5.7\0abc"])
 def test_what_greets_in_no_way_we_know_is_refused(data: bytes) -> None:
-    with pytest.raises(handshake.ProtocolError):
+    with pytest.raises(ProtocolError):
         handshake.greeting_of(data)
