@@ -239,12 +239,12 @@ class Reader(Client):
 
     def _start(self, consumer: Consumer, partition: int) -> int:
         if self.random.random() < 0.2:
-            return OFFSET_BEGINNING
+            return int(OFFSET_BEGINNING)
         try:
             _, end = consumer.get_watermark_offsets(TopicPartition(self.topic, partition), 10)
         except KafkaException:
-            return OFFSET_BEGINNING
-        return max(0, end - self.random.randrange(_NEAR))
+            return int(OFFSET_BEGINNING)
+        return max(0, int(end) - self.random.randrange(_NEAR))
 
 
 def polled(messages: list[Message]) -> list[Poll]:
