@@ -18,10 +18,11 @@ ALLOWED = {
     "wire": set(),
     "storage": {"wire"},
     "groupcoord": {"wire", "storage"},
-    "broker": {"wire", "storage", "groupcoord"},
+    "zookeeper": {"wire"},
+    "broker": {"wire", "storage", "groupcoord", "zookeeper"},
     "client": {"wire"},
     "streams": {"wire", "storage", "client"},
-    "scripts": {"wire", "client", "streams"},
+    "scripts": {"wire", "client", "streams", "zookeeper"},
 }
 #: Files that may import more: the command knows every room.
 MORE = {"scripts/cli.py": {"broker"}}
