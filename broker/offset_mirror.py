@@ -287,8 +287,9 @@ class OffsetMirror:
                 if len(found) >= MOST_OPERATIONS or size > MOST_BYTES // 2:
                     break
             else:
-                self._comparing = None
+                self._comparing = iter(())  # it is done when what was found is written
                 if not found:
+                    self._comparing = None
                     del self._to_compare[next(iter(self._to_compare))]
         return found
 

@@ -15,8 +15,8 @@ from barnabas.wire.aliases import TopicPartition
 
 #: The largest offset: a 64-bit integer with a sign.
 MAX_OFFSET = (1 << 63) - 1
-#: Bytes of a path. ZooKeeper takes requests of 1 MB (jute.maxbuffer), and a transaction has many paths.
-MOST_PATH_BYTES = 32 * 1024
+#: Bytes of a group's name. ZooKeeper takes requests of 1 MB (jute.maxbuffer), and a transaction has many paths.
+MOST_NAME_BYTES = 16 * 1024
 _DIGITS = re.compile(r"[0-9]{1,19}")
 # What ZooKeeper's PathUtils refuses in a path. It looks at UTF-16: characters beyond U+FFFF are surrogates there.
 _REFUSED = re.compile("[\\x00-\\x1f\\x7f-\\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
@@ -31,8 +31,8 @@ def misfit(group: str) -> str | None:
         return "ZooKeeper has no name for this group: it has a slash"
     if _REFUSED.search(group):
         return "ZooKeeper takes no control characters, and none beyond U+FFFF, in a group's name"
-    if len(group.encode()) > MOST_PATH_BYTES:
-        return f"the group's name is longer than {MOST_PATH_BYTES} bytes"
+    if len(group.encode()) > MOST_NAME_BYTES:
+        return f"the group's name is longer than {MOST_NAME_BYTES} bytes"
     return None
 
 

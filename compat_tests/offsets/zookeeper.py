@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from compat_tests.apache_kafka import free_ports
@@ -67,6 +70,16 @@ class ZooKeeper(Server):
                 return sock.recv(10) == b"imok"
         except OSError:
             return False
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Inside, it answers nobody, and keeps its connections."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def place(self, chroot: str = "") -> str:
         """The address of its offsets."""
