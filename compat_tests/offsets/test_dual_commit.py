@@ -305,7 +305,7 @@ def test_a_transaction_s_offsets_follow_its_end(znodes: Znodes, broker: Broker) 
     until(lambda: is_in_step(server), "it says so")
     switch(server, "offsets.storage=zookeeper")
     producer.begin_transaction()
-    with pytest.raises(KafkaException, match="[mM]essage format"):
+    with pytest.raises(KafkaException, match=r"[mM]essage format"):
         producer.send_offsets_to_transaction([TopicPartition("orders", 0, 9)], metadata)
 
 
