@@ -215,11 +215,12 @@ BROKER = _keys([
     ConfigKey("dual.commit.enabled", "boolean", None, "With offsets.storage=kafka: write commits to ZooKeeper too, and "
         "answer with the larger of both offsets. Default: true if zookeeper.connect is set.", dynamic=True),
     ConfigKey("zookeeper.connect", "string", None, "The ZooKeeper that has consumers' offsets, "
-        "HOST:PORT[,HOST:PORT...][/CHROOT]. Nothing else is kept there."),
+        "HOST:PORT[,HOST:PORT...][/CHROOT]. Nothing else is kept there.", check=_zookeeper_connect),
     ConfigKey("zookeeper.session.timeout.ms", "int", 18000, "Session timeout with ZooKeeper.", minimum=100),
     ConfigKey("barnabas.zookeeper.timeout.ms", "int", 1000,
         "The longest that a commit or an OffsetFetch waits for ZooKeeper.", minimum=10),
-    ConfigKey("barnabas.zookeeper.credentials", "password", None, "USER:PASSWORD of ZooKeeper's digest scheme."),
+    ConfigKey("barnabas.zookeeper.credentials", "password", None, "USER:PASSWORD of ZooKeeper's digest scheme.",
+        check=_credentials),
     ConfigKey("barnabas.idle.poll.us", "int", 100, "Microseconds that the broker polls for the next request instead of "
         "sleeping, while requests come as quickly as that; 0: not at all.", minimum=0, maximum=1000),
     ConfigKey("barnabas.streams.driver", "string", "auto",
