@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +81,14 @@ class Znodes:
             self.client.set(path, value)
         else:
             self.client.create(path, value, makepath=True)
+
+    def fill(self, offsets: Mapping[tuple[str, str, int], int]) -> None:
+        """Old consumers commit many, by group, topic and partition."""
+        for folder in sorted({f"/consumers/{group}/offsets/{topic}" for group, topic, _ in offsets}):
+            self.client.ensure_path(folder)
+        todo = list(offsets.items())
+        for start in range(0, len(todo), 500):
+            transaction = self.client.transaction()
+            for (group, topic, partition), offset in todo[start : start + 500]:
+                transaction.create(self.path(group, partition, topic), b"%d" % offset)
+            assert not any(isinstance(each, Exception) for each in transaction.commit())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import socket
 import subprocess
@@ -34,7 +35,7 @@ class ZooKeeper(Server):
                 "clientPortAddress": "127.0.0.1",
                 "clientPort": self.port,
                 "admin.enableServer": "false",
-                "4lw.commands.whitelist": "ruok",
+                "4lw.commands.whitelist": "ruok,cons",
                 "maxClientCnxns": 0,
             }
             self.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -65,11 +66,18 @@ class ZooKeeper(Server):
         assert self.process is not None
         assert self.process.poll() is None, self.log_tail()
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
-                sock.sendall(b"ruok")
-                return sock.recv(10) == b"imok"
+            return self._ask(b"ruok") == b"imok"
         except OSError:
             return False
+
+    def _ask(self, word: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
+            sock.sendall(word)
+            return b"".join(iter(lambda: sock.recv(65536), b""))
+
+    def sessions(self) -> set[str]:
+        """The ids of all that are connected."""
+        return set(re.findall(r"sid=(0x[0-9a-f]+)", self._ask(b"cons").decode()))
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
