@@ -12,7 +12,9 @@ Sans-I/O but for the task that runs it: `write` does the work in a thread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
 import trio
@@ -26,6 +28,8 @@ from barnabas.zookeeper.session import MOST_BYTES, MOST_OPERATIONS, LostError
 MOST_MARKS, MOST_MARKED_BYTES = 100_000, 64 << 20
 #: Positions that cannot be written are named up to this many, and counted beyond.
 MOST_REFUSED = 1000
+#: Marks that are looked at to say which groups are behind.
+MOST_COUNTED = 5000
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.25, 5.0
 
 
@@ -125,11 +129,9 @@ class OffsetMirror:
         return mark.offset
 
     def behind_by_group(self) -> dict[str, int]:
-        """How many positions of each group are not there yet."""
-        count: dict[str, int] = {}
-        for group, _ in self._marks.keys() | self._flying.keys():
-            count[group] = count.get(group, 0) + 1
-        return count
+        """How many positions of each group are not there yet, of those that have waited for longest."""
+        waiting = (place for place in self._marks if place not in self._flying)
+        return Counter(group for group, _ in islice(chain(self._flying, waiting), MOST_COUNTED))
 
     def compare(self, partition: int) -> None:
         """Look at all that the log says in a partition, and write what is behind."""
@@ -157,9 +159,8 @@ class OffsetMirror:
     def forget_marks(self, partitions: Iterable[int]) -> None:
         """There are too many: compare everything instead."""
         self._log.warning("offsets.zookeeper.many_behind", offsets=len(self._marks), effect="comparing all")
-        marks, self._marks, self._bytes = self._marks, {}, 0
-        for mark in marks.values():
-            self._release(mark, None)
+        self._fall_behind("too much is on its way")
+        self._marks, self._bytes = {}, 0
         for partition in partitions:
             self.compare(partition)
 
@@ -209,6 +210,8 @@ class OffsetMirror:
         if not self.is_behind:
             self.is_behind = True
             self._log.warning("offsets.zookeeper.behind", offsets=self.behind, reason=reason)
+        if not self._waiters:
+            return
         waiting, self._waiters = self._waiters, {}
         self._deadline.cancel()
         for waiter in waiting:
@@ -301,7 +304,7 @@ class OffsetMirror:
         for place, mark in flying.items():
             if place in self._marks:
                 self._marks[place].waiters += mark.waiters
-            else:
+            elif mark.waiters or not mark.only_asked:
                 self._marks[place] = mark
                 self._bytes += len(place[0])
 

@@ -15,6 +15,7 @@ Names come from clients: a group that can have no znode has its offsets in the l
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -50,6 +51,8 @@ R = TypeVar("R")
 MOST_RACES = 4
 #: Threads that read for OffsetFetch at one time.
 READERS = 4
+#: Positions in one OffsetFetch that ZooKeeper answers in no time, if it answers at all.
+MOST_SMALL = 1000
 #: Groups that the state names.
 MOST_SHOWN = 100
 _NOBODY = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "ZooKeeper cannot be asked now")
@@ -86,6 +89,7 @@ class ZooKeeperOffsets:
             raise ConfigError(f"zookeeper.connect is set, and {error}") from None
         self._nodes = OffsetNodes(self._session, chroot)
         self._root_seen = self._session_begun = False
+        self._beginning = threading.Lock()
         self.mirror = OffsetMirror(self._write, self._logged, coordinator.deadlines, self._timeout, log)
         self._writer, self._readers = trio.CapacityLimiter(1), trio.CapacityLimiter(READERS)
         self._switched_on = trio.Event()
@@ -193,7 +197,9 @@ class ZooKeeperOffsets:
 
     def _refuse(self, group_id: str, changed: Sequence[Change]) -> None:
         for where, value in changed:
-            if value is not None:
+            if value is None:
+                self.mirror.refused.pop((group_id, where), None)
+            else:
                 self.mirror.refuse((group_id, where), misfit(group_id) or "")
 
     def clear(self, places: Places, before_ms: int, then: Callable[[Places], None]) -> None:
@@ -225,10 +231,9 @@ class ZooKeeperOffsets:
                 try:
                     with trio.fail_after(self._timeout()):
                         found = await self._in_thread(partial(self._read, wanted), self._readers)
-                except LostError as error:
-                    self.mirror.lost(str(error))
-                except trio.TooSlowError:
-                    self.mirror.lost(f"no answer within {self._timeout():g} s")
+                except (LostError, trio.TooSlowError) as error:
+                    if None not in wanted.values() and len(places) <= MOST_SMALL:  # else it may be the client's doing
+                        self.mirror.lost(str(error) or f"no answer within {self._timeout():g} s")
             return self._coordinator.fetch_offsets(request, version, partial(self._overlay, found, watch, asked))
         finally:
             self.mirror.unwatch(watch)
@@ -302,7 +307,9 @@ class ZooKeeperOffsets:
         results = []
         for group in dict.fromkeys(request.groups_names):
             code, there = self._check_delete(group), 0
-            if code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND) and not misfit(group):
+            if self.mirror.down and not misfit(group):
+                code = code if code is ErrorCode.NON_EMPTY_GROUP else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            elif code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND) and not misfit(group):
                 try:
                     live, there = await self._in_thread(partial(self._remove_group, group))
                     code = ErrorCode.NON_EMPTY_GROUP if live else code
@@ -421,9 +428,10 @@ class ZooKeeperOffsets:
 
     def _connect(self, probe: bool = False) -> None:
         """Raises LostError if there is no connection, or no chroot."""
-        if not self._session_begun:
-            self._session_begun = True
-            self._session.begin()
+        with self._beginning:
+            if not self._session_begun:
+                self._session_begun = True
+                self._session.begin()
         if probe or not self._root_seen:
             self._nodes.check_root()
             self._root_seen = True

@@ -169,6 +169,11 @@ def test_the_console_consumer_goes_on_where_an_old_consumer_was(server: Barnabas
         set_broker_config(cluster, {"offsets.storage": "kafka", "dual.commit.enabled": "true"})
     assert read(4) == [str(OLD + n) for n in range(4)]
     assert znodes.get("console", 0, "console") == OLD + 4
+    place = ("--group", "console", "--topic", "console", "--reset-offsets", "--to-offset", str(OLD + 2), "--execute")
+    done = tools.run(tools.GROUPS, "--bootstrap-server", server.address, *place)
+    assert done.returncode == 0, done.stderr
+    assert znodes.get("console", 0, "console") == OLD + 2, "a rewind is in both places"
+    assert read(2) == [str(OLD + n) for n in (2, 3)]
     words = ("migrate", "-b", server.address, "--zookeeper", znodes.connect, "--group", "console", "--leave-others")
     offsets(*words)
     assert read(4) == [str(OLD + n) for n in range(4, 8)]

@@ -29,6 +29,7 @@ from compat_tests.tools import ROOT
 from compat_tests.waiting import until
 
 GROUPS = [f"group-{n}" for n in range(8)]
+GROUPS_TO_COPY = 300  # takes some time
 
 
 def fill(server: Barnabas, partitions: int = 3, topic: str = "orders", records: int = 300) -> None:
@@ -117,6 +118,13 @@ def test_a_group_that_still_runs_in_zookeeper_keeps_dual_commit_on(
     assert in_log(server, "runs") == {0: 7}
 
 
+def test_another_chroot_than_the_broker_s_is_refused(server: Barnabas, znodes: Znodes, tmp_path: Path) -> None:
+    znodes.client.ensure_path("/other")
+    words = ("migrate", "-b", server.address, "--zookeeper", f"{znodes.connect}/other")
+    _, said = offsets(*words, status=1)
+    assert said.endswith(f"has zookeeper.connect={znodes.connect}: that is another chroot\n")
+
+
 def test_a_broker_without_zookeeper_is_told_so(znodes: Znodes, tmp_path: Path) -> None:
     with Barnabas(tmp_path) as server:
         _, said = offsets(*words_of(server, znodes, tmp_path / "journal"), status=1)
@@ -192,8 +200,8 @@ def test_the_broker_s_session_expires(broker: Broker, znodes: Znodes) -> None:
 @pytest.mark.slow
 def test_the_command_s_session_expires_in_the_middle(server: Barnabas, znodes: Znodes, tmp_path: Path) -> None:
     """It says so, and a re-run finishes the job."""
-    for number in range(40):
-        with Cluster(server.address) as cluster:
+    with Cluster(server.address) as cluster:
+        for number in range(GROUPS_TO_COPY):
             commit(cluster, f"group-{number}", {("orders", 0): Committed(number)})
     journal = tmp_path / "journal"
     copy = ("copy", "--from", f"kafka://{server.address}", "--to", znodes.address, "--journal", str(journal))
@@ -201,7 +209,8 @@ def test_the_command_s_session_expires_in_the_middle(server: Barnabas, znodes: Z
     process = subprocess.Popen(
         [sys.executable, "-m", "barnabas", "offsets", *copy], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
-    until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 5, "it is in the middle")
+    while not (journal.exists() and journal.read_bytes().count(b"\n") > 5):
+        assert process.poll() is None, "it is in the middle"
     with stopped(process):
         (own,) = until_new(znodes, before)
         until(lambda: own not in znodes.server.sessions(), "ZooKeeper has ended the session", 60)
@@ -209,10 +218,10 @@ def test_the_command_s_session_expires_in_the_middle(server: Barnabas, znodes: Z
     assert process.returncode == 1
     assert "run it again" in said
     _, said = offsets(*copy)
-    assert "40 group(s), 40 partition(s) copied" in said
-    assert [znodes.get(f"group-{number}") for number in range(40)] == list(range(40))
+    assert f"{GROUPS_TO_COPY} group(s), {GROUPS_TO_COPY} partition(s) copied" in said
+    assert [znodes.get(f"group-{number}") for number in range(GROUPS_TO_COPY)] == list(range(GROUPS_TO_COPY))
     offsets("undo", str(journal), "--to", znodes.address)
-    assert not any(znodes.get(f"group-{number}") for number in range(40))
+    assert not any(znodes.get(f"group-{number}") for number in range(GROUPS_TO_COPY))
 
 
 @contextmanager
@@ -297,6 +306,7 @@ def test_many_groups_move_while_some_of_them_read(
         assert process.returncode == 0, said
         record_property(to, time.monotonic() - began)
         print(f"to {to}: {time.monotonic() - began:.1f} s")
+        print(said)
         with Cluster(server.address) as cluster:
             end = list_offsets(cluster, [("wide", partition) for partition in range(50)], LATEST)
         for member in members:

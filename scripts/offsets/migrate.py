@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas.client.admin import broker_configs, set_broker_config
@@ -118,6 +119,9 @@ class Migration:
             raise ClientError(
                 f"{args.bootstrap} knows no ZooKeeper: start it with zookeeper.connect={place} in its config file"
             )
+        own, given = (name.partition("/")[2] for name in (state.zookeeper, zookeeper.name.removeprefix("zookeeper://")))
+        if own != given:
+            raise ClientError(f"{args.bootstrap} has zookeeper.connect={state.zookeeper}: that is another chroot")
         self._state = state
         source = zookeeper if self._forward else kafka
         everything = source.groups()
@@ -138,7 +142,9 @@ class Migration:
         if problems:
             _say("dual commit stays on: run this again when that is mended")
             return tell_problems(problems)
-        self._wait(self._is_verified, "both places say the same")
+        for group in self._groups:
+            self._wait(partial(self._differs, group), "both places say the same")
+        self._wait(self._log_is_there, "ZooKeeper has what the log says")
         _say(f"step 3: verified, {len(self._groups)} group(s)")
         return self._switch_off()
 
@@ -218,16 +224,18 @@ class Migration:
 
     # --- 3 ------------------------------------------------------------------------------------------------------------
 
-    def _is_verified(self) -> str | None:
-        """Why not. A position that moves while it is looked at is between what it was before and after."""
-        for group in self._groups:
-            before, there, after = self._kafka.read(group), self._zookeeper.read(group), self._kafka.read(group)
-            for place in before:
-                if misfit(group):
-                    continue
-                if not _at(before, place) <= _at(there, place) <= _at(after, place):
-                    return f"group {group}, {place}: {_at(before, place)} in the log, {_at(there, place)} in ZooKeeper"
-        return self._log_is_there()
+    def _differs(self, group: str) -> str | None:
+        """Where a group differs. A position that moves meanwhile is between what it was before and after."""
+        if misfit(group):
+            return None
+        before, there = self._kafka.read(group), self._zookeeper.read(group)
+        if _same(before, there):
+            return None
+        after = self._kafka.read(group)
+        for place in before:
+            if not _at(before, place) <= _at(there, place) <= _at(after, place):
+                return f"group {group}, {place}: {_at(before, place)} in the log, {_at(there, place)} in ZooKeeper"
+        return None
 
     # --- 4 ------------------------------------------------------------------------------------------------------------
 
@@ -275,6 +283,10 @@ class Migration:
 def _at(positions: Mapping[Partition, Position], place: Partition) -> int:
     found = positions.get(place)
     return -1 if found is None else found.offset
+
+
+def _same(here: Mapping[Partition, Position], there: Mapping[Partition, Position]) -> bool:
+    return all(_at(there, place) == position.offset for place, position in here.items())
 
 
 def _say(line: str, **_: Any) -> None:
