@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from compat_tests.confluent.driver import ConfluentDriver
 from compat_tests.driver import wait_for_records
 from compat_tests.offsets.commands import Znodes, new_topic, offsets
 from compat_tests.offsets.conftest import Broker
+from compat_tests.offsets.zookeeper import stopped
 from compat_tests.tools import ROOT
 from compat_tests.waiting import until
 
@@ -190,6 +190,7 @@ def test_the_broker_s_session_expires(broker: Broker, znodes: Znodes) -> None:
         before = znodes.server.sessions()
         assert not any(commit(cluster, "g", {("orders", 0): Committed(5)}).values())
         (own,) = until_new(znodes, before)
+        assert server.process is not None
         with stopped(server.process):
             until(lambda: own not in znodes.server.sessions(), "ZooKeeper has ended the session")
         assert not any(commit(cluster, "g", {("orders", 0): Committed(6)}).values())
@@ -222,16 +223,6 @@ def test_the_command_s_session_expires_in_the_middle(server: Barnabas, znodes: Z
     assert [znodes.get(f"group-{number}") for number in range(GROUPS_TO_COPY)] == list(range(GROUPS_TO_COPY))
     offsets("undo", str(journal), "--to", znodes.address)
     assert not any(znodes.get(f"group-{number}") for number in range(GROUPS_TO_COPY))
-
-
-@contextmanager
-def stopped(process: subprocess.Popen[str] | None) -> Iterator[None]:
-    assert process is not None
-    process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGCONT)
 
 
 def until_new(znodes: Znodes, before: set[str]) -> set[str]:

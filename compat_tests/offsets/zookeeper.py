@@ -16,6 +16,22 @@ from compat_tests.tools import ZOOKEEPER_JARS
 from compat_tests.waiting import until
 
 
+@contextlib.contextmanager
+def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Inside, no thread of a process runs."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        threads = Path(f"/proc/{process.pid}/task")
+        until(lambda: all(_state(each) in ("T", "t") for each in threads.iterdir()), "all threads have stopped")
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def _state(thread: Path) -> str:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 class ZooKeeper(Server):
     """`zookeeper://127.0.0.1:PORT`; its data outlives a kill."""
 
@@ -83,11 +99,8 @@ class ZooKeeper(Server):
     def frozen(self) -> Iterator[None]:
         """Inside, it answers nobody, and keeps its connections."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-        try:
+        with stopped(self.process):
             yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
 
     def place(self, chroot: str = "") -> str:
         """The address of its offsets."""
