@@ -165,8 +165,8 @@ class OffsetMirror:
             self.compare(partition)
 
     def watch(self) -> set[Place]:
-        """A set that gets every place that is marked from now on, until `unwatch`."""
-        made: set[Place] = set()
+        """All places that are marked now, and every one that is from now on, until `unwatch`."""
+        made = {*self._marks, *self._flying}
         self._watches.append(made)
         return made
 

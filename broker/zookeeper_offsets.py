@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -171,7 +172,7 @@ class ZooKeeperOffsets:
         if self.mirror.is_full:
             self.mirror.forget_marks(self._coordinator.shards.by_partition)
         for where, value in changed:
-            self.mirror.mark((group_id, where), None if value is None else value.offset)
+            self.mirror.mark((group_id, where), _offset(value))
 
     def after(self, group_id: str, changed: Sequence[Change], then: Callable[[], None]) -> None:
         self.mirror.wait([(group_id, where) for where, _ in changed], lambda _: self._coordinator.in_turn(then))
@@ -185,7 +186,7 @@ class ZooKeeperOffsets:
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         for where, value in changed:
-            self.mirror.mark((group_id, where), None if value is None else value.offset, only_asked=True)
+            self.mirror.mark((group_id, where), _offset(value), only_asked=True)
         places = [(group_id, where) for where, _ in changed]
 
         def told(reason: str | None) -> None:
@@ -226,13 +227,11 @@ class ZooKeeperOffsets:
             found: dict[str, dict[TopicPartition, Seen]] | None = None
             if not self.mirror.down:
                 wanted = {group: of for group, of in asked.items() if not misfit(group)}
-                places = [(group, where) for group, of in wanted.items() for where in of or ()]
-                watch.update(filter(self.mirror.marked, places))
                 try:
                     with trio.fail_after(self._timeout()):
                         found = await self._in_thread(partial(self._read, wanted), self._readers)
                 except (LostError, trio.TooSlowError) as error:
-                    if None not in wanted.values() and len(places) <= MOST_SMALL:  # else it may be the client's doing
+                    if _count(wanted) <= MOST_SMALL:  # else it may be the client's doing
                         self.mirror.lost(str(error) or f"no answer within {self._timeout():g} s")
             return self._coordinator.fetch_offsets(request, version, partial(self._overlay, found, watch, asked))
         finally:
@@ -288,14 +287,15 @@ class ZooKeeperOffsets:
 
     def _read(self, asked: Mapping[str, list[TopicPartition] | None]) -> dict[str, dict[TopicPartition, Seen]]:
         """What ZooKeeper says; runs in a thread. Raises LostError."""
+        until = time.monotonic() + self._timeout()
         self._connect()
         places = [
             (group, where)
             for group, of in asked.items()
-            for where in (self._nodes.listing(group).partitions if of is None else of)
+            for where in (self._nodes.listing(group, until).partitions if of is None else of)
         ]
         found: dict[str, dict[TopicPartition, Seen]] = {}
-        for (group, where), each in zip(places, self._nodes.read(places), strict=True):
+        for (group, where), each in zip(places, self._nodes.read(places, until), strict=True):
             if isinstance(each, Found):
                 found.setdefault(group, {})[where] = Seen(each.offset, each.mtime_ms)
         return found
@@ -396,7 +396,7 @@ class ZooKeeperOffsets:
     def _logged(self, partition: int) -> Iterator[Wanted]:
         """What the log says in a partition of the offsets topic."""
         for group, where, value in self._coordinator.committed_offsets(partition):
-            if not misfit(group):
+            if not misfit(group) and value.offset >= 0:
                 yield Wanted((group, where), value.offset, value.commit_timestamp)
 
     async def _write(self, batch: list[Wanted]) -> dict[Place, str]:
@@ -438,6 +438,16 @@ class ZooKeeperOffsets:
 
     async def _in_thread(self, call: Callable[[], R], limiter: trio.CapacityLimiter | None = None) -> R:
         return await trio.to_thread.run_sync(call, limiter=limiter or self._writer, abandon_on_cancel=True)
+
+
+def _count(wanted: Mapping[str, list[TopicPartition] | None]) -> int:
+    """How many positions are asked for; all of a group may be any number."""
+    return sum(MOST_SMALL + 1 if of is None else len(of) for of in wanted.values())
+
+
+def _offset(value: OffsetCommitValue | None) -> int | None:
+    """As ZooKeeper has it: a negative offset is none."""
+    return None if value is None or value.offset < 0 else value.offset
 
 
 def due(wanted: Wanted, found: Found | None) -> Write | None:

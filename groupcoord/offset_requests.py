@@ -245,16 +245,19 @@ class OffsetRequests:
         )
 
     def asked(self, request: OffsetFetchRequest, version: int) -> dict[str, list[TopicPartition] | None]:
-        """Which positions an OffsetFetch asks for, by group; None for all of them."""
+        """Which positions an OffsetFetch asks for, of partitions that there are, by group; None for all of them."""
+        asked = request.groups if version >= _MANY_GROUPS_SINCE else [_only_group(request)]
+        return {group.group_id: None if group.topics is None else self._places(group, version) for group in asked}
+
+    def _places(self, group: OffsetFetchRequestGroup, version: int) -> list[TopicPartition]:
         by_id = version >= _FETCH_BY_ID_SINCE
-        places: dict[str, list[TopicPartition] | None] = {}
-        for group in request.groups if version >= _MANY_GROUPS_SINCE else [_only_group(request)]:
-            places[group.group_id] = None if group.topics is None else []
-            for each in group.topics or ():
-                now = self._topics.by_id(each.topic_id) if by_id else self._topics.by_name(each.name)
-                if now is not None:  # else nobody hears of it
-                    places[group.group_id] += [(now.name, index) for index in each.partition_indexes]  # type: ignore[operator]
-        return places
+        places: dict[TopicPartition, None] = {}
+        for each in group.topics or ():
+            now = self._topics.by_id(each.topic_id) if by_id else self._topics.by_name(each.name)
+            for index in each.partition_indexes if now is not None else ():
+                if now is not None and 0 <= index < now.partitions:
+                    places[now.name, index] = None
+        return list(places)
 
     def _fetch_group(
         self, asked: OffsetFetchRequestGroup, version: int, stable: bool, overlay: Overlay | None

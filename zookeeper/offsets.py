@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from barnabas.wire.aliases import TopicPartition
 from barnabas.zookeeper.layout import group_path, misfit, parse_offset, parse_partition, position_path
-from barnabas.zookeeper.session import Failure, LostError, Node, Operation, Session
+from barnabas.zookeeper.session import NEVER, Failure, LostError, Node, Operation, Session
 
 #: A position: of which group, and of which partition.
 Place = tuple[str, TopicPartition]
@@ -63,19 +63,19 @@ class OffsetNodes:
         """The members that a group has there now."""
         return 0 if misfit(group) else self._session.counts([f"{group_path(self._root, group)}/ids"])[0]
 
-    def listing(self, group: str) -> Listing:
-        """Which positions a group has."""
+    def listing(self, group: str, until: float = NEVER) -> Listing:
+        """Which positions a group has; `until` is a time of `monotonic`, after which it gives up."""
         found = Listing([], {})
         if misfit(group):
             return found
         base = f"{group_path(self._root, group)}/offsets"
-        topics = self._children(base, found)
+        topics = self._children(base, found, until)
         counts = self._session.counts([f"{base}/{topic}" for topic in topics])
         if sum(counts) > MOST_POSITIONS:
             found.wrong[base] = f"there are {sum(counts)} positions: this reads groups of at most {MOST_POSITIONS}"
             return found
         for topic in topics:
-            for index in self._children(f"{base}/{topic}", found):
+            for index in self._children(f"{base}/{topic}", found, until):
                 try:
                     found.partitions.append((topic, parse_partition(index)))
                 except ValueError as error:
@@ -83,16 +83,16 @@ class OffsetNodes:
         found.partitions.sort()
         return found
 
-    def _children(self, path: str, found: Listing) -> list[str]:
-        told = self._session.children(path)
+    def _children(self, path: str, found: Listing, until: float) -> list[str]:
+        told = self._session.children(path, until)
         if isinstance(told, Failure):
             found.wrong[path] = told.reason
             return []
         return sorted(told)
 
-    def read(self, places: Sequence[Place]) -> list[Found | Failure | None]:
+    def read(self, places: Sequence[Place], until: float = NEVER) -> list[Found | Failure | None]:
         """The position of each; None where there is none. No group may be a misfit."""
-        return [_found(node) for node in self._session.get_all([self.path(place) for place in places])]
+        return [_found(node) for node in self._session.get_all([self.path(place) for place in places], until)]
 
     def write(self, writes: Mapping[Place, Write]) -> dict[Place, Failure]:
         """Write where the old positions still stand; why, for each that was not written."""

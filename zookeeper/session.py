@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 KAZOO_REMEDY = "pip install 'barnabas[zookeeper]' (in a checkout: make setup-all)"
@@ -20,6 +21,7 @@ MOST_READS = 2000
 _BYTES_OF_AN_OPERATION = 100  # without its path
 #: A first answer comes within this, or nobody is there.
 CONNECT_SECONDS = 5.0
+NEVER = float("inf")
 
 
 class KazooMissingError(Exception):
@@ -115,9 +117,10 @@ class Session:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def get_all(self, paths: Sequence[str]) -> list[Node | Failure | None]:
-        """What each znode holds; None for one that is not there. Raises LostError."""
-        asked = self._ask([lambda path=path: self._client.get_async(path) for path in paths])  # type: ignore[misc]
+    def get_all(self, paths: Sequence[str], until: float = NEVER) -> list[Node | Failure | None]:
+        """What each znode holds; None for one that is not there. Raises LostError, also at a time of `monotonic`."""
+        requests = [partial(self._client.get_async, path) for path in paths]
+        asked = self._ask(requests, until=until)
         return [each if each is None or isinstance(each, Failure) else _node(*each) for each in asked]
 
     def exist(self, paths: Sequence[str]) -> list[bool]:
@@ -131,11 +134,11 @@ class Session:
         ]
 
     def _stats(self, paths: Sequence[str]) -> list[Any]:
-        return self._ask([lambda path=path: self._client.exists_async(path) for path in paths])  # type: ignore[misc]
+        return self._ask([partial(self._client.exists_async, path) for path in paths])
 
-    def children(self, path: str) -> list[str] | Failure:
-        """The names of a znode's children, none if it is not there. Raises LostError."""
-        (told,) = self._ask([lambda: self._client.get_children_async(path)])
+    def children(self, path: str, until: float = NEVER) -> list[str] | Failure:
+        """The names of a znode's children, none if it is not there. Raises LostError, also at a time."""
+        (told,) = self._ask([lambda: self._client.get_children_async(path)], until=until)
         if isinstance(told, Failure):
             return told
         return [] if told is None else list(told)
@@ -158,7 +161,7 @@ class Session:
 
     def each(self, operations: Sequence[Operation]) -> dict[str, Failure]:
         """Do what can be done of it, one by one; why, by path, something was not done. Raises LostError."""
-        told = self._ask([lambda each=each: self._send(each) for each in operations], absent=_GONE)  # type: ignore[misc]
+        told = self._ask([partial(self._send, each) for each in operations], absent=_GONE)
         return {
             operation.path: each for operation, each in zip(operations, told, strict=True) if isinstance(each, Failure)
         }
@@ -180,13 +183,15 @@ class Session:
             return self._client.create_async(path, value)
         return self._client.set_async(path, value, version)
 
-    def _ask(self, requests: Sequence[Callable[[], Any]], absent: Failure | None = None) -> list[Any]:
+    def _ask(
+        self, requests: Sequence[Callable[[], Any]], absent: Failure | None = None, until: float = NEVER
+    ) -> list[Any]:
         """The answers to requests that are sent ahead; `absent` for a znode that is not there. Raises LostError."""
         found: list[Any] = []
         for start in range(0, len(requests), MOST_READS):
             if not self.connected:
                 raise LostError("the connection was lost")
-            deadline = time.monotonic() + self._timeout
+            deadline = min(time.monotonic() + self._timeout, until)
             sent = [request() for request in requests[start : start + MOST_READS]]
             found += [self._await(each, deadline, absent) for each in sent]
         return found

@@ -116,10 +116,10 @@ def test_what_expires_is_removed_there_first() -> None:
 
 
 def test_more_offsets_expire_than_are_removed_at_one_time() -> None:
-    world, beside = kept_beside()
+    world, beside = kept_beside(config=GroupConfig(offsets_retention_check_interval_ms=86_400_000))
     for number in range(1200):
         world.commit(5, group=f"g{number}").get()
-    world.pass_time(WEEK + 1_200)
+    world.pass_time(WEEK + 2 * 86_400)
     assert world.coordinator.groups == {}
     assert len(beside.cleared) == 3
     assert sum(len(of) for places in beside.cleared for of in places.values()) == 1200
