@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
@@ -57,6 +57,13 @@ MOST_SMALL = 1000
 #: Groups that the state names.
 MOST_SHOWN = 100
 _NOBODY = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "ZooKeeper cannot be asked now")
+
+
+class _Answer(NamedTuple):
+    """What ZooKeeper says to an OffsetFetch: positions by group, and those that are there and cannot be read."""
+
+    positions: dict[str, dict[TopicPartition, Seen]]
+    unreadable: set[Place]
 
 
 class ZooKeeperOffsets:
@@ -224,7 +231,7 @@ class ZooKeeperOffsets:
         watch = self.mirror.watch()
         try:
             asked = self._coordinator.asked_offsets(request, version)
-            found: dict[str, dict[TopicPartition, Seen]] | None = None
+            found = None
             if not self.mirror.down:
                 wanted = {group: of for group, of in asked.items() if not misfit(group)}
                 try:
@@ -239,7 +246,7 @@ class ZooKeeperOffsets:
 
     def _overlay(
         self,
-        found: Mapping[str, Mapping[TopicPartition, Seen]] | None,
+        found: _Answer | None,
         watch: set[Place],
         asked: Mapping[str, list[TopicPartition] | None],
         group_id: str,
@@ -254,7 +261,8 @@ class ZooKeeperOffsets:
             if not marked or self.alone:
                 raise _NOBODY
             return log
-        there = found.get(group_id, {})
+        there = found.positions.get(group_id, {})
+        unreadable: set[TopicPartition] = set()
         in_step = self.mirror.in_step(self._coordinator.partition_of(group_id))
         shown, further = Offsets(), {}
         shown.pending_transactional = log.pending_transactional
@@ -274,6 +282,9 @@ class ZooKeeperOffsets:
                 value = None
             elif place in watch or self.mirror.marked(place):
                 seen = None  # the log's is newer, and on its way
+            if place in found.unreadable and value is None and (self.alone or place not in watch):
+                unreadable.add(where)
+                continue
             best = newest(value, seen, in_step=in_step)
             if best is not None:
                 shown.committed[where] = best
@@ -281,23 +292,29 @@ class ZooKeeperOffsets:
                     further[where] = OffsetCommitValue(
                         offset=best.offset, commit_timestamp=self._clock.wall_ms(), topic_id=now.topic_id
                     )
+        if unreadable:
+            shown.unreadable = unreadable
         if further:
             self._coordinator.adopt_offsets(group_id, further)
         return shown
 
-    def _read(self, asked: Mapping[str, list[TopicPartition] | None]) -> dict[str, dict[TopicPartition, Seen]]:
+    def _read(self, asked: Mapping[str, list[TopicPartition] | None]) -> _Answer:
         """What ZooKeeper says; runs in a thread. Raises LostError."""
         until = time.monotonic() + self._timeout()
         self._connect()
-        places = [
-            (group, where)
-            for group, of in asked.items()
-            for where in (self._nodes.listing(group, until).partitions if of is None else of)
-        ]
-        found: dict[str, dict[TopicPartition, Seen]] = {}
-        for (group, where), each in zip(places, self._nodes.read(places, until), strict=True):
+        places = []
+        for group, of in asked.items():
+            if of is None:
+                of, wrong = self._nodes.listing(group, until)
+                if wrong and not of:  # none that can be listed: that is not the same as none
+                    raise LostError(next(iter(wrong.values())))
+            places += [(group, where) for where in of]
+        found = _Answer({}, set())
+        for place, each in zip(places, self._nodes.read(places, until), strict=True):
             if isinstance(each, Found):
-                found.setdefault(group, {})[where] = Seen(each.offset, each.mtime_ms)
+                found.positions.setdefault(place[0], {})[place[1]] = Seen(each.offset, each.mtime_ms)
+            elif isinstance(each, Failure):
+                found.unreadable.add(place)
         return found
 
     # --- deleting -----------------------------------------------------------------------------------------------------

@@ -362,6 +362,8 @@ def _position(offsets: Offsets, index: int, now: Topic, require_stable: bool) ->
     offset = offsets.committed.get(where)
     if require_stable and where in offsets.pending_transactional:
         return _no_offset(where[1], ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    if where in offsets.unreadable:
+        return _no_offset(where[1], ErrorCode.UNKNOWN_SERVER_ERROR)
     if offset is None or not is_of(offset, now.topic_id, now.since_ms):
         return _no_offset(where[1], ErrorCode.NONE)
     return OffsetFetchResponsePartitions(

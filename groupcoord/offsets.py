@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from barnabas.groupcoord.classic_group import ClassicGroup
@@ -38,7 +38,9 @@ log = logging.getLogger(__name__)
 
 
 class Offsets:
-    """The offsets of one group."""
+    """The offsets of one group. `unreadable` are those that are kept elsewhere, where nobody can read them."""
+
+    unreadable: Set[TopicPartition] = frozenset()
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, OffsetCommitValue] = {}

@@ -172,6 +172,17 @@ def test_a_topic_that_is_made_again_has_no_offsets(dual_znodes: Znodes, cluster:
     assert committed(cluster, "topics-old") == {("again", 0): Committed(4)}, "of the new topic"
 
 
+def test_a_position_that_cannot_be_read_is_an_error_and_not_none(dual_znodes: Znodes, cluster: Cluster) -> None:
+    """With none, a consumer would begin anywhere."""
+    dual_znodes.put("text", 0, b"no number")
+    dual_znodes.put("text", 1, 7)
+    with pytest.raises(ClientError, match="UNKNOWN_SERVER_ERROR"):
+        kept(cluster, "text")
+    assert kept(cluster, "text", 1) == 7
+    keep(cluster, "text", 5)
+    assert kept(cluster, "text") == 5, "the log has it"
+
+
 def test_odd_names_that_zookeeper_takes(dual_znodes: Znodes, cluster: Cluster) -> None:
     for group in ODD_NAMES:
         keep(cluster, group, 5)
@@ -186,7 +197,6 @@ def test_odd_names_that_zookeeper_takes(dual_znodes: Znodes, cluster: Cluster) -
 def test_who_looks_at_a_group_of_zookeeper_changes_nothing(znodes: Znodes, broker: Broker) -> None:
     server = broker()
     znodes.put("old", 0, 8)
-    znodes.put("old", 1, b"no number")
     with Cluster(server.address) as cluster:
         assert committed(cluster, "old") == {("orders", 0): Committed(8)}
         switch(server, "dual.commit.enabled=false")
