@@ -10,6 +10,8 @@ from barnabas.client.admin import broker_configs, delete_topic, set_broker_confi
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.groups import Committed, commit, committed, delete_offsets
+from barnabas.client.produce import Batch, produce
+from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.wire.messages.offset_commit import (
@@ -25,6 +27,7 @@ from barnabas.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from compat_tests.broker_process import Barnabas
+from compat_tests.confluent.driver import ConfluentDriver
 from compat_tests.offsets.commands import Znodes, new_topic, offsets
 from compat_tests.offsets.conftest import Broker
 from compat_tests.waiting import until
@@ -201,6 +204,23 @@ def test_who_looks_at_a_group_of_zookeeper_changes_nothing(znodes: Znodes, broke
         assert committed(cluster, "old") == {("orders", 0): Committed(8)}
         switch(server, "dual.commit.enabled=false")
         assert committed(cluster, "old") == {}
+
+
+def test_what_a_member_gets_from_zookeeper_is_in_the_log_when_dual_commit_ends(znodes: Znodes, broker: Broker) -> None:
+    """Also of partitions without new records, of which the member commits nothing."""
+    server = broker(barnabas_zookeeper_timeout_ms="5000")
+    batch = build_batch([Record(None, b"%d" % n, 1_700_000_000_000) for n in range(10)])
+    with Cluster(server.address) as cluster:
+        for partition in range(3):
+            assert produce(cluster, [Batch("orders", partition, batch)], acks=-1)["orders", partition].error_code == 0
+            znodes.put("g", partition, 10)
+        member = ConfluentDriver(server.address).join("g", "orders")
+        taken = "taking 3 offsets from elsewhere into the log"
+        until(lambda: taken in server.log_file.read_text(), "the member has asked for its positions")
+        switch(server, "dual.commit.enabled=false")
+        assert [kept(cluster, "g", partition) for partition in range(3)] == [10, 10, 10]
+        member.close()
+        assert member.records == []
 
 
 def test_a_group_that_can_have_no_znode_is_kept_in_the_log_alone(znodes: Znodes, broker: Broker) -> None:
