@@ -86,8 +86,9 @@ CHANGES = [
     Change(64, "x", "key", SET, "value", INVALID_REQUEST),
 ]
 
-# What Kafka describes of a broker that serves what is not served here.
+# What consumers and brokers of Kafka had while there was ZooKeeper.
 HISTORIC = {"offsets.storage", "dual.commit.enabled", "zookeeper.connect", "zookeeper.session.timeout.ms"}
+# What Kafka describes of a broker that serves what is not served here.
 NOT_SERVED = (
     "delegation.token.", "group.consumer.", "group.share.", "group.streams.", "remote.", "sasl.", "security.", "share.",
     "ssl.",
