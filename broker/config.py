@@ -25,13 +25,13 @@ from barnabas.broker.keys import (
     ConfigKey,
 )
 from barnabas.broker.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
+from barnabas.client.zookeeper.layout import parse_connect
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.transactions.config import TransactionConfig
 from barnabas.storage.cleaner import CleanerSettings
 from barnabas.storage.compaction_terms import CompactionLimits, Throttle
 from barnabas.storage.config import LogConfig
 from barnabas.wire.properties import parse_properties
-from barnabas.zookeeper.layout import parse_connect
 
 # Of log.cleaner.io.buffer.load.factor and log.cleaner.io.buffer.size: Kafka takes any value.
 _MOST_LOAD, _LEAST_READ = 0.99, 4096

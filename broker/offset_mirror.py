@@ -20,9 +20,9 @@ from typing import NamedTuple
 import trio
 
 from barnabas.broker.log import EventLog
+from barnabas.client.zookeeper.offsets import Place
+from barnabas.client.zookeeper.session import MOST_BYTES, MOST_OPERATIONS, LostError
 from barnabas.groupcoord.deadlines import Deadlines
-from barnabas.zookeeper.offsets import Place
-from barnabas.zookeeper.session import MOST_BYTES, MOST_OPERATIONS, LostError
 
 #: Marks that are kept, and bytes of group names in them. Beyond, all of the log is compared instead.
 MOST_MARKS, MOST_MARKED_BYTES = 100_000, 64 << 20

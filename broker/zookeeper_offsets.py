@@ -28,6 +28,9 @@ from barnabas.broker.config import BrokerConfig, OffsetStores
 from barnabas.broker.keys import ConfigError
 from barnabas.broker.log import EventLog
 from barnabas.broker.offset_mirror import OffsetMirror, Wanted
+from barnabas.client.zookeeper.layout import misfit, parse_connect
+from barnabas.client.zookeeper.offsets import Found, OffsetNodes, Place, Write
+from barnabas.client.zookeeper.session import Failure, KazooMissingError, LostError, Session
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.elsewhere import Change, Done, Places, Seen, newest
 from barnabas.groupcoord.offsets import Offsets, is_of
@@ -43,9 +46,6 @@ from barnabas.wire.messages.offset_delete import (
 )
 from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from barnabas.wire.records.offset_commit import OffsetCommitValue
-from barnabas.zookeeper.layout import misfit, parse_connect
-from barnabas.zookeeper.offsets import Found, OffsetNodes, Place, Write
-from barnabas.zookeeper.session import Failure, KazooMissingError, LostError, Session
 
 R = TypeVar("R")
 #: How often a write is tried again that somebody else was faster with.

@@ -14,10 +14,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from barnabas.broker.log import EventLog
 from barnabas.broker.offset_mirror import MOST_REFUSED, OffsetMirror, Wanted
 from barnabas.broker.zookeeper_offsets import due
+from barnabas.client.zookeeper.offsets import Found, Place, Write
+from barnabas.client.zookeeper.session import LostError
 from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.groupcoord.timers import run_timers
-from barnabas.zookeeper.offsets import Found, Place, Write
-from barnabas.zookeeper.session import LostError
 
 A, B, C = (("g", ("t", n)) for n in range(3))
 

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from barnabas.client.errors import ClientError
+from barnabas.client.zookeeper.layout import parse_number, parse_partition
 from barnabas.scripts.offsets.store import Partition, Position, Problem
-from barnabas.zookeeper.layout import parse_number, parse_partition
 
 Offsets = dict[str, dict[Partition, Position]]
 FORMATS = ("zk-tool", "csv", "json")

@@ -24,6 +24,7 @@ from barnabas.client.admin import broker_configs, set_broker_config
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, name_of
 from barnabas.client.groups import Committed, commit
+from barnabas.client.zookeeper.layout import misfit
 from barnabas.scripts.offsets.command import Journals, open_store, tell_problems
 from barnabas.scripts.offsets.kafka import MOST_PARTITIONS, KafkaStore
 from barnabas.scripts.offsets.plan import Action, plan
@@ -31,7 +32,6 @@ from barnabas.scripts.offsets.store import Partition, Position, Problem
 from barnabas.scripts.offsets.transfer import Rules, copy
 from barnabas.scripts.offsets.zookeeper import ZooKeeperStore
 from barnabas.wire.table import table
-from barnabas.zookeeper.layout import misfit
 
 STATE = "barnabas.offsets.state"
 LOOK_SECONDS = 0.1

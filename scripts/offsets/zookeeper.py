@@ -1,4 +1,4 @@
-"""Offsets in ZooKeeper as a place of `barnabas offsets`: see `barnabas.zookeeper`.
+"""Offsets in ZooKeeper as a place of `barnabas offsets`: see `client.zookeeper`.
 
 Each write is on the version of the znode that was read: a consumer that commits in between keeps what it has committed,
 and the partition is named.
@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from barnabas.client.errors import ClientError
+from barnabas.client.zookeeper.layout import misfit
+from barnabas.client.zookeeper.offsets import Found, OffsetNodes, Place, Write
+from barnabas.client.zookeeper.session import Failure, KazooMissingError, LostError, Session
 from barnabas.scripts.offsets.store import Bounds, Change, Partition, Position, Problem
-from barnabas.zookeeper.layout import misfit
-from barnabas.zookeeper.offsets import Found, OffsetNodes, Place, Write
-from barnabas.zookeeper.session import Failure, KazooMissingError, LostError, Session
 
 T = TypeVar("T")
 SECONDS = 15.0

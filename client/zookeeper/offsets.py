@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from barnabas.client.zookeeper.layout import group_path, misfit, parse_offset, parse_partition, position_path
+from barnabas.client.zookeeper.session import NEVER, Failure, LostError, Node, Operation, Session
 from barnabas.wire.aliases import TopicPartition
-from barnabas.zookeeper.layout import group_path, misfit, parse_offset, parse_partition, position_path
-from barnabas.zookeeper.session import NEVER, Failure, LostError, Node, Operation, Session
 
 #: A position: of which group, and of which partition.
 Place = tuple[str, TopicPartition]

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.zookeeper.layout import MAX_OFFSET, misfit, parse_connect, parse_offset, parse_partition, position_path
+from barnabas.client.zookeeper.layout import (
+    MAX_OFFSET,
+    misfit,
+    parse_connect,
+    parse_offset,
+    parse_partition,
+    position_path,
+)
 
 
 @given(st.text())
