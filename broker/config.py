@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.broker.keys import (
     INT_MAX,
@@ -25,6 +25,7 @@ from barnabas.broker.keys import (
     ConfigKey,
 )
 from barnabas.broker.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
+from barnabas.client.zookeeper.layout import parse_connect
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.transactions.config import TransactionConfig
 from barnabas.storage.cleaner import CleanerSettings
@@ -35,6 +36,8 @@ from barnabas.wire.properties import parse_properties
 # Of log.cleaner.io.buffer.load.factor and log.cleaner.io.buffer.size: Kafka takes any value.
 _MOST_LOAD, _LEAST_READ = 0.99, 4096
 VALUE_FORMATS = ("raw", "json", "csv", "avro")
+# Of offsets.storage: the names, and whether the log has the offsets.
+_STORAGES = {"kafka": True, "ads": True, "zookeeper": False}
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -56,6 +59,27 @@ def _positive(name: str) -> Callable[[float], None]:
             raise ConfigError(f"Invalid value {value} for {name}: must be above 0")
 
     return check
+
+
+def _offsets_storage(value: str) -> None:
+    if value.lower() not in _STORAGES:
+        raise ConfigError(
+            f"Wrong value {value} of offsets.storage; valid values are kafka (or its alias ads) and zookeeper"
+        )
+
+
+def _zookeeper_connect(value: str) -> None:
+    try:
+        if value:
+            parse_connect(value)
+    except ValueError as error:
+        raise ConfigError(f"Invalid value {value!r} for zookeeper.connect: {error}") from None
+
+
+def _credentials(value: str) -> None:
+    user, colon, password = value.partition(":")
+    if value and not (user and colon and password):
+        raise ConfigError("Invalid value for barnabas.zookeeper.credentials: expected USER:PASSWORD")
 
 
 def _keys(keys: Iterable[ConfigKey]) -> dict[str, ConfigKey]:
@@ -185,6 +209,18 @@ BROKER = _keys([
     ConfigKey("offsets.retention.minutes", "int", 10080, "How long offsets of an empty group are kept.", minimum=1),
     ConfigKey("offsets.retention.check.interval.ms", "long", 600000, "How often the broker checks for expired offsets.",
         minimum=1),
+    ConfigKey("offsets.storage", "string", "kafka", "Where committed offsets are: kafka (or its alias ads), in "
+        "__consumer_offsets; zookeeper, where old consumers keep them. See docs/offsets.md.", dynamic=True,
+        check=_offsets_storage),
+    ConfigKey("dual.commit.enabled", "boolean", None, "With offsets.storage=kafka: write commits to ZooKeeper too, and "
+        "answer with the larger of both offsets. Default: true if zookeeper.connect is set.", dynamic=True),
+    ConfigKey("zookeeper.connect", "string", None, "The ZooKeeper that has consumers' offsets, "
+        "HOST:PORT[,HOST:PORT...][/CHROOT]. Nothing else is kept there.", check=_zookeeper_connect),
+    ConfigKey("zookeeper.session.timeout.ms", "int", 18000, "Session timeout with ZooKeeper.", minimum=100),
+    ConfigKey("barnabas.zookeeper.timeout.ms", "int", 1000,
+        "The longest that a commit or an OffsetFetch waits for ZooKeeper.", minimum=10),
+    ConfigKey("barnabas.zookeeper.credentials", "password", None, "USER:PASSWORD of ZooKeeper's digest scheme.",
+        check=_credentials),
     ConfigKey("barnabas.idle.poll.us", "int", 100, "Microseconds that the broker polls for the next request instead of "
         "sleeping, while requests come as quickly as that; 0: not at all.", minimum=0, maximum=1000),
     ConfigKey("barnabas.streams.driver", "string", "auto",
@@ -280,7 +316,6 @@ _COARSER = {
 
 # Keys of Kafka that ask for what is not served: refuse rather than pretend.
 _UNSERVED = {
-    "zookeeper.connect": "ZooKeeper mode is not supported; remove zookeeper.connect",
     "ssl.keystore.location": "TLS listeners are not supported yet; remove ssl.keystore.location",
     "authorizer.class.name": "authorizers are not supported yet; remove authorizer.class.name",
     "sasl.enabled.mechanisms": "SASL is not supported yet; remove sasl.enabled.mechanisms",
@@ -322,6 +357,13 @@ def read_properties(path: Path) -> dict[str, str]:
         raise ConfigError(f"Cannot read config file {path}: it is not UTF-8 text") from None
 
 
+class OffsetStores(NamedTuple):
+    """Which places have committed offsets."""
+
+    log: bool
+    zookeeper: bool
+
+
 class BrokerConfig:
     """The broker's settings: `config["log.dir"]`. Static values from the file and the command line, dynamic on top.
 
@@ -346,6 +388,7 @@ class BrokerConfig:
         self._check_listeners()
         self.advertised = None if self["advertised.listeners"] is None else self._for_clients("advertised.listeners")
         self._check_advertised()
+        self.check_offset_stores(self.static)
 
     def cluster_wide(self, stored: Mapping[str, str]) -> dict[str, str]:
         """The dynamic settings of all brokers. Kafka keeps min.insync.replicas there from the start (KIP-966)."""
@@ -369,6 +412,24 @@ class BrokerConfig:
             for name, text in properties.items()
             if name in BROKER and BROKER[name].dynamic
         }
+
+    def offset_stores(self, dynamic: Mapping[str, Any] | None = None) -> OffsetStores:
+        """Where offsets are now, or with other dynamic settings."""
+        values = {**self.static, **(self.dynamic if dynamic is None else dynamic)}
+        is_known = bool(self["zookeeper.connect"])
+        if not _STORAGES[values.get("offsets.storage", "kafka").lower()]:
+            return OffsetStores(log=False, zookeeper=True)
+        return OffsetStores(log=True, zookeeper=is_known and values.get("dual.commit.enabled", is_known))
+
+    def check_offset_stores(self, given: Mapping[str, Any]) -> None:
+        """Raises ConfigError for settings that ask for a ZooKeeper that nobody has named."""
+        if self["zookeeper.connect"]:
+            return
+        remedy = "set zookeeper.connect=HOST:PORT/CHROOT in the config file"
+        if not _STORAGES[given.get("offsets.storage", "kafka").lower()]:
+            raise ConfigError(f"offsets.storage=zookeeper names no ZooKeeper: {remedy}")
+        if given.get("dual.commit.enabled"):
+            raise ConfigError(f"dual.commit.enabled=true names no ZooKeeper: {remedy}")
 
     @property
     def node_id(self) -> int:

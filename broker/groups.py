@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
 from barnabas.broker.clock import Clock
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config import BrokerConfig, OffsetStores
 from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.loading import Loading
 from barnabas.broker.log import EventLog
@@ -23,6 +23,9 @@ from barnabas.groupcoord.topics import Topic
 from barnabas.storage.flusher import Flusher
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
 from barnabas.wire.types import Message
+
+if TYPE_CHECKING:
+    from barnabas.broker.zookeeper_offsets import ZooKeeperOffsets
 
 R = TypeVar("R", bound=Message)
 
@@ -53,7 +56,7 @@ class Groups:
         clock: Clock,
         log: EventLog,
     ) -> None:
-        self._metadata, self._topics = metadata, topics
+        self._config, self._metadata, self._topics = config, metadata, topics
         #: Shared with the transaction coordinator: what a transaction commits here is durable before its marker is.
         self.durability = Durability(flusher.request)
         self.known_topics = KnownTopics(metadata)
@@ -66,18 +69,39 @@ class Groups:
         self.coordinator = GroupCoordinator(
             config.group_config(), store, trio.current_time, topics=self.known_topics, wall_ms=clock.wall_ms
         )
+        #: Where offsets are besides the log, or instead of it, while they are; None for the log alone.
+        self.elsewhere: ZooKeeperOffsets | None = None
+        self.zookeeper: ZooKeeperOffsets | None = None
+        if config["zookeeper.connect"]:
+            from barnabas.broker.zookeeper_offsets import ZooKeeperOffsets
+
+            self.zookeeper = ZooKeeperOffsets(config, self.coordinator, self.known_topics, clock, log)
         self._loading = Loading(OFFSETS_TOPIC, self.coordinator, store, metadata, partitions, log, "groups.load_failed")
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Begin to load what is on disk, and the timers. Requests are answered meanwhile."""
         self._nursery = nursery
         await nursery.start(run_timers, self.coordinator.deadlines)
+        if self.zookeeper is not None:
+            await nursery.start(self.zookeeper.run)
         self._loading.load_new(self._nursery)
 
     async def ready(self) -> None:
         """Make `__consumer_offsets` if it is not there. Raises KafkaError if that fails."""
         await self._topics.internal_topic(OFFSETS_TOPIC)
         self._loading.load_new(self._nursery)
+
+    def apply_offset_stores(self) -> None:
+        """Put offsets.storage and dual.commit.enabled into force. Raises ConfigError at a start that cannot."""
+        self._config.check_offset_stores({"offsets.storage": self._config["offsets.storage"]})
+        if self.zookeeper is not None:
+            self.zookeeper.apply(self._config.offset_stores())
+            self.elsewhere = self.zookeeper if self.zookeeper.is_on else None
+
+    def check_offset_stores(self, after: OffsetStores) -> None:
+        """Raises ConfigError for a change at run time that would lose sight of commits."""
+        if self.zookeeper is not None:
+            self.zookeeper.check_switch(self._config.offset_stores(), after)
 
     @property
     def all_loaded(self) -> bool:

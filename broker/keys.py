@@ -30,6 +30,7 @@ TYPES = {
     "double": 6,
     "list": 7,
     "class": 8,
+    "password": 9,
 }
 SOURCE_TOPIC, SOURCE_DYNAMIC_BROKER, SOURCE_DYNAMIC_DEFAULT, SOURCE_STATIC, SOURCE_DEFAULT, SOURCE_LOGGER = range(1, 7)
 
@@ -52,6 +53,11 @@ class ConfigKey:
     dynamic: bool = False
     used: bool = True
     check: Callable[[Any], None] | None = field(default=None, compare=False)
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether nobody is shown the value."""
+        return self.type == "password"
 
     def parse(self, text: str) -> Any:
         """The value of a text. Raises ConfigError with the key, the value and what is expected."""
@@ -91,8 +97,8 @@ class ConfigKey:
         return text
 
     def show(self, value: Any) -> str | None:
-        """A value as Kafka prints it."""
-        if value is None:
+        """A value as Kafka prints it; none of a secret."""
+        if value is None or self.sensitive:
             return None
         if isinstance(value, bool):
             return "true" if value else "false"

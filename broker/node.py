@@ -199,9 +199,8 @@ class Node:
             self.io,
         )
         self.configs = ResourceConfigs(
-            self.config, self.identity, self.metadata, self.topics, self.partitions, self.queries, self.log
+            self.config, self.identity, self.metadata, self.topics, self.partitions, self.queries, self.groups, self.log
         )
-
         self.metadata_snapshots = MetadataSnapshots(
             self.config,
             self.metadata,

@@ -14,6 +14,7 @@ import trio
 
 from barnabas.broker import loggers
 from barnabas.broker.config import BROKER, TOPIC, BrokerConfig, check_topic_configs
+from barnabas.broker.groups import Groups
 from barnabas.broker.identity import Identity
 from barnabas.broker.keys import (
     SOURCE_DEFAULT,
@@ -49,6 +50,10 @@ _OF_QUERIES = (START, ON_ERROR, EVENTS)
 _QUERY_CHECK_MS = 30_000
 # Of a broker's keys that nobody knows. Kafka keeps any number.
 MAX_UNKNOWN_KEYS = 100
+# Shown among the settings of a broker that keeps offsets in ZooKeeper too: how that goes.
+OFFSETS_STATE = ConfigKey(
+    "barnabas.offsets.state", "string", None, "Offsets on their way to ZooKeeper, as JSON. Read-only."
+)
 
 
 @dataclass
@@ -103,7 +108,7 @@ def broker_entries(
             synonyms.append((name, key.show(config.static[name]), SOURCE_STATIC))
         synonyms.append((name, key.show(key.default), SOURCE_DEFAULT))
         _, value, source = synonyms[0]
-        entries.append(ConfigEntry(key, name, value, source, not key.dynamic, synonyms=synonyms))
+        entries.append(ConfigEntry(key, name, value, source, not key.dynamic, key.sensitive, synonyms=synonyms))
     return entries + [
         _unknown(name, source)
         for source, values in ((SOURCE_DYNAMIC_BROKER, per_broker), (SOURCE_DYNAMIC_DEFAULT, cluster))
@@ -171,10 +176,11 @@ class ResourceConfigs:
         topics: TopicManager,
         partitions: Partitions,
         queries: Queries,
+        groups: Groups,
         log: EventLog,
     ) -> None:
         self._config, self._identity, self._metadata, self._topics = config, identity, metadata, topics
-        self._partitions, self._queries, self._log = partitions, queries, log
+        self._partitions, self._queries, self._groups, self._log = partitions, queries, groups, log
 
     def apply(self, topic: str | None = None) -> None:
         """Put changed configuration into force: one topic's, or the broker's and so every topic's."""
@@ -183,6 +189,7 @@ class ResourceConfigs:
             merged = config.cluster_wide(metadata.broker_configs.get("", {}))
             merged.update(metadata.broker_configs.get(str(self._identity.node_id), {}))
             config.set_dynamic(merged)
+            self._groups.apply_offset_stores()
         short = self._partitions.without_enough_replicas
         for each in metadata.topics.values() if topic is None else [metadata.topics[topic]]:
             self._topics.apply_configs(each)
@@ -203,13 +210,28 @@ class ResourceConfigs:
             cluster = self._config.cluster_wide(configs.get("", {}))
             if name == "":
                 return [_set_for_all(*item) for item in sorted(cluster.items())]
-            return broker_entries(self._config, configs.get(name, {}), cluster)
+            return broker_entries(self._config, configs.get(name, {}), cluster) + self._offsets_state()
         if kind == RESOURCE_BROKER_LOGGER:
             loggers.check_name(self._identity.node_id, name)
             return [ConfigEntry(_ROOT, loggers.ROOT, loggers.level(self._log), SOURCE_LOGGER)]
         if kind in (RESOURCE_CLIENT_METRICS, RESOURCE_GROUP):
             return []
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
+
+    def _offsets_state(self) -> list[ConfigEntry]:
+        zookeeper = self._groups.zookeeper
+        if zookeeper is None:
+            return []
+        return [ConfigEntry(OFFSETS_STATE, OFFSETS_STATE.name, zookeeper.state(), SOURCE_DEFAULT, read_only=True)]
+
+    def _check_offset_stores(self, name: str, target: Mapping[str, str]) -> None:
+        """Raises ConfigError if offsets cannot be kept as a broker's new settings say."""
+        given = {key: BROKER[key].parse(text) for key, text in target.items() if key in BROKER}
+        self._config.check_offset_stores(given)
+        other = self._metadata.broker_configs.get("" if name else str(self._identity.node_id), {})
+        merged = {**other, **target} if name else {**target, **other}
+        dynamic = {key: BROKER[key].parse(text) for key, text in merged.items() if key in BROKER}
+        self._groups.check_offset_stores(self._config.offset_stores(dynamic))
 
     def _check_broker(self, name: str) -> None:
         if name not in ("", str(self._identity.node_id)):
@@ -286,9 +308,7 @@ class ResourceConfigs:
                 check_topic_configs(target)
                 check_changes(name, current, target)
             else:
-                for key, value in target.items():
-                    if key in BROKER:
-                        BROKER[key].parse(value)
+                self._check_offset_stores(name, target)
                 if sum(key not in BROKER for key in target) > MAX_UNKNOWN_KEYS:
                     raise ConfigError(f"Too many keys that are unknown here: at most {MAX_UNKNOWN_KEYS} are kept")
         except ConfigError as error:
@@ -314,7 +334,7 @@ class ResourceConfigs:
         if key is None and (kind == RESOURCE_TOPIC or operation != SET):
             kind_name = "topic" if kind == RESOURCE_TOPIC else "broker"
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind_name} config name: {name}")
-        if kind == RESOURCE_BROKER and key is not None and not key.dynamic:
+        if kind == RESOURCE_BROKER and (name == OFFSETS_STATE.name or (key is not None and not key.dynamic)):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; set it in the config file"
             )

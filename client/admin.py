@@ -34,7 +34,7 @@ from barnabas.wire.messages.incremental_alter_configs import (
 )
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-RESOURCE_TOPIC = 2
+RESOURCE_TOPIC, RESOURCE_BROKER = 2, 4
 _SOURCE_TOPIC = 1
 _SET, _DELETE = 0, 1
 _CREATE_MS = 90_000
@@ -123,3 +123,25 @@ def set_topic_config(cluster: Cluster, name: str, configs: Mapping[str, str], *,
     said = cluster.controller(request, IncrementalAlterConfigsResponse, wait=_CREATE_MS / 1000)
     answer = only(said.responses, f"Topic {name}")
     check(answer.error_code, f"Topic {name}", answer.error_message)
+
+
+def broker_configs(cluster: Cluster) -> dict[str, str | None]:
+    """The settings in force of the broker that coordinates groups, None for a secret. Raises ClientError."""
+    name = _a_broker(cluster)
+    request = DescribeConfigsRequest(resources=[DescribeConfigsResource(RESOURCE_BROKER, name, None)])
+    result = only(cluster.any(request, DescribeConfigsResponse).results, f"Broker {name}")
+    check(result.error_code, f"configuration of broker {name}", result.error_message)
+    return {each.name: each.value for each in result.configs}
+
+
+def set_broker_config(cluster: Cluster, configs: Mapping[str, str]) -> None:
+    """Set keys of that broker, at run time. Raises ClientError."""
+    name = _a_broker(cluster)
+    changes = [AlterableConfig(key, _SET, value) for key, value in configs.items()]
+    request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(RESOURCE_BROKER, name, changes)])
+    answer = only(cluster.controller(request, IncrementalAlterConfigsResponse).responses, f"Broker {name}")
+    check(answer.error_code, f"Broker {name}", answer.error_message)
+
+
+def _a_broker(cluster: Cluster) -> str:
+    return str(only(sorted(cluster.node_ids()), "the cluster's brokers"))

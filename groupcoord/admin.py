@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.groupcoord.group import Surroundings
+from barnabas.groupcoord.group import Group, Surroundings
 from barnabas.groupcoord.offsets import NO_OFFSETS, OffsetManager
 from barnabas.groupcoord.shard import Shards
 from barnabas.groupcoord.store import told
@@ -80,12 +80,16 @@ class Admin:
             code = refusal.code if version >= _NOT_FOUND_SINCE else ErrorCode.NONE
             return DescribedGroup(error_code=code, error_message=message, group_id=group_id, group_state=_DEAD)
 
-    def _delete(self, group_id: str, done: Callable[[str, ErrorCode], None]) -> None:
-        shard = self._shards.of(group_id)
-        group = shard.groups.get(group_id)
+    def check_delete(self, group_id: str) -> Group:
+        """Raises KafkaError if the group is not there, or has members."""
+        group = self._shards.of(group_id).groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id}")
         if not group.is_empty:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"it is {group.state_name}")
+        return group
+
+    def _delete(self, group_id: str, done: Callable[[str, ErrorCode], None]) -> None:
+        group, shard = self.check_delete(group_id), self._shards.of(group_id)
         offsets = shard.offsets.get(group_id) or NO_OFFSETS
         self._offsets.delete_group(shard, group, offsets.places(), lambda error: done(group_id, told(error)))

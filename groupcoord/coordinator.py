@@ -8,6 +8,7 @@ from one thread.
     offset_requests   OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete
     admin             ListGroups, DescribeGroups, DeleteGroups
     offsets           what is committed and pending; deletions and transactions
+    elsewhere         a second place for offsets, beside the log or instead of it
     retention         the expiry of offsets, and of groups that have nothing left
     shard             which group is where, and the way to its log
 """
@@ -16,12 +17,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from barnabas.groupcoord.admin import Admin
 from barnabas.groupcoord.classic_group import ClassicGroup
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.deadlines import Deadlines
+from barnabas.groupcoord.elsewhere import Elsewhere
 from barnabas.groupcoord.group import Group, Surroundings
 from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.membership import Membership
@@ -34,8 +36,10 @@ from barnabas.groupcoord.retention import Retention
 from barnabas.groupcoord.shard import Shard, Shards
 from barnabas.groupcoord.store import Store
 from barnabas.groupcoord.topics import Topics
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
+from barnabas.wire.records.offset_commit import OffsetCommitValue
 from barnabas.wire.types import ZERO_UUID
 
 log = logging.getLogger(__name__)
@@ -76,9 +80,10 @@ class GroupCoordinator:
         self.heartbeat, self.leave = membership.heartbeat, membership.leave
         requests = OffsetRequests(self.shards, self._offsets, topics, around)
         self.commit, self.fetch_offsets, self.delete_offsets = requests.commit, requests.fetch, requests.delete
-        self.commit_in_transaction = requests.commit_in_transaction
+        self.commit_in_transaction, self.asked_offsets = requests.commit_in_transaction, requests.asked
         admin = Admin(self.shards, self._offsets, around)
         self.list_groups, self.describe, self.delete_groups = admin.list_groups, admin.describe, admin.delete_groups
+        self.check_delete, self.deletable_topics = admin.check_delete, requests.deletable_topics
 
     # --- ownership ----------------------------------------------------------------------------------------------------
 
@@ -120,6 +125,8 @@ class GroupCoordinator:
                 if group_id in image.groups:
                     group.restore(image.groups[group_id])
             self._offsets.forget_stale(shard)
+        if self._offsets.elsewhere is not None:
+            self._offsets.elsewhere.loaded(shard.partition)
         level = logging.INFO if shard.groups or image.offsets else logging.DEBUG  # most partitions hold nothing
         log.log(
             level, "partition %d loaded: %d groups, %d offsets", shard.partition, len(shard.groups), len(image.offsets)
@@ -140,7 +147,36 @@ class GroupCoordinator:
         """All groups of loaded partitions, by their ids."""
         return self.shards.groups
 
-    # --- what happens elsewhere ---------------------------------------------------------------------------------------
+    # --- offsets elsewhere --------------------------------------------------------------------------------------------
+
+    def keep_elsewhere(self, elsewhere: Elsewhere | None) -> None:
+        """From now on offsets are kept there, too (or there alone); None for the log alone."""
+        self._offsets.elsewhere = elsewhere
+        for shard in self.shards.by_partition.values():
+            if elsewhere is not None and shard.is_loaded:
+                elsewhere.loaded(shard.partition)
+
+    def in_turn(self, call: Callable[[], None]) -> None:
+        """Call what changes state or replies; the replies leave when it returns."""
+        with self._outbox:
+            call()
+
+    def committed_offsets(self, partition: int) -> Iterator[tuple[str, TopicPartition, OffsetCommitValue]]:
+        """Every offset of a partition that counts now."""
+        return self._offsets.committed(partition)
+
+    def adopt_offsets(self, group_id: str, found: Mapping[TopicPartition, OffsetCommitValue]) -> None:
+        """Take positions of a group with members that are further elsewhere into the log.
+
+        A group without members keeps what it has: who looks at it changes nothing.
+        """
+        with self._outbox:
+            shard = self.shards.of(group_id)
+            group = shard.groups.get(group_id)
+            if group is not None and not group.is_empty:
+                self._offsets.adopt(shard, group_id, found)
+
+    # --- what happens in the cluster ----------------------------------------------------------------------------------
 
     def topic_deleted(self, name: str, topic_id: bytes = ZERO_UUID) -> None:
         """Forget all offsets of a topic that is gone; with its id, only those of that topic, not of one named alike."""

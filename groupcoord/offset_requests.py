@@ -6,13 +6,15 @@ shares the fate of the append.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from barnabas.groupcoord.elsewhere import Change, Done, Elsewhere
 from barnabas.groupcoord.group import Group, Surroundings
-from barnabas.groupcoord.offsets import NO_OFFSETS, Change, OffsetManager, Offsets, is_of
+from barnabas.groupcoord.offsets import NO_OFFSETS, OffsetManager, Offsets, is_of
 from barnabas.groupcoord.shard import Shard, Shards
 from barnabas.groupcoord.store import ProducerEpoch, told
 from barnabas.groupcoord.topics import Topic, Topics
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -48,6 +50,8 @@ from barnabas.wire.messages.txn_offset_commit import (
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 from barnabas.wire.types import ZERO_UUID
 
+#: The offsets of a group as they are answered, from those of the log. Raises KafkaError if that cannot be said now.
+Overlay = Callable[[str, Offsets], Offsets]
 _NO_OFFSET = -1
 _COMMIT_BY_ID_SINCE = _FETCH_BY_ID_SINCE = 10  # topics by id instead of name
 _MANY_GROUPS_SINCE = 8  # OffsetFetch
@@ -105,7 +109,27 @@ class OffsetRequests:
             def durable(error: ErrorCode) -> None:
                 self._outbox.put(reply, _commit_response(request, verdicts, error))
 
-            self._offsets.change(shard, {request.group_id: accepted}, durable)
+            elsewhere = self._offsets.elsewhere
+            if elsewhere is None:
+                self._offsets.change(shard, {request.group_id: accepted}, durable)
+            else:
+                self._commit_elsewhere(elsewhere, shard, request.group_id, accepted, durable)
+
+    def _commit_elsewhere(
+        self, elsewhere: Elsewhere, shard: Shard, group_id: str, accepted: list[Change], done: Done
+    ) -> None:
+        """The log first, then the other place, whose troubles are none of the client's; or the other place alone."""
+        if elsewhere.alone:
+            elsewhere.store(group_id, accepted, done)
+            return
+
+        def durable(error: ErrorCode) -> None:
+            if error:
+                done(error)
+            else:
+                elsewhere.after(group_id, accepted, lambda: done(ErrorCode.NONE))
+
+        self._offsets.change(shard, {group_id: accepted}, durable)
 
     def _check_commit(self, request: OffsetCommitRequest, version: int) -> Shard:
         """Raises KafkaError if this sender may not commit for the group."""
@@ -178,6 +202,8 @@ class OffsetRequests:
         """Raises KafkaError if this sender may not commit for the group. Up to version 2 nothing names a member."""
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "no group")
+        if self._offsets.elsewhere is not None and self._offsets.elsewhere.alone:
+            raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "transactions need offsets.storage=kafka")
         shard = self._shards.of(request.group_id)
         group = shard.groups.get(request.group_id)
         if group is not None:
@@ -188,20 +214,16 @@ class OffsetRequests:
 
     # --- OffsetFetch --------------------------------------------------------------------------------------------------
 
-    def fetch(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
-        """OffsetFetch, in the form of one group (up to version 7) or of many (from version 8)."""
+    def fetch(self, request: OffsetFetchRequest, version: int, overlay: Overlay | None = None) -> OffsetFetchResponse:
+        """OffsetFetch, in the form of one group (up to version 7) or of many (from version 8).
+
+        `overlay` puts what stands elsewhere over the offsets of a group.
+        """
         if version >= _MANY_GROUPS_SINCE:
             asked_once = {group.group_id: group for group in request.groups}.values()
-            groups = [self._fetch_group(group, version, request.require_stable) for group in asked_once]
+            groups = [self._fetch_group(group, version, request.require_stable, overlay) for group in asked_once]
             return OffsetFetchResponse(groups=groups)
-        wanted = None
-        if request.topics is not None:
-            wanted = [
-                OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-                for topic in request.topics
-            ]
-        asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
-        group = self._fetch_group(asked, version, request.require_stable)
+        group = self._fetch_group(_only_group(request), version, request.require_stable, overlay)
         return OffsetFetchResponse(
             error_code=group.error_code,
             topics=[
@@ -222,10 +244,29 @@ class OffsetRequests:
             ],
         )
 
-    def _fetch_group(self, asked: OffsetFetchRequestGroup, version: int, stable: bool) -> OffsetFetchResponseGroup:
+    def asked(self, request: OffsetFetchRequest, version: int) -> dict[str, list[TopicPartition] | None]:
+        """Which positions an OffsetFetch asks for, of partitions that there are, by group; None for all of them."""
+        asked = request.groups if version >= _MANY_GROUPS_SINCE else [_only_group(request)]
+        return {group.group_id: None if group.topics is None else self._places(group, version) for group in asked}
+
+    def _places(self, group: OffsetFetchRequestGroup, version: int) -> list[TopicPartition]:
+        by_id = version >= _FETCH_BY_ID_SINCE
+        places: dict[TopicPartition, None] = {}
+        for each in group.topics or ():
+            now = self._topics.by_id(each.topic_id) if by_id else self._topics.by_name(each.name)
+            for index in each.partition_indexes if now is not None else ():
+                if now is not None and 0 <= index < now.partitions:
+                    places[now.name, index] = None
+        return list(places)
+
+    def _fetch_group(
+        self, asked: OffsetFetchRequestGroup, version: int, stable: bool, overlay: Overlay | None
+    ) -> OffsetFetchResponseGroup:
         by_id = version >= _FETCH_BY_ID_SINCE
         try:
             offsets = self._shards.of(asked.group_id).offsets.get(asked.group_id) or NO_OFFSETS
+            if overlay is not None:
+                offsets = overlay(asked.group_id, offsets)
         except KafkaError as refusal:
             if version >= _GROUP_ERRORS_SINCE:
                 return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=refusal.code)
@@ -280,6 +321,14 @@ class OffsetRequests:
 
             self._offsets.change(shard, {request.group_id: forgotten}, durable)
 
+    def deletable_topics(self, group_id: str, names: Iterable[str]) -> set[str]:
+        """The topics whose offsets OffsetDelete would forget, of a group that may be elsewhere only."""
+        group = self._shards.of(group_id).groups.get(group_id)
+        if group is None:
+            return {name for name in names if self._topics.by_name(name) is not None}
+        group.check_offset_delete()
+        return {name for name in names if not self._judge_delete(group, name)}
+
     def _group_to_delete_of(self, group_id: str) -> tuple[Shard, Group]:
         shard = self._shards.of(group_id)
         group = shard.groups.get(group_id)
@@ -313,6 +362,8 @@ def _position(offsets: Offsets, index: int, now: Topic, require_stable: bool) ->
     offset = offsets.committed.get(where)
     if require_stable and where in offsets.pending_transactional:
         return _no_offset(where[1], ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    if where in offsets.unreadable:
+        return _no_offset(where[1], ErrorCode.UNKNOWN_SERVER_ERROR)
     if offset is None or not is_of(offset, now.topic_id, now.since_ms):
         return _no_offset(where[1], ErrorCode.NONE)
     return OffsetFetchResponsePartitions(
@@ -321,6 +372,17 @@ def _position(offsets: Offsets, index: int, now: Topic, require_stable: bool) ->
         committed_leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,
     )
+
+
+def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """The group of a request up to version 7, as later ones name it."""
+    wanted = None
+    if request.topics is not None:
+        wanted = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
 
 
 def _no_offset(index: int, error: ErrorCode) -> OffsetFetchResponsePartitions:

@@ -8,16 +8,19 @@ memory and log cannot disagree; and an offset that is pending does not expire.
 Offsets that a transaction has written (`change_in_transaction`) are *pending transactional*: they are in the log, and
 count when its marker says so (`end_transaction`). Until then OffsetFetch with `require_stable` answers
 UNSTABLE_OFFSET_COMMIT. A place counts once for each transaction, however often that commits it.
+
+Where offsets are kept elsewhere too (`groupcoord.elsewhere`), what is committed is told there when it is in the log.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from barnabas.groupcoord.classic_group import ClassicGroup
+from barnabas.groupcoord.elsewhere import Change, Done, Elsewhere
 from barnabas.groupcoord.group import Group, Surroundings
 from barnabas.groupcoord.image import PartitionImage
 from barnabas.groupcoord.records import CoordinatorRecord, offset_record
@@ -33,12 +36,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Change = tuple[TopicPartition, OffsetCommitValue | None]  # None: forget it
-Done = Callable[[ErrorCode], None]
-
 
 class Offsets:
-    """The offsets of one group."""
+    """The offsets of one group. `unreadable` are those that are kept elsewhere, where nobody can read them."""
+
+    unreadable: Set[TopicPartition] = frozenset()
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, OffsetCommitValue] = {}
@@ -88,6 +90,7 @@ class OffsetManager:
         self._shards = shards
         self._topics = topics
         self._around = around
+        self.elsewhere: Elsewhere | None = None
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -98,8 +101,12 @@ class OffsetManager:
         done: Done,
         *,
         also: Sequence[CoordinatorRecord] = (),
+        tell: bool = True,
     ) -> None:
-        """Append what changes, by group, and apply it when it is durable; `done` is called then, or if it fails."""
+        """Append what changes, by group, and apply it when it is durable; `done` is called then, or if it fails.
+
+        With `tell` it is told elsewhere, too.
+        """
         records = [
             offset_record(group_id, topic, index, value)
             for group_id, changed in changes.items()
@@ -114,6 +121,8 @@ class OffsetManager:
                 if not error:
                     for where, _ in changed:
                         _supersede(shard, group_id, where, shard.open_transactions.supersede((group_id, *where)))
+                    if self.elsewhere is not None and tell:
+                        self.elsewhere.changed(group_id, changed)
                 self._tidy(shard, group_id)
             done(error)
 
@@ -145,11 +154,26 @@ class OffsetManager:
         if group_id in shard.offsets and group_id not in shard.groups and self._shards.has(shard):
             self._shards.add(shard, ClassicGroup(group_id, self._around))
 
-    def forget(self, shard: Shard, places: Mapping[str, Sequence[TopicPartition]]) -> None:
+    def forget(self, shard: Shard, places: Mapping[str, Sequence[TopicPartition]], *, tell: bool = False) -> None:
         """Forget offsets that nobody waits to see gone."""
-        self.change(shard, {group_id: [(where, None) for where in of] for group_id, of in places.items()}, ignore)
+        gone = {group_id: [(where, None) for where in of] for group_id, of in places.items()}
+        self.change(shard, gone, ignore, tell=tell)
 
-    def delete_group(self, shard: Shard, group: Group, places: Sequence[TopicPartition], done: Done) -> None:
+    def adopt(self, shard: Shard, group_id: str, found: Mapping[TopicPartition, OffsetCommitValue]) -> None:
+        """Take positions that are further elsewhere into the log, unless somebody is about to commit there."""
+        offsets = shard.offsets.get(group_id) or NO_OFFSETS
+        taken = [
+            (where, value)
+            for where, value in found.items()
+            if where not in offsets.pending and where not in offsets.pending_transactional
+        ]
+        if taken:
+            log.info("group %s: taking %d offsets from elsewhere into the log", group_id, len(taken))
+            self.change(shard, {group_id: taken}, ignore, tell=False)
+
+    def delete_group(
+        self, shard: Shard, group: Group, places: Sequence[TopicPartition], done: Done, *, tell: bool = True
+    ) -> None:
         """Delete the group and the offsets at these places, unless somebody joins or commits meanwhile."""
 
         def durable(error: ErrorCode) -> None:
@@ -164,7 +188,7 @@ class OffsetManager:
             durable(ErrorCode.NONE)
             return
         log.info("group %s: deleting it with %d offsets", group.group_id, len(places))
-        self.change(shard, {group.group_id: [(where, None) for where in places]}, durable, also=tombstones)
+        self.change(shard, {group.group_id: [(where, None) for where in places]}, durable, also=tombstones, tell=tell)
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -174,6 +198,8 @@ class OffsetManager:
             where = topic, index
             shard.offsets_of(group_id).complete_transactional(where, value, committed)
             _supersede(shard, group_id, where, others)
+            if committed and self.elsewhere is not None:
+                self.elsewhere.changed(group_id, [(where, value)])
             shard.tidy(group_id)
 
     # --- loading, and topics that go ----------------------------------------------------------------------------------
@@ -214,7 +240,17 @@ class OffsetManager:
                 if forgotten:
                     gone[group_id] = forgotten
             if gone:
-                self.forget(shard, gone)
+                self.forget(shard, gone, tell=True)
+
+    def committed(self, partition: int) -> Iterator[tuple[str, TopicPartition, OffsetCommitValue]]:
+        """Every offset of a shard that counts now. What changes while somebody goes through it may be in it or not."""
+        shard = self._shards.by_partition.get(partition)
+        for group_id in list(shard.offsets) if shard is not None else ():
+            assert shard is not None
+            for where, value in list((shard.offsets.get(group_id) or NO_OFFSETS).committed.items()):
+                now = self._topics.by_name(where[0])
+                if now is not None and is_of(value, now.topic_id, now.since_ms):
+                    yield group_id, where, value
 
 
 def is_of(offset: OffsetCommitValue | None, topic_id: bytes, since_ms: int = -1) -> bool:

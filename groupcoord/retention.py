@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from barnabas.groupcoord.elsewhere import Elsewhere, Places
 from barnabas.groupcoord.group import Group, Surroundings
 from barnabas.groupcoord.offsets import NO_OFFSETS, OffsetManager, Offsets, ignore
 from barnabas.groupcoord.shard import Shards
@@ -11,6 +12,8 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 log = logging.getLogger(__name__)
+# Offsets that are removed elsewhere at one time.
+_MOST_AT_ONCE = 500
 
 
 class Retention:
@@ -29,19 +32,49 @@ class Retention:
 
     def _check(self) -> None:
         self._set_next()
-        now_ms = self._around.wall_ms()
+        elsewhere = self._offsets.elsewhere
+        beside: list[tuple[str, list[TopicPartition]]] = []
         for group in list(self._shards.groups.values()):
-            shard = self._shards.of(group.group_id)
-            offsets = shard.offsets.get(group.group_id) or NO_OFFSETS
-            old = expired(group, offsets, now_ms, self._around.config.offsets_retention_ms)
-            nothing_left = (
-                len(old) == len(offsets.committed) and not offsets.pending and not offsets.pending_transactional
-            )
-            if group.is_idle and nothing_left:
-                self._offsets.delete_group(shard, group, old, ignore)
-            elif old:
-                log.info("group %s: %d offsets expired", group.group_id, len(old))
-                self._offsets.forget(shard, {group.group_id: old})
+            old = self._expired(group)
+            if old and elsewhere is not None and not elsewhere.alone:
+                beside.append((group.group_id, old))
+            else:
+                self._forget(group, old)
+        if elsewhere is not None:
+            self._forget_beside(elsewhere, beside)
+
+    def _expired(self, group: Group) -> list[TopicPartition]:
+        offsets = self._shards.of(group.group_id).offsets.get(group.group_id) or NO_OFFSETS
+        return expired(group, offsets, self._around.wall_ms(), self._around.config.offsets_retention_ms)
+
+    def _forget(self, group: Group, old: list[TopicPartition]) -> None:
+        shard = self._shards.of(group.group_id)
+        offsets = shard.offsets.get(group.group_id) or NO_OFFSETS
+        nothing_left = len(old) == len(offsets.committed) and not offsets.pending and not offsets.pending_transactional
+        if group.is_idle and nothing_left:
+            self._offsets.delete_group(shard, group, old, ignore, tell=False)
+        elif old:
+            log.info("group %s: %d offsets expired", group.group_id, len(old))
+            self._offsets.forget(shard, {group.group_id: old})
+
+    def _forget_beside(self, elsewhere: Elsewhere, groups: list[tuple[str, list[TopicPartition]]]) -> None:
+        """The other place first: what stayed there would come back. What somebody has written there lately stays."""
+        some: dict[str, list[TopicPartition]] = {}
+        while groups and sum(map(len, some.values())) < _MOST_AT_ONCE:
+            group_id, old = groups.pop()
+            some[group_id] = old[:_MOST_AT_ONCE]
+        if not some:
+            return
+
+        def gone(places: Places) -> None:
+            for group_id in places:
+                group = self._shards.groups.get(group_id)
+                if group is not None:
+                    self._forget(group, [where for where in self._expired(group) if where in set(places[group_id])])
+            if places:  # else it cannot be asked now: the next check tries again
+                self._forget_beside(elsewhere, groups)
+
+        elsewhere.clear(some, self._around.wall_ms() - self._around.config.offsets_retention_ms, gone)
 
 
 def expired(group: Group, offsets: Offsets, now_ms: int, retention_ms: int) -> list[TopicPartition]:

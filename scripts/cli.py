@@ -466,6 +466,29 @@ def _add_offsets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     undo.add_argument("--to", dest="target", metavar="PLACE", help="where the address needs credentials")
     undo.add_argument("file", metavar="JOURNAL")
     undo.set_defaults(run=_lazy(command, "undo_"))
+    broker = argparse.ArgumentParser(add_help=False)
+    broker.add_argument("-b", "--bootstrap", metavar="HOST:PORT", default="localhost:9092", help="the broker")
+    migration = "barnabas.scripts.offsets.migrate"
+    status = actions.add_parser("status", parents=[broker], help="what is not in ZooKeeper yet, under dual commit")
+    status.set_defaults(run=_lazy(migration, "status"))
+    migrate = actions.add_parser(
+        "migrate",
+        parents=[broker, groups],
+        help="groups that run, from ZooKeeper to the broker or back",
+        description="Move groups between ZooKeeper and the broker while they run: check, dual commit on, verify, dual "
+        "commit off. Run again, it goes on where it was.",
+        epilog="Example: barnabas offsets migrate --bootstrap localhost:9092 --zookeeper zk:2181/kafka --group billing",
+    )
+    migrate.add_argument("--zookeeper", metavar="HOST:PORT/CHROOT", required=True, help="or " + place.split(" or ")[0])
+    migrate.add_argument("--to", choices=("kafka", "zookeeper"), default="kafka", help="default: kafka")
+    migrate.add_argument("--dry-run", action="store_true", help="check only")
+    migrate.add_argument("--any-range", action="store_true", help="positions outside the log, too")
+    migrate.add_argument("--leave-others", action="store_true", help="even if other groups have offsets there")
+    migrate.add_argument(
+        "--journal", metavar="FILE", help="where to note what stood there before (default: a new file)"
+    )
+    migrate.add_argument("--timeout", metavar="SECONDS", type=float, default=600, help="of the waiting (default: 600)")
+    migrate.set_defaults(run=_lazy(migration, "migrate"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

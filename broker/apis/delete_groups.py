@@ -5,6 +5,8 @@ Version 0: all fields. Version 1: the same. Version 2: only the encoding is new 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
@@ -13,7 +15,11 @@ from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGrou
 
 
 @api(DeleteGroupsRequest, DeleteGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS, changes=GROUPS | OFFSETS)
-def handle(context: Context, request: DeleteGroupsRequest, groups: Groups) -> DeleteGroupsResponse | DelayedResponse:
+def handle(
+    context: Context, request: DeleteGroupsRequest, groups: Groups
+) -> DeleteGroupsResponse | DelayedResponse | Awaitable[DeleteGroupsResponse]:
+    if groups.elsewhere is not None:
+        return groups.elsewhere.delete_groups(request)
     reply: Reply[DeleteGroupsResponse] = Reply()
     groups.coordinator.delete_groups(request, reply=reply)
     return reply.now_or_later()

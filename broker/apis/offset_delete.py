@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, MEMBERS, METADATA, OFFSETS
@@ -10,7 +12,11 @@ from barnabas.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDele
 
 
 @api(OffsetDeleteRequest, OffsetDeleteResponse, uses=METADATA | GROUPS | MEMBERS, changes=OFFSETS)
-def handle(context: Context, request: OffsetDeleteRequest, groups: Groups) -> OffsetDeleteResponse | DelayedResponse:
+def handle(
+    context: Context, request: OffsetDeleteRequest, groups: Groups
+) -> OffsetDeleteResponse | DelayedResponse | Awaitable[OffsetDeleteResponse]:
+    if groups.elsewhere is not None:
+        return groups.elsewhere.delete_offsets(request)
     reply: Reply[OffsetDeleteResponse] = Reply()
     groups.coordinator.delete_offsets(request, reply=reply)
     return reply.now_or_later()

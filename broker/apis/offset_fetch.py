@@ -9,6 +9,8 @@ Version 10: topics by id; an unknown one is UNKNOWN_TOPIC_ID.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from barnabas.broker.groups import Groups
 from barnabas.broker.order import GROUPS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
@@ -16,5 +18,9 @@ from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 
 
 @api(OffsetFetchRequest, OffsetFetchResponse, uses=METADATA | GROUPS | OFFSETS)
-def handle(context: Context, request: OffsetFetchRequest, groups: Groups) -> OffsetFetchResponse:
+def handle(
+    context: Context, request: OffsetFetchRequest, groups: Groups
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    if groups.elsewhere is not None:
+        return groups.elsewhere.fetch(request, context.version)
     return groups.coordinator.fetch_offsets(request, context.version)

@@ -76,7 +76,13 @@ def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "give a host that clients can reach"),
         ({"advertised.listeners": "OTHER://a:1"}, "which listeners does not have"),
         ({"default.replication.factor": "3"}, "this cluster has one broker"),
-        ({"zookeeper.connect": "a:2181"}, "ZooKeeper mode is not supported"),
+        ({"zookeeper.connect": "a:port"}, "for zookeeper.connect: expected HOST:PORT[,HOST:PORT...][/CHROOT]"),
+        ({"zookeeper.connect": "a:1/../b"}, "for zookeeper.connect: no chroot: /../b"),
+        ({"offsets.storage": "redis"}, "Wrong value redis of offsets.storage; valid values are kafka"),
+        ({"offsets.storage": "zookeeper"}, "offsets.storage=zookeeper names no ZooKeeper: set zookeeper.connect"),
+        ({"dual.commit.enabled": "true"}, "dual.commit.enabled=true names no ZooKeeper: set zookeeper.connect"),
+        ({"barnabas.zookeeper.credentials": "secret"}, "barnabas.zookeeper.credentials: expected USER:PASSWORD"),
+        ({"barnabas.zookeeper.timeout.ms": "0"}, "must be at least 10"),
     ],
 )
 def test_a_bad_setting_is_one_clear_line(settings: dict[str, str], said: str) -> None:
@@ -84,6 +90,23 @@ def test_a_bad_setting_is_one_clear_line(settings: dict[str, str], said: str) ->
         BrokerConfig(settings)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "log", "zookeeper"),
+    [
+        ({}, True, False),
+        ({"dual.commit.enabled": "false"}, True, False),
+        ({"zookeeper.connect": "a:1"}, True, True),
+        ({"zookeeper.connect": "a:1", "offsets.storage": "ADS"}, True, True),
+        ({"zookeeper.connect": "a:1", "dual.commit.enabled": "false"}, True, False),
+        ({"zookeeper.connect": "a:1", "offsets.storage": "zookeeper"}, False, True),
+        ({"zookeeper.connect": "a:1", "offsets.storage": "ZooKeeper", "dual.commit.enabled": "false"}, False, True),
+    ],
+)
+def test_where_offsets_are(settings: dict[str, str], log: bool, zookeeper: bool) -> None:
+    assert BrokerConfig(settings).offset_stores() == (log, zookeeper)
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])

@@ -307,6 +307,7 @@ async def test_an_open_transaction_outlives_a_restart(start: Start) -> None:
     async with start() as broker, await broker.client() as producer.client:
         client = producer.client
         await until(lambda: all(s.is_loaded for s in broker.node.transactions.coordinator.shards.by_partition.values()))
+        await until(lambda: broker.node.groups.all_loaded)
         assert await committed_offset(client) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         assert (await producer.write(b"after")).error_code == 0
         assert await producer.end() == ErrorCode.NONE

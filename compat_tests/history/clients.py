@@ -48,6 +48,7 @@ CONSUMER = {
     "heartbeat.interval.ms": 500,
 }
 TRANSACTION_SECONDS = 60
+_NEAR = 5_000
 
 
 def key_of(message: Message) -> str:
@@ -207,7 +208,7 @@ def _aborted(producer: Any, error: Exception | None, ended: Callable[[Outcome], 
 
 
 class Reader(Client):
-    """Reads all partitions from the start on, and now and then begins anew."""
+    """Reads all partitions, and now and then begins anew: at the start, or near the end, which a long log needs."""
 
     def __init__(
         self, name: str, address: str, topic: str, partitions: int, seed: int, *, committed_only: bool = True
@@ -225,7 +226,7 @@ class Reader(Client):
                     "isolation.level": "read_committed" if self.committed_only else "read_uncommitted",
                 }
             )
-            consumer.assign([TopicPartition(self.topic, n, OFFSET_BEGINNING) for n in range(self.partitions)])
+            consumer.assign([TopicPartition(self.topic, n, self._start(consumer, n)) for n in range(self.partitions)])
             restarted = True
             for _ in range(self.random.randint(50, 300)):
                 if self.stopping:
@@ -235,6 +236,15 @@ class Reader(Client):
                     self.note(Op(self.name, "ok", [], polls, committed_only=self.committed_only, restarted=restarted))
                     restarted = False
             consumer.close()
+
+    def _start(self, consumer: Consumer, partition: int) -> int:
+        if self.random.random() < 0.2:
+            return int(OFFSET_BEGINNING)
+        try:
+            _, end = consumer.get_watermark_offsets(TopicPartition(self.topic, partition), 10)
+        except KafkaException:
+            return int(OFFSET_BEGINNING)
+        return max(0, int(end) - self.random.randrange(_NEAR))
 
 
 def polled(messages: list[Message]) -> list[Poll]:

@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from compat_tests.history.faults import ShiftedBarnabas
-from compat_tests.history.run import SETTINGS, SMALL_SEGMENTS, make_history
+from compat_tests.history.faults import KINDS, ShiftedBarnabas
+from compat_tests.history.run import SETTINGS, SMALL_SEGMENTS, Result, make_history
+
+MOSTLY_KILLS = ("kill",) * 6 + ("pause", "full disk", "clock")
 
 
-def clean(folder: Path, seed: int, seconds: float, most_kills: int = 1 << 30) -> str:
-    """A run without an anomaly; what it consisted of."""
+def clean(folder: Path, seed: int, seconds: float, kinds: tuple[str, ...] = KINDS) -> Result:
+    """A run without an anomaly."""
     server = ShiftedBarnabas(folder, {**SETTINGS, **SMALL_SEGMENTS})
     server.mount()  # where that is not allowed there is no full disk, and all else
     try:
         with server:
-            _, result = make_history(server, seed, seconds, most_kills=most_kills)
+            _, result = make_history(server, seed, seconds, kinds=kinds)
     finally:
         server.unmount()
     assert not result.failures, result.failures
     assert not result.anomalies, result.anomalies[:20]
     assert result.outcomes["ok"] > 10 * seconds
     assert result.faults["kill"]
-    return result.summary()
+    return result
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_half_a_minute(tmp_path: Path, seed: int) -> None:
-    print(clean(tmp_path, seed, 30))
+    print(clean(tmp_path, seed, 30).summary())
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * 3600)
 def test_an_hour_with_a_thousand_kills(tmp_path: Path) -> None:
-    print(clean(tmp_path, 7, 3600, most_kills=1000))
+    """One history after the other, each small enough for the memory of its checker."""
+    operations, faults = 0, Counter[str]()
+    for seed in itertools.count(1000):
+        result = clean(tmp_path / str(seed), seed, 120, MOSTLY_KILLS)
+        faults += result.faults
+        operations += result.outcomes.total()
+        print(f"seed {seed}: {operations} operations, {dict(faults)}", flush=True)
+        shutil.rmtree(tmp_path / str(seed))
+        if faults["kill"] >= 1000:
+            return

@@ -18,22 +18,12 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.groups import Committed, commit, committed
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.broker_process import Barnabas, Server
-from compat_tests.offsets.commands import command, offsets, place
+from compat_tests.offsets.commands import Znodes, command, offsets, place
 from compat_tests.offsets.zookeeper import ZooKeeper
 from compat_tests.tools import ROOT, missing
 from compat_tests.waiting import until
 
-kazoo = pytest.importorskip("kazoo.client", reason="kazoo is not installed: make setup-test")
-if reason := missing("zookeeper"):
-    pytest.skip(reason, allow_module_level=True)
-
 PARTITIONS = 3
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module", params=["barnabas", "kafka"])
@@ -50,16 +40,9 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def chroot(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
+def chroot(znodes: Znodes) -> tuple[str, Any]:
     """A chroot of the test's own: its address, and a client below it."""
-    name = "/" + re.sub(r"\W+", "-", request.node.name)[:80]
-    with_root = kazoo.KazooClient(f"127.0.0.1:{zookeeper.port}")
-    with_root.start()
-    with_root.ensure_path(name)
-    with_root.chroot = name
-    yield zookeeper.place(name), with_root
-    with_root.stop()
-    with_root.close()
+    return znodes.address, znodes.client
 
 
 def put(client: Any, group: str, values: dict[int, bytes], topic: str = "orders") -> None:

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from compat_tests.apache_kafka import free_ports
 from compat_tests.broker_process import Server
 from compat_tests.tools import ZOOKEEPER_JARS
 from compat_tests.waiting import until
+
+
+@contextlib.contextmanager
+def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Inside, no thread of a process runs."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        threads = Path(f"/proc/{process.pid}/task")
+        until(lambda: all(_state(each) in ("T", "t") for each in threads.iterdir()), "all threads have stopped")
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def _state(thread: Path) -> str:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 class ZooKeeper(Server):
@@ -31,7 +51,7 @@ class ZooKeeper(Server):
                 "clientPortAddress": "127.0.0.1",
                 "clientPort": self.port,
                 "admin.enableServer": "false",
-                "4lw.commands.whitelist": "ruok",
+                "4lw.commands.whitelist": "ruok,cons",
                 "maxClientCnxns": 0,
             }
             self.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -62,11 +82,25 @@ class ZooKeeper(Server):
         assert self.process is not None
         assert self.process.poll() is None, self.log_tail()
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
-                sock.sendall(b"ruok")
-                return sock.recv(10) == b"imok"
+            return self._ask(b"ruok") == b"imok"
         except OSError:
             return False
+
+    def _ask(self, word: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
+            sock.sendall(word)
+            return b"".join(iter(lambda: sock.recv(65536), b""))
+
+    def sessions(self) -> set[str]:
+        """The ids of all that are connected."""
+        return set(re.findall(r"sid=(0x[0-9a-f]+)", self._ask(b"cons").decode()))
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Inside, it answers nobody, and keeps its connections."""
+        assert self.process is not None
+        with stopped(self.process):
+            yield
 
     def place(self, chroot: str = "") -> str:
         """The address of its offsets."""

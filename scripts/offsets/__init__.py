@@ -7,4 +7,5 @@ plan       what a copy would do, from what is here and what is there: pure
 journal    what was there before, so that it can be put back
 transfer   carry out a plan: journal, write, read back
 command    the sub-commands
+migrate    status, and the four steps of groups that move while they run
 """

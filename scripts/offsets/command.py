@@ -50,7 +50,7 @@ def export(args: argparse.Namespace) -> int:
             _replace(Path(args.file), text)
         count = sum(map(len, offsets.values()))
         print(f"exported {count} offset(s) of {len(offsets)} group(s)", file=sys.stderr)
-        return _tell(here.problems)
+        return tell_problems(here.problems)
 
 
 def import_(args: argparse.Namespace) -> int:
@@ -93,7 +93,7 @@ def verify_(args: argparse.Namespace) -> int:
             cells = [["-" if cell is None else cell for cell in row] for row in rows]
             print(table(("GROUP", "TOPIC", "PARTITION", "HERE", "THERE"), cells))
         print(f"compared {count} offset(s) of {len(names)} group(s): {len(found)} differ", file=sys.stderr)
-        return _tell([*problems, *there.problems]) or int(bool(found))
+        return tell_problems([*problems, *there.problems]) or int(bool(found))
 
 
 def undo_(args: argparse.Namespace) -> int:
@@ -104,12 +104,12 @@ def undo_(args: argparse.Namespace) -> int:
         if there.name != place:
             raise ClientError(f"{path} is the journal of {place}, not of {there.name}")
         undos = journals.undoing(entries)
-        made = _Journals(args, there)
+        made = Journals(args, there)
         with _progress("undone", len(undos)) as told:
             outcome = undo(there, undos, Rules(args.exact, True, args.live), made.get, told)
         print(outcome.summary("undone"), file=sys.stderr)
         made.tell()
-        return _tell([*outcome.problems, *there.problems])
+        return tell_problems([*outcome.problems, *there.problems])
 
 
 # --- what they share --------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def _copy(
     optional: bool = False,
 ) -> int:
     """`optional`: nobody has named the groups, so one without offsets is none that is missed."""
-    made = _Journals(args, there)
+    made = Journals(args, there)
     rules = Rules(args.exact, args.any_range, args.live, getattr(args, "translate", ""))
     with _progress("planned" if args.dry_run else "copied", len(names)) as told:
         outcome = copy(here, there, names, rules, None if args.dry_run else made.get, told)
@@ -135,7 +135,7 @@ def _copy(
         print(_shown(outcome))
     print(outcome.summary("planned" if args.dry_run else "copied"), file=sys.stderr)
     made.tell()
-    return _tell([*problems, *outcome.problems, *there.problems])
+    return tell_problems([*problems, *outcome.problems, *there.problems])
 
 
 def _shown(outcome: Outcome) -> str:
@@ -148,7 +148,7 @@ def _shown(outcome: Outcome) -> str:
     return table(header, [row(group, step) for group, step in outcome.shown])
 
 
-class _Journals:
+class Journals:
     """The journal of a command, made with the first change."""
 
     def __init__(self, args: argparse.Namespace, there: OffsetStore) -> None:
@@ -226,7 +226,7 @@ def _replace(path: Path, text: str) -> None:
         raise ClientError(f"{path}: {error.strerror}") from None
 
 
-def _tell(problems: list[Problem]) -> int:
+def tell_problems(problems: list[Problem]) -> int:
     """A line for each; the status."""
     for problem in dict.fromkeys(problems):
         print(visible(f"barnabas: {problem}"), file=sys.stderr)

@@ -19,30 +19,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from barnabas.client.errors import ClientError
-from barnabas.scripts.offsets.store import MAX_OFFSET, Partition, Position, Problem
+from barnabas.client.zookeeper.layout import parse_number, parse_partition
+from barnabas.scripts.offsets.store import Partition, Position, Problem
 
 Offsets = dict[str, dict[Partition, Position]]
 FORMATS = ("zk-tool", "csv", "json")
-_DIGITS = re.compile(r"[0-9]{1,19}")
 _ZK_PATH = re.compile(r"/consumers/([^/]+)/offsets/([^/]+)/([^/]+)")
 _JSON_VERSION = 1
-
-
-def parse_number(text: str, most: int = MAX_OFFSET) -> int:
-    """A decimal number from 0 to `most`, and nothing around it. Raises ValueError with the reason."""
-    if not _DIGITS.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is no number")
-    number = int(text)
-    if number > most:
-        raise ValueError(f"{number} is too large")
-    return number
-
-
-def parse_partition(text: str) -> int:
-    """The number of a partition. Raises ValueError."""
-    if re.fullmatch(r"[0-9]+-[0-9]+", text):
-        raise ValueError(f"{text!r} is no partition number: Kafka 0.7 named them BROKER-PARTITION")
-    return parse_number(text, (1 << 31) - 1)
 
 
 def render(offsets: Mapping[str, Mapping[Partition, Position]], form: str) -> str:

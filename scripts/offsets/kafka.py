@@ -27,21 +27,21 @@ class KafkaStore:
         """Raises ClientError."""
         self.name = f"kafka://{servers}"
         self.problems: list[Problem] = []
-        self._cluster = Cluster(servers)
+        self.cluster = Cluster(servers)
         self._counts: dict[str, int | None] = {}
         self._bounds: dict[Partition, Bounds | None] = {}
 
     def close(self) -> None:
-        self._cluster.close()
+        self.cluster.close()
 
     def groups(self) -> list[str]:
-        return sorted(group.group_id for group in list_groups(self._cluster))
+        return sorted(group.group_id for group in list_groups(self.cluster))
 
     def live_members(self, group: str) -> int:
-        return len(describe_group(self._cluster, group).members)
+        return len(describe_group(self.cluster, group).members)
 
     def read(self, group: str) -> dict[Partition, Position]:
-        found = committed(self._cluster, group)
+        found = committed(self.cluster, group)
         return {Partition(*key): Position(*position) for key, position in sorted(found.items())}
 
     def write(self, group: str, changes: Mapping[Partition, Change]) -> dict[Partition, str]:
@@ -54,12 +54,12 @@ class KafkaStore:
         gone = [p for p, change in changes.items() if change.new is None and p not in failed]
         wanted = {p: change.new for p, change in changes.items() if change.new is not None and p not in failed}
         if gone:
-            told = delete_offsets(self._cluster, group, [(p.topic, p.number) for p in gone])
+            told = delete_offsets(self.cluster, group, [(p.topic, p.number) for p in gone])
             failed |= {Partition(*key): name_of(code) for key, code in told.items() if code}
         places = list(wanted)
         for start in range(0, len(places), MOST_PARTITIONS):
             some = {(p.topic, p.number): Committed(*wanted[p]) for p in places[start : start + MOST_PARTITIONS]}
-            told = commit(self._cluster, group, some)
+            told = commit(self.cluster, group, some)
             failed |= {Partition(*key): name_of(code) for key, code in told.items() if code}
         return failed
 
@@ -67,13 +67,13 @@ class KafkaStore:
         new = [partition for partition in dict.fromkeys(partitions) if partition not in self._bounds]
         unknown = sorted({p.topic for p in new} - self._counts.keys())
         if unknown:
-            told = {topic.name: topic for topic in self._cluster.metadata(unknown)}
+            told = {topic.name: topic for topic in self.cluster.metadata(unknown)}
             for name in unknown:
                 topic = told.get(name)
                 self._counts[name] = None if topic is None or topic.error_code else len(topic.partitions)
         there = [(p.topic, p.number) for p in new if p.number < (self._counts[p.topic] or 0)]
-        first = list_offsets(self._cluster, there, EARLIEST) if there else {}
-        last = list_offsets(self._cluster, there, LATEST, isolation=0) if there else {}
+        first = list_offsets(self.cluster, there, EARLIEST) if there else {}
+        last = list_offsets(self.cluster, there, LATEST, isolation=0) if there else {}
         for partition in new:
             key = (partition.topic, partition.number)
             self._bounds[partition] = Bounds(first[key], last[key]) if key in first else None
@@ -84,7 +84,7 @@ class KafkaStore:
         key = (partition.topic, partition.number)
         found: list[Record] = []
         while len(found) < most:
-            told = fetch(self._cluster, {key: start}, wait_ms=0)
+            told = fetch(self.cluster, {key: start}, wait_ms=0)
             part = told.get(key)
             if part is None:
                 continue
@@ -101,5 +101,5 @@ class KafkaStore:
     def offset_at(self, partition: Partition, timestamp: int) -> int | None:
         """The offset of the first record that is not older, None if there is none."""
         key = (partition.topic, partition.number)
-        found = list_offsets(self._cluster, [key], timestamp, isolation=0)[key]
+        found = list_offsets(self.cluster, [key], timestamp, isolation=0)[key]
         return found if found >= 0 else None

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-#: The largest offset: a 64-bit integer with a sign.
-MAX_OFFSET = (1 << 63) - 1
-
 
 class Partition(NamedTuple):
     """A partition of a topic."""

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.client.errors import ClientError
+from barnabas.client.zookeeper.layout import MAX_OFFSET
 from barnabas.scripts.offsets import journal as journals
 from barnabas.scripts.offsets.files import FORMATS, Offsets, Reading, guess_format, render
 from barnabas.scripts.offsets.journal import Journal, Undo
 from barnabas.scripts.offsets.plan import Action, plan
-from barnabas.scripts.offsets.store import MAX_OFFSET, Bounds, Change, Partition, Position
+from barnabas.scripts.offsets.store import Bounds, Change, Partition, Position
 
 A, B = Partition("a", 0), Partition("a", 1)
 NAMES = st.text(st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp"), blacklist_characters="/"), min_size=1)

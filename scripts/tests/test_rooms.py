@@ -18,7 +18,7 @@ ALLOWED = {
     "wire": set(),
     "storage": {"wire"},
     "groupcoord": {"wire", "storage"},
-    "broker": {"wire", "storage", "groupcoord"},
+    "broker": {"wire", "storage", "groupcoord", "client"},
     "client": {"wire"},
     "streams": {"wire", "storage", "client"},
     "connect": {"wire", "client"},
@@ -37,6 +37,8 @@ DOORS = {
     },
     "streams": {"log_reader", "errors"},
 }
+#: The broker is no client of Kafka. Of ZooKeeper it is.
+BROKERS_CLIENTS = {"zookeeper"}
 
 
 class Import(NamedTuple):
@@ -93,6 +95,8 @@ def wrong(found: Import) -> str | None:
         return f"{found.room} does not import {found.of}"
     if found.of == "storage" and found.module.split(".")[2] not in DOORS[found.room]:
         return f"{found.module} is no door of storage for {found.room}"
+    if (found.room, found.of) == ("broker", "client") and found.module.split(".")[2] not in BROKERS_CLIENTS:
+        return f"{found.module} is no client that the broker has"
     if (found.room, found.of) in LAZILY and not found.lazy:
         return f"{found.of} is loaded by a function that needs it"
     return None

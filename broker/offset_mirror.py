@@ -1,0 +1,335 @@
+"""Committed offsets on their way to ZooKeeper: what is not there yet, who waits for it, and when nobody waits any more.
+
+A position that changes is *marked* with its newest offset; a later change takes the mark's place, so what is on its way
+is bounded by the number of positions. One batch of marks is written at a time. `LostError` puts a batch back.
+
+A commit waits until its marks are written, at most for the timeout. After one that waited in vain the mirror is
+*behind*: nobody waits, until all marks are written again. What the log says is compared with ZooKeeper once for each
+partition of the offsets topic (`compare`): when it has been read, and when there are more marks than memory allows.
+
+Sans-I/O but for the task that runs it: `write` does the work in a thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import NamedTuple
+
+import trio
+
+from barnabas.broker.log import EventLog
+from barnabas.client.zookeeper.offsets import Place
+from barnabas.client.zookeeper.session import MOST_BYTES, MOST_OPERATIONS, LostError
+from barnabas.groupcoord.deadlines import Deadlines
+
+#: Marks that are kept, and bytes of group names in them. Beyond, all of the log is compared instead.
+MOST_MARKS, MOST_MARKED_BYTES = 100_000, 64 << 20
+#: Positions that cannot be written are named up to this many, and counted beyond.
+MOST_REFUSED = 1000
+#: Marks that are looked at to say which groups are behind.
+MOST_COUNTED = 5000
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.25, 5.0
+
+
+class Wanted(NamedTuple):
+    """A position as it is to stand there; no offset: not at all.
+
+    `since_ms` is None for what has just been committed. Else it is when the log got it: what is further there, and
+    was written later, is somebody else's and stays.
+    """
+
+    place: Place
+    offset: int | None
+    since_ms: int | None = None
+
+
+#: Writes a batch, in a thread; why, by place, something cannot be written. Raises LostError.
+WriteBatch = Callable[[list[Wanted]], Awaitable[dict[Place, str]]]
+
+
+class _Waiter:
+    """Somebody waits for some marks; told once, with the reason if they were not written."""
+
+    __slots__ = ("at", "left", "told")
+
+    def __init__(self, told: Callable[[str | None], None], at: float) -> None:
+        self.told: Callable[[str | None], None] | None = told
+        self.left = 0
+        self.at = at
+
+    def tell(self, reason: str | None) -> None:
+        told, self.told = self.told, None
+        if told is not None:
+            told(reason)
+
+
+class _Mark:
+    __slots__ = ("offset", "only_asked", "waiters")
+
+    def __init__(self, offset: int | None, only_asked: bool) -> None:
+        self.offset = offset
+        self.only_asked = only_asked  # nobody but its waiters has it: it is dropped when they give up
+        self.waiters: list[_Waiter] = []
+
+
+class OffsetMirror:
+    """`timeout` gives seconds, `positions` what the log says of a partition of the offsets topic."""
+
+    def __init__(
+        self,
+        write: WriteBatch,
+        positions: Callable[[int], Iterator[Wanted]],
+        deadlines: Deadlines,
+        timeout: Callable[[], float],
+        log: EventLog,
+        *,
+        most_marks: int = MOST_MARKS,
+    ) -> None:
+        self._write, self._positions, self._timeout, self._log = write, positions, timeout, log
+        self._most_marks = most_marks
+        self._deadlines = deadlines
+        self._deadline = deadlines.new(self._give_up_waiting)
+        self._waiters: dict[_Waiter, None] = {}  # in the order of their deadlines
+        self._marks: dict[Place, _Mark] = {}
+        self._flying: dict[Place, _Mark] = {}
+        self._bytes = 0
+        self._to_compare: dict[int, None] = {}
+        self._comparing: Iterator[Wanted] | None = None
+        self._again: list[Wanted] = []  # of a comparison whose batch was lost
+        self._more = trio.Event()
+        self._watches: list[set[Place]] = []
+        self.down: str | None = None  # why ZooKeeper cannot be asked
+        self.is_behind = False
+        self.refused: dict[Place, str] = {}
+        self.refused_beyond = 0
+
+    # --- what is to be written ----------------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> int:
+        """How many positions are known not to be there yet."""
+        return len(self._marks) + len(self._flying.keys() - self._marks.keys())
+
+    @property
+    def is_comparing(self) -> bool:
+        return bool(self._to_compare)
+
+    def in_step(self, partition: int) -> bool:
+        """Whether what the log says in a partition of the offsets topic is there, apart from marks."""
+        return partition not in self._to_compare
+
+    def marked(self, place: Place) -> bool:
+        return place in self._marks or place in self._flying
+
+    def offset_on_its_way(self, place: Place) -> int | None:
+        """Of a place that is marked."""
+        mark = self._marks.get(place) or self._flying[place]
+        return mark.offset
+
+    def behind_by_group(self) -> dict[str, int]:
+        """How many positions of each group are not there yet, of those that have waited for longest."""
+        waiting = (place for place in self._marks if place not in self._flying)
+        return Counter(group for group, _ in islice(chain(self._flying, waiting), MOST_COUNTED))
+
+    def compare(self, partition: int) -> None:
+        """Look at all that the log says in a partition, and write what is behind."""
+        if next(iter(self._to_compare), None) == partition:
+            self._comparing = None  # from its beginning
+        self._to_compare[partition] = None
+        self._more.set()
+
+    def mark(self, place: Place, offset: int | None, *, only_asked: bool = False) -> None:
+        """This is its newest offset."""
+        for watch in self._watches:
+            watch.add(place)
+        mark = self._marks.get(place)
+        if mark is None:
+            self._marks[place] = _Mark(offset, only_asked)
+            self._bytes += len(place[0])
+            self._more.set()
+        else:
+            mark.offset, mark.only_asked = offset, mark.only_asked and only_asked
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._marks) >= self._most_marks or self._bytes >= MOST_MARKED_BYTES
+
+    def forget_marks(self, partitions: Iterable[int]) -> None:
+        """There are too many: compare everything instead."""
+        self._log.warning("offsets.zookeeper.many_behind", offsets=len(self._marks), effect="comparing all")
+        self._fall_behind("too much is on its way")
+        self._marks, self._bytes = {}, 0
+        for partition in partitions:
+            self.compare(partition)
+
+    def watch(self) -> set[Place]:
+        """All places that are marked now, and every one that is from now on, until `unwatch`."""
+        made = {*self._marks, *self._flying}
+        self._watches.append(made)
+        return made
+
+    def unwatch(self, watch: set[Place]) -> None:
+        self._watches = [each for each in self._watches if each is not watch]
+
+    # --- who waits ----------------------------------------------------------------------------------------------------
+
+    def wait(self, places: Iterable[Place], told: Callable[[str | None], None]) -> None:
+        """Call once: when the marks of these places are written, or with the reason why nobody waits for that."""
+        if self.down or self.is_behind:
+            told(self.down or "ZooKeeper is behind")
+            return
+        places = list(places)
+        waiter = _Waiter(told, self._deadlines.clock() + self._timeout())
+        for place in places:
+            mark = self._marks.get(place) or self._flying.get(place)
+            if mark is not None:
+                mark.waiters.append(waiter)
+                waiter.left += 1
+        if not waiter.left:
+            told(next((self.refused[place] for place in places if place in self.refused), None))
+            return
+        self._waiters[waiter] = None
+        if len(self._waiters) == 1:
+            self._deadline.set(waiter.at)
+
+    def _release(self, mark: _Mark, reason: str | None) -> None:
+        for waiter in mark.waiters:
+            waiter.left -= 1
+            if reason is not None or not waiter.left:
+                self._waiters.pop(waiter, None)
+                waiter.tell(reason)
+        mark.waiters = []
+
+    def _give_up_waiting(self) -> None:
+        """The oldest has waited for long enough: now nobody waits."""
+        self._fall_behind(f"not written within {self._timeout():g} s")
+
+    def _fall_behind(self, reason: str) -> None:
+        if not self.is_behind:
+            self.is_behind = True
+            self._log.warning("offsets.zookeeper.behind", offsets=self.behind, reason=reason)
+        if not self._waiters:
+            return
+        waiting, self._waiters = self._waiters, {}
+        self._deadline.cancel()
+        for waiter in waiting:
+            waiter.tell(reason)
+        for place in [place for place, mark in self._marks.items() if mark.only_asked]:
+            del self._marks[place]
+            self._bytes -= len(place[0])
+        for mark in (*self._marks.values(), *self._flying.values()):
+            mark.waiters = []
+
+    def _catch_up(self) -> None:
+        if self.is_behind and not self._marks and not self._to_compare:
+            self.is_behind = False
+            self._log.info("offsets.zookeeper.in_step", refused=len(self.refused) + self.refused_beyond)
+        first = next(iter(self._waiters), None)
+        if first is None:
+            self._deadline.cancel()
+        else:
+            self._deadline.set(first.at)
+
+    # --- the task -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write, batch after batch."""
+        wait = FIRST_RETRY_SECONDS
+        while True:
+            compared = self._take()
+            if not self._flying and not compared and not self.down:
+                self._catch_up()
+                self._more = trio.Event()
+                await self._more.wait()
+                continue
+            batch = [*compared, *(Wanted(place, mark.offset) for place, mark in self._flying.items())]
+            try:
+                failed = await self._write(batch)
+            except LostError as error:
+                self._put_back(compared)
+                self.lost(str(error))
+                await trio.sleep(wait)
+                wait = min(wait * 2, LAST_RETRY_SECONDS)
+                continue
+            wait = FIRST_RETRY_SECONDS
+            self._written(compared, failed)
+
+    def lost(self, reason: str) -> None:
+        """ZooKeeper cannot be asked: nobody waits for it."""
+        if self.down is None:
+            self._more.set()  # from now on somebody tries again
+        self.down = reason
+        self._fall_behind(reason)
+
+    def _take(self) -> list[Wanted]:
+        """The next batch: marks are in flight then; what is compared beside them is given back."""
+        size = 0
+        for place in self._marks:
+            size += len(place[0].encode()) + len(place[1][0])
+            if len(self._flying) >= MOST_OPERATIONS or (self._flying and size > MOST_BYTES // 2):
+                break
+            self._flying[place] = self._marks[place]
+        for place in self._flying:
+            del self._marks[place]
+            self._bytes -= len(place[0])
+        return self._next_compared()
+
+    def _next_compared(self) -> list[Wanted]:
+        if self._again:
+            found, self._again = self._again, []
+            return found
+        found, size = [], 0
+        while self._to_compare and not found:
+            if self._comparing is None:
+                self._comparing = self._positions(next(iter(self._to_compare)))
+            for wanted in self._comparing:
+                found.append(wanted)
+                size += len(wanted.place[0].encode()) + len(wanted.place[1][0])
+                if len(found) >= MOST_OPERATIONS or size > MOST_BYTES // 2:
+                    break
+            else:
+                self._comparing = iter(())  # it is done when what was found is written
+                if not found:
+                    self._comparing = None
+                    del self._to_compare[next(iter(self._to_compare))]
+        return found
+
+    def _put_back(self, compared: list[Wanted]) -> None:
+        """What a lost batch was to write, before what was marked since."""
+        if compared and self._to_compare:
+            self._again = compared
+        flying, self._flying = self._flying, {}
+        for place, mark in flying.items():
+            if place in self._marks:
+                self._marks[place].waiters += mark.waiters
+            elif mark.waiters or not mark.only_asked:
+                self._marks[place] = mark
+                self._bytes += len(place[0])
+
+    def _written(self, compared: list[Wanted], failed: dict[Place, str]) -> None:
+        if self.down:
+            self._log.info("offsets.zookeeper.up", after=self.down)
+            self.down = None
+        flying, self._flying = self._flying, {}
+        for place in (*flying, *(wanted.place for wanted in compared)):
+            if place not in failed:
+                self.refused.pop(place, None)
+        for place, reason in failed.items():
+            self.refuse(place, reason)
+        for place, mark in flying.items():
+            self._release(mark, failed.get(place))
+        self._catch_up()
+
+    def refuse(self, place: Place, reason: str) -> None:
+        """It cannot be written; the log alone has it. The first is told, all are counted."""
+        if place not in self.refused and not self.refused and not self.refused_beyond:
+            group, (topic, partition) = place
+            self._log.warning(
+                "offsets.zookeeper.refused", group=group[:300], partition=f"{topic}-{partition}", reason=reason
+            )
+        if place in self.refused or len(self.refused) < MOST_REFUSED:
+            self.refused[place] = reason
+        else:
+            self.refused_beyond += 1

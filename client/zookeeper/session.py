@@ -1,0 +1,249 @@
+"""A session with ZooKeeper, through kazoo: requests that are sent ahead and awaited together, and transactions.
+
+kazoo runs threads of its own, and every method here blocks: an event loop calls them in a thread. Nothing waits
+longer than the timeout. kazoo queues what is asked while it has no connection, so nothing is asked then: `LostError`.
+After a `LostError` a write may have been done or not; whoever goes on reads again first.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+KAZOO_REMEDY = "pip install 'barnabas[zookeeper]' (in a checkout: make setup-all)"
+#: ZooKeeper takes a transaction of 1 MB (jute.maxbuffer); these are far below.
+MOST_OPERATIONS, MOST_BYTES = 500, 400_000
+#: Requests that are sent ahead at one time.
+MOST_READS = 2000
+_BYTES_OF_AN_OPERATION = 100  # without its path
+#: A first answer comes within this, or nobody is there.
+CONNECT_SECONDS = 5.0
+NEVER = float("inf")
+
+
+class KazooMissingError(Exception):
+    """The package is not installed; the message has the remedy."""
+
+    def __init__(self) -> None:
+        super().__init__(f"offsets in ZooKeeper need kazoo: {KAZOO_REMEDY}")
+
+
+class LostError(Exception):
+    """ZooKeeper cannot be asked now."""
+
+
+class Node(NamedTuple):
+    """What a znode holds. `mtime_ms` is when that was written, on ZooKeeper's clock."""
+
+    value: bytes
+    version: int
+    mtime_ms: int
+
+
+class Failure(NamedTuple):
+    """Why something was not done with one znode; `is_race` if somebody else was faster, so that another look helps."""
+
+    reason: str
+    is_race: bool = False
+
+
+class Operation(NamedTuple):
+    """A change of a znode: no `value` deletes it, no `version` creates it."""
+
+    path: str
+    value: bytes | None
+    version: int | None
+
+
+class Session:
+    """One connection, made again by itself when it breaks. `credentials` is USER:PASSWORD of the digest scheme."""
+
+    def __init__(
+        self, hosts: str, *, credentials: str | None = None, timeout: float, session_timeout: float | None = None
+    ) -> None:
+        """Does not connect yet. Raises KazooMissingError."""
+        try:
+            from kazoo import exceptions
+            from kazoo.client import KazooClient
+            from kazoo.handlers.threading import KazooTimeoutError
+            from kazoo.security import make_digest_acl
+        except ImportError:
+            raise KazooMissingError from None
+        self.hosts, self._timeout = hosts, timeout
+        self._errors, self._late = exceptions, KazooTimeoutError
+        self._gone = (KazooTimeoutError, exceptions.KazooException)
+        acl = None
+        if credentials:
+            user, _, password = credentials.partition(":")
+            acl = [make_digest_acl(user, password, all=True)]
+        quiet = logging.getLogger("barnabas.zookeeper.kazoo")  # what it would say of each attempt, the error says
+        quiet.addHandler(logging.NullHandler())
+        quiet.propagate = False
+        self._client: Any = KazooClient(
+            hosts=hosts,
+            timeout=session_timeout or timeout,
+            auth_data=[("digest", credentials)] if credentials else [],
+            default_acl=acl,
+            logger=quiet,
+            connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 2.0},
+        )
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect. Raises LostError if nobody answers; the session is over then."""
+        try:
+            self._client.start(timeout=min(self._timeout, CONNECT_SECONDS))
+        except self._late:
+            raise LostError(f"ZooKeeper does not answer at {self.hosts}: is it running there?") from None
+        except self._errors.KazooException as error:
+            raise LostError(f"ZooKeeper at {self.hosts}: {self._reason(error)}") from None
+
+    def begin(self) -> None:
+        """Connect beside the caller, for as long as it takes; return when that is done, or has not been in time."""
+        self._client.start_async().wait(self._timeout)
+
+    @property
+    def connected(self) -> bool:
+        return bool(self._client.connected)
+
+    def close(self) -> None:
+        """End the session."""
+        self._client.stop()
+        self._client.close()
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def get_all(self, paths: Sequence[str], until: float = NEVER) -> list[Node | Failure | None]:
+        """What each znode holds; None for one that is not there. Raises LostError, also at a time of `monotonic`."""
+        requests = [partial(self._client.get_async, path) for path in paths]
+        asked = self._ask(requests, until=until)
+        return [each if each is None or isinstance(each, Failure) else _node(*each) for each in asked]
+
+    def exist(self, paths: Sequence[str]) -> list[bool]:
+        """Whether each znode is there. Raises LostError."""
+        return [stat is not None for stat in self._stats(paths)]
+
+    def counts(self, paths: Sequence[str]) -> list[int]:
+        """How many children each znode has, none if it is not there. Raises LostError."""
+        return [
+            0 if stat is None or isinstance(stat, Failure) else int(stat.children_count) for stat in self._stats(paths)
+        ]
+
+    def _stats(self, paths: Sequence[str]) -> list[Any]:
+        return self._ask([partial(self._client.exists_async, path) for path in paths])
+
+    def children(self, path: str, until: float = NEVER) -> list[str] | Failure:
+        """The names of a znode's children, none if it is not there. Raises LostError, also at a time."""
+        (told,) = self._ask([lambda: self._client.get_children_async(path)], until=until)
+        if isinstance(told, Failure):
+            return told
+        return [] if told is None else list(told)
+
+    def transact(self, operations: Sequence[Operation]) -> dict[str, Failure]:
+        """Do all of it; why, by path, something was not done. Raises LostError.
+
+        Each transaction is done as a whole or not at all. If one fails its operations are done one by one, so that
+        what is wrong with one znode costs only itself.
+        """
+        failed: dict[str, Failure] = {}
+        for some in _transactions(operations):
+            transaction = self._client.transaction()
+            for operation in some:
+                self._add(transaction, operation)
+            (told,) = self._ask([transaction.commit_async])
+            if isinstance(told, Failure) or any(isinstance(each, Exception) for each in told):
+                failed |= self.each(some)
+        return failed
+
+    def each(self, operations: Sequence[Operation]) -> dict[str, Failure]:
+        """Do what can be done of it, one by one; why, by path, something was not done. Raises LostError."""
+        told = self._ask([partial(self._send, each) for each in operations], absent=_GONE)
+        return {
+            operation.path: each for operation, each in zip(operations, told, strict=True) if isinstance(each, Failure)
+        }
+
+    def _add(self, transaction: Any, operation: Operation) -> None:
+        path, value, version = operation
+        if value is None:
+            transaction.delete(path, -1 if version is None else version)
+        elif version is None:
+            transaction.create(path, value)
+        else:
+            transaction.set_data(path, value, version)
+
+    def _send(self, operation: Operation) -> Any:
+        path, value, version = operation
+        if value is None:
+            return self._client.delete_async(path, -1 if version is None else version)
+        if version is None:
+            return self._client.create_async(path, value)
+        return self._client.set_async(path, value, version)
+
+    def _ask(
+        self, requests: Sequence[Callable[[], Any]], absent: Failure | None = None, until: float = NEVER
+    ) -> list[Any]:
+        """The answers to requests that are sent ahead; `absent` for a znode that is not there. Raises LostError."""
+        found: list[Any] = []
+        for start in range(0, len(requests), MOST_READS):
+            if not self.connected:
+                raise LostError("the connection was lost")
+            deadline = min(time.monotonic() + self._timeout, until)
+            sent = [request() for request in requests[start : start + MOST_READS]]
+            found += [self._await(each, deadline, absent) for each in sent]
+        return found
+
+    def _await(self, sent: Any, deadline: float, absent: Failure | None) -> Any:
+        errors = self._errors
+        try:
+            return sent.get(timeout=max(0.0, deadline - time.monotonic()))
+        except errors.NoNodeError:
+            return absent
+        except (errors.BadVersionError, errors.NodeExistsError) as error:
+            return Failure(self._reason(error), is_race=True)
+        except (errors.NoAuthError, errors.BadArgumentsError, errors.NotEmptyError, errors.InvalidACLError) as error:
+            return Failure(self._reason(error))
+        except self._gone as error:
+            raise LostError(self._reason(error)) from None
+
+    def _reason(self, error: Exception) -> str:
+        """What kazoo's error means."""
+        name = type(error).__name__
+        if name == "KazooTimeoutError":
+            return f"no answer within {self._timeout:g} s"
+        return _REASONS.get(name) or f"{name} {error}".strip()
+
+
+_GONE = Failure("it is not there any more", is_race=True)
+_REASONS = {
+    "NoAuthError": "the credentials do not allow it",
+    "AuthFailedError": "the credentials are refused",
+    "NodeExistsError": "somebody has made it meanwhile",
+    "BadVersionError": "somebody has changed it meanwhile",
+    "BadArgumentsError": "ZooKeeper does not take the name",
+    "NotEmptyError": "it has children",
+    "ConnectionLoss": "the connection was lost",
+    "SessionExpiredError": "the session has expired",
+    "ConnectionClosedError": "the connection was closed",
+}
+
+
+def _node(value: bytes, status: Any) -> Node:
+    return Node(value, status.version, status.mtime)
+
+
+def _transactions(operations: Sequence[Operation]) -> list[list[Operation]]:
+    """In pieces that ZooKeeper takes."""
+    pieces: list[list[Operation]] = []
+    size = 0
+    for operation in operations:
+        own = len(operation.path.encode()) + _BYTES_OF_AN_OPERATION
+        if not pieces or len(pieces[-1]) >= MOST_OPERATIONS or size + own > MOST_BYTES:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(operation)
+        size += own
+    return pieces
