@@ -1,5 +1,6 @@
 """A Kafka-protocol-compatible broker whose partitions Spark reads as they are.
 
 What is installed is this one package. In a checkout its rooms (`wire`, `storage`, `groupcoord`, `broker`, `client`,
-`connect`, `streams`, `scripts`) are folders at the top, and stand here as links to them. docs/architecture.md shows each of them.
+`connect`, `streams`, `scripts`) are folders at the top, and stand here as links to them. docs/architecture.md shows
+each of them.
 """

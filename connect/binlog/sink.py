@@ -18,6 +18,8 @@ from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.errors import ErrorCode
 
 TRANSACTION_MS = 60_000
+#: The subscription itself tries again.
+_PATIENCE_SECONDS = 5.0
 _BATCH_BYTES = 900_000
 _FENCED = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 Header = tuple[str, bytes]
@@ -59,7 +61,7 @@ class Sink:
     def begin(self) -> Position | None:
         """Take the subscription over, and find out how far it is. None for a new one."""
         self.close()
-        cluster = self._cluster = Cluster(self._servers)
+        cluster = self._cluster = Cluster(self._servers, patience=_PATIENCE_SECONDS)
         make_topic(cluster)
         self._producer = TransactionalProducer(cluster, f"barnabas.binlog.{self._name}", timeout_ms=TRANSACTION_MS)
         self._producer.begin()
