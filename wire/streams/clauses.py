@@ -10,7 +10,7 @@ conditions) stays Spark's SQL, and is looked at by the streams driver.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -422,7 +422,7 @@ class _Parser:
     def _subtable(self) -> None:
         self.found["key"] = tuple(self.inside())
 
-    _OPTIONS: dict[str, Callable[[_Parser], None]] = {
+    _OPTIONS: ClassVar[dict[str, Callable[[_Parser], None]]] = {
         "EVENT_TIME": _event_time,
         "EVENT_TYPE": _event_type,
         "FILL_HISTORY": _fill_history,
@@ -444,7 +444,8 @@ class _Parser:
         window = self.window()
         if found.get("trigger") == AT_ONCE and isinstance(window, Session):
             raise self.wrong(
-                "TRIGGER AT_ONCE is not supported with SESSION: Spark tells a session when it closes", self.seen["TRIGGER"]
+                "TRIGGER AT_ONCE is not supported with SESSION: Spark tells a session when it closes",
+                self.seen["TRIGGER"],
             )
         fields = {name: value for name, value in found.items() if name not in ("interval", "sliding", "session")}
         selected = tuple(self.item(part, "SELECT") for part in split_at(items, ","))
@@ -465,9 +466,13 @@ class _Parser:
         length, offset = interval[0], interval[1] if len(interval) == 2 else 0
         step = sliding if isinstance(sliding, int) else length
         if not 0 < step <= length:
-            raise self.wrong("SLIDING is longer than nothing, and at most INTERVAL", self.seen.get("SLIDING", self.seen["INTERVAL"]))
+            raise self.wrong(
+                "SLIDING is longer than nothing, and at most INTERVAL", self.seen.get("SLIDING", self.seen["INTERVAL"])
+            )
         if length > MAX_OVERLAP * step:
-            raise self.wrong(f"a record may be in at most {MAX_OVERLAP} windows: make SLIDING longer", self.seen["SLIDING"])
+            raise self.wrong(
+                f"a record may be in at most {MAX_OVERLAP} windows: make SLIDING longer", self.seen["SLIDING"]
+            )
         if offset >= step:
             raise self.wrong("the offset is shorter than a window's step", self.seen["INTERVAL"])
         return Interval(length, step, offset)

@@ -17,7 +17,9 @@ def milliseconds(text: str) -> int:
         raise ValueError(f"{text} is no duration: expected {EXPECTED}")
     unit = found[2].lower()
     if unit in ("b", "u"):
-        raise ValueError(f"{text}: times have milliseconds, so units below them are not supported: use a, s, m, h, d, w")
+        raise ValueError(
+            f"{text}: times have milliseconds, so units below them are not supported: use a, s, m, h, d, w"
+        )
     if unit in ("n", "y"):
         raise ValueError(f"{text}: months and years have no fixed length and are not supported: use d or w")
     if unit not in _UNITS:

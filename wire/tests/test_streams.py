@@ -51,7 +51,8 @@ def test_every_option_and_clause() -> None:
 
 def test_the_newer_form_of_options() -> None:
     found = parse_stream(
-        f"STREAM_OPTIONS(WATERMARK(5s) | MAX_DELAY(10s)|FILL_HISTORY|EVENT_TYPE(WINDOW_CLOSE)) AS {SENSORS} INTERVAL(1s)"
+        "STREAM_OPTIONS(WATERMARK(5s) | MAX_DELAY(10s)|FILL_HISTORY|EVENT_TYPE(WINDOW_CLOSE)) "
+        f"AS {SENSORS} INTERVAL(1s)"
     )
     assert (found.watermark_ms, found.max_delay_ms, found.fill_history) == (5000, 10_000, True)
 
