@@ -30,6 +30,9 @@ T = TypeVar("T")
 
 _FIND_BY_KEY = 3  # the last version that asks for one coordinator
 _CREATE_SECONDS = 15.0
+#: What a coordinator is for.
+GROUP, TRANSACTION = 0, 1
+_KINDS = ("group", "transactional id")
 #: What a broker says that leads a partition no longer, or not yet: another one may, or this one soon.
 MOVED = frozenset(
     {
@@ -55,7 +58,7 @@ class Cluster:
         self._is_stale = False  # the addresses: brokers may be elsewhere now
         self._connections: dict[int, Connection] = {}
         self._leaders: dict[str, dict[int, int]] = {}
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
         self._any = connect(self._servers)
 
     def __enter__(self) -> Cluster:
@@ -136,18 +139,18 @@ class Cluster:
         """The connection to the broker that coordinates a group. Raises ClientError if there is none."""
         return self.again(lambda: self.find_coordinator(group))
 
-    def find_coordinator(self, group: str) -> Connection:
-        """The same in one attempt, as the route of a request."""
-        if group not in self._coordinators:
-            request = FindCoordinatorRequest(key=group)
+    def find_coordinator(self, group: str, kind: int = GROUP) -> Connection:
+        """The same in one attempt, as the route of a request; also for a transactional id, by `kind`."""
+        if (kind, group) not in self._coordinators:
+            request = FindCoordinatorRequest(key=group, key_type=kind)
             found = self._any_broker().ask(request, FindCoordinatorResponse, version=_FIND_BY_KEY)
-            check(found.error_code, f"Coordinator of group {group}", found.error_message)
-            self._coordinators[group] = found.node_id
-        return self.broker(self._coordinators[group])
+            check(found.error_code, f"Coordinator of {_KINDS[kind]} {group}", found.error_message)
+            self._coordinators[kind, group] = found.node_id
+        return self.broker(self._coordinators[kind, group])
 
-    def forget_coordinator(self, group: str) -> None:
+    def forget_coordinator(self, group: str, kind: int = GROUP) -> None:
         """It has moved: look for it the next time."""
-        self._coordinators.pop(group, None)
+        self._coordinators.pop((kind, group), None)
 
     def _any_broker(self) -> Connection:
         if not self._any.is_usable():

@@ -88,25 +88,30 @@ def ask_coordinator(
 
 
 def committed(
-    cluster: Cluster, group: str, keys: Iterable[TopicPartition] | None = None
+    cluster: Cluster, group: str, keys: Iterable[TopicPartition] | None = None, *, stable: bool = False
 ) -> dict[TopicPartition, Committed]:
     """The positions that a group keeps, all or for these partitions; those without one are left out.
 
-    Raises ClientError.
+    With `stable` the ends of transactions that commit some are waited for. Raises ClientError.
     """
     topics: dict[str, list[int]] = {}
     for topic, partition in keys or ():
         topics.setdefault(topic, []).append(partition)
     asked = None if keys is None else [OffsetFetchRequestTopic(name, of) for name, of in topics.items()]
-    request = OffsetFetchRequest(group_id=group, topics=asked)
-    answer = ask_coordinator(
-        cluster, group, request, OffsetFetchResponse, lambda said: said.error_code, last_version=_OFFSET_FETCH
-    )
-    check(answer.error_code, f"Offsets of group {group}")
+    request = OffsetFetchRequest(group_id=group, topics=asked, require_stable=stable)
+
+    def attempt() -> OffsetFetchResponse:
+        answer = ask_coordinator(
+            cluster, group, request, OffsetFetchResponse, lambda said: said.error_code, last_version=_OFFSET_FETCH
+        )
+        for code in (answer.error_code, *(part.error_code for topic in answer.topics for part in topic.partitions)):
+            check(code, f"Offsets of group {group}")
+        return answer
+
+    answer = cluster.again(attempt)
     found: dict[TopicPartition, Committed] = {}
     for told in answer.topics:
         for part in told.partitions:
-            check(part.error_code, f"Offsets of group {group}")
             if part.committed_offset >= 0:
                 found[told.name, part.partition_index] = Committed(
                     part.committed_offset, part.metadata or "", part.committed_leader_epoch

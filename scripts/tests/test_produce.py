@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from kafka.partitioner import murmur2 as reference
 
 from barnabas.client.errors import ClientError
-from barnabas.scripts.produce import BadLineError, Lines, murmur2
+from barnabas.client.partitioner import murmur2
+from barnabas.scripts.produce import BadLineError, Lines
 from barnabas.wire.batch import Record
 
 

@@ -1,0 +1,85 @@
+"""The transactions of one transactional id, one after the other (KIP-98), with an epoch for each (KIP-890).
+
+A batch that is written under the id and epoch belongs to the transaction: nothing is announced. The first sequence
+number of each partition in a transaction is 0. Each end brings the epoch of the next transaction, so what is still
+under way of an earlier one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from barnabas.client.cluster import TRANSACTION, Cluster
+from barnabas.client.errors import check
+from barnabas.client.groups import Committed
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from barnabas.wire.types import Message
+
+R = TypeVar("R", bound=Message)
+_END, _COMMIT_OFFSETS = 5, 5  # the first versions in which each transaction has an epoch of its own
+_ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+#: What passes: the transaction before is not complete yet.
+NOT_YET = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+
+
+class TransactionalProducer:
+    """Raises ClientError everywhere; after one it must `begin` anew, which aborts what is open."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, known_as: str = "", *, timeout_ms: int) -> None:
+        """`known_as` is the id under which the coordinator is looked for."""
+        self.cluster, self.transactional_id = cluster, transactional_id
+        self._known_as, self._timeout_ms = known_as or transactional_id, timeout_ms
+        self.producer_id, self.epoch = -1, -1
+
+    def begin(self) -> None:
+        """Take the id over: who had it before writes no more, and what that one has left open is aborted."""
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms)
+        answer = self._ask(request, InitProducerIdResponse, lambda told: told.error_code)
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    def commit_offset(self, group: str, key: TopicPartition, position: Committed) -> None:
+        """A position of a group, which counts when the transaction is committed."""
+        topic, partition = key
+        part = TxnOffsetCommitRequestPartition(partition, position.offset, position.leader_epoch, position.metadata)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            topics=[TxnOffsetCommitRequestTopic(topic, [part])],
+        )
+
+        def attempt() -> None:
+            answer = self.cluster.find_coordinator(group).ask(request, TxnOffsetCommitResponse, version=_COMMIT_OFFSETS)
+            for code in (each.error_code for of in answer.topics for each in of.partitions):
+                if code in _ELSEWHERE:
+                    self.cluster.forget_coordinator(group)
+                check(code, f"Commit of group {group} in a transaction")
+
+        self.cluster.again(attempt)
+
+    def end(self, *, commit: bool) -> None:
+        """End the transaction. If the connection is lost, nobody knows how it has ended until somebody begins anew."""
+        request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
+        answer = self._ask(request, EndTxnResponse, lambda told: told.error_code, version=_END)
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    def _ask(self, request: Message, response: type[R], code: Callable[[R], int], *, version: int | None = None) -> R:
+        def attempt() -> R:
+            answer = self.cluster.find_coordinator(self._known_as, TRANSACTION).ask(request, response, version=version)
+            if code(answer) in _ELSEWHERE:
+                self.cluster.forget_coordinator(self._known_as, TRANSACTION)
+            check(code(answer), f"Transactional id {self._known_as}")
+            return answer
+
+        return self.cluster.again(attempt)
