@@ -230,7 +230,14 @@ class Runner:
 
 
 def source_frame(
-    session: SparkSession, data_dir: str, server: str, plan: StreamPlan, needed: frozenset[str], close_file: str
+    session: SparkSession,
+    data_dir: str,
+    server: str,
+    plan: StreamPlan,
+    needed: frozenset[str],
+    close_file: str,
+    *,
+    batch_bytes: int | None = None,
 ) -> DataFrame:
     """The rows of a stream's source, from where the stream begins. Raises QueryError."""
     schema = source_schema(plan.values, needed)
@@ -240,7 +247,7 @@ def source_frame(
         "topics": plan.source,
         "bootstrap.servers": server,
         "startingOffsets": json.dumps(to_wire(starts)),
-        "maxBytesPerTrigger": str(MAX_BATCH_BYTES),
+        "maxBytesPerTrigger": str(batch_bytes or MAX_BATCH_BYTES),
         "failOnDataLoss": "false",
         "closeFile": close_file,
     }

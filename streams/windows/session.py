@@ -26,10 +26,19 @@ _SETTINGS = {
 
 
 def streams_session(spark: SparkSession) -> SparkSession:
-    """A session of the same JVM for all streams. Raises WalError where the workers' Python cannot run the source."""
-    made = spark.newSession()
-    for name, value in _SETTINGS.items():
-        made.conf.set(name, value)
-    check_workers(made)
-    made.dataSource.register(StreamDataSource)
-    return made
+    """The session for all streams in the JVM of `spark`, made once: Spark takes a source of a name once.
+
+    Raises WalError where the workers' Python cannot run the source.
+    """
+    application = str(spark.sparkContext.applicationId)
+    if application not in _made:
+        made = spark.newSession()
+        for name, value in _SETTINGS.items():
+            made.conf.set(name, value)
+        check_workers(made)
+        made.dataSource.register(StreamDataSource)
+        _made[application] = made
+    return _made[application]
+
+
+_made: dict[str, SparkSession] = {}
