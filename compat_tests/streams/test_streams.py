@@ -147,7 +147,7 @@ def test_what_is_no_stream_is_refused_with_the_reason(
     admin.create_topic("bytes", 1)
     admin.produce("bytes", [Record(b"x")])
     told = refused(broker, capsys, "CREATE STREAM x AS SELECT count(*) FROM sensors INTERVAL(10x)")
-    assert 'line 1, column 41, at "10x)": 10x: x is no unit' in told
+    assert 'line 1, column 42, at "10x)": 10x: x is no unit' in told
     count = "SELECT count(*) AS c FROM sensors INTERVAL(10s)"
     assert "typed has the columns c STRING, and the stream gives c bigint" in refused(
         broker, capsys, f"CREATE STREAM x INTO typed AS {count}"

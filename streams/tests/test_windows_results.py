@@ -15,9 +15,10 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.storage.config import LogConfig
+from barnabas.streams.query.errors import QueryError
 from barnabas.streams.tests.support import NOW, Logs
 from barnabas.streams.tests.windows_support import Run, in_batch, in_order
-from barnabas.streams.windows.plan import AHEAD, MALFORMED, NO_TIME, OBSERVED, RECORDS
+from barnabas.streams.windows.plan import AHEAD, MALFORMED, NO_TIME, OBSERVED, RECORDS, check_fits
 from barnabas.streams.windows.session import streams_session
 from barnabas.wire.queries.plan import Values
 
@@ -184,9 +185,9 @@ def test_results_are_those_of_a_batch_and_of_a_plain_evaluation(session: SparkSe
         assert found == expected, name
         assert len(found) > 1, name
         assert in_batch(session, logs.path, query, VALUES) == expected, name
-    query = runs["session"].query
-    assert query is not None
-    seen = [p.observedMetrics[OBSERVED] for p in query.recentProgress if p.numInputRows]
+    session_query = runs["session"].query
+    assert session_query is not None
+    seen = [p.observedMetrics[OBSERVED] for p in session_query.recentProgress if p.numInputRows]
     bad = sum(s[NO_TIME] + s[AHEAD] + s[MALFORMED] for s in seen)
     assert all(min(s[NO_TIME], s[AHEAD], s[MALFORMED]) > 0 for s in seen)
     assert sum(s[RECORDS] for s in seen) == len(readings) + bad == PARTITIONS * (400 // PARTITIONS)
@@ -274,3 +275,12 @@ def test_keys_and_timestamps_of_results(session: SparkSession, tmp_path: Path) -
         {"of a", "of nobody"},
         {None},
     ]
+
+
+def test_a_topic_fits_that_has_the_same_columns(session: SparkSession) -> None:
+    check_fits("t", "", "c bigint")
+    check_fits("t", "c BIGINT, d STRING", "d string, c bigint")
+    with pytest.raises(QueryError, match="use another topic"):
+        check_fits("t", "c INT", "c bigint")
+    with pytest.raises(QueryError, match="use another topic"):
+        check_fits("t", "not a schema, is it", "c bigint")

@@ -203,11 +203,14 @@ class _Parser:
         found: list[Token] = []
         depth = 0
         while self.at < len(self.tokens):
-            token = self.peek()
+            token, before = self.peek(), found[-1] if found else None
+            if before is not None and token.says("DISTINCT") and before.says("IS", "NOT"):
+                found += [self.take(), self.expect("FROM")]  # an operator
+                continue
             if not depth and token.says(*words):
                 break
             word = token.text.upper() if token.kind == WORD else ""
-            if word in _NOT_SELECT and not (word == "WINDOW" and depth):
+            if word in _NOT_SELECT and not (word == "DISTINCT" and depth):
                 raise self.wrong(f"{word} is not supported: {_NOT_SELECT[word]}", token)
             if not depth and word in _NOT and self.peek(1).says("("):
                 raise self.wrong(f"{word} is not supported: {_NOT[word]}", token)

@@ -57,6 +57,11 @@ def test_the_newer_form_of_options() -> None:
     assert (found.watermark_ms, found.max_delay_ms, found.fill_history) == (5000, 10_000, True)
 
 
+def test_an_operator_may_have_from_in_it() -> None:
+    found = parse_stream("SELECT max(a IS NOT DISTINCT FROM b) m, x IS DISTINCT FROM y AS z FROM s INTERVAL(1s)")
+    assert (found.source, names(found)) == ("s", ["m", "z"])
+
+
 def test_a_session_may_name_the_time() -> None:
     assert parse_stream(f"{SENSORS} SESSION(ts, 30s)").time == "ts"
     assert parse_stream(f"{SENSORS} SESSION(30s)").window == Session(30_000)
