@@ -6,6 +6,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,7 @@ from barnabas.storage.config import LogConfig
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.tests.support import NOW, Logs
 from barnabas.streams.tests.windows_support import Run, in_batch, in_order
-from barnabas.streams.windows.plan import AHEAD, MALFORMED, NO_TIME, OBSERVED, RECORDS, check_fits
+from barnabas.streams.windows.plan import AHEAD, MALFORMED, NO_TIME, OBSERVED, RECORDS, check, check_fits, parsed
 from barnabas.streams.windows.session import streams_session
 from barnabas.wire.queries.plan import Values
 
@@ -284,3 +285,14 @@ def test_a_topic_fits_that_has_the_same_columns(session: SparkSession) -> None:
         check_fits("t", "c INT", "c bigint")
     with pytest.raises(QueryError, match="use another topic"):
         check_fits("t", "not a schema, is it", "c bigint")
+
+
+def test_streams_are_looked_at_in_several_threads(session: SparkSession) -> None:
+    """One is being started while the broker asks about another one."""
+
+    def gives(number: int) -> str:
+        clauses, stages = parsed(f"SELECT c{number}, count(*) c FROM s PARTITION BY n + 1 AS c{number} INTERVAL(1s)")
+        return check(session, clauses, stages, VALUES).value_schema
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(gives, range(8))) == [f"c{number} int, c bigint" for number in range(8)]

@@ -9,6 +9,7 @@ of a record, for each aggregate.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ CLOSE = "__close"
 OBSERVED = "barnabas"
 RECORDS, NO_TIME, AHEAD, MALFORMED = "records", "no_time", "ahead", "malformed"
 _TIME = "__event_time"
+# Names of relations are the session's: what one thread looks at must not be another one's.
+_analysis = threading.Lock()
 _ALWAYS = ("_timestamp", "_partition", "_offset")
 
 
@@ -85,6 +88,11 @@ def check(spark: SparkSession, clauses: Clauses, stages: Stages, values: Values)
 
 def planned(spark: SparkSession, clauses: Clauses, stages: Stages, frame: DataFrame, values: Values) -> Planned:
     """The stream over `frame`, whose columns are those of `source_schema`. Raises QueryError."""
+    with _analysis:
+        return _planned(spark, clauses, stages, frame, values)
+
+
+def _planned(spark: SparkSession, clauses: Clauses, stages: Stages, frame: DataFrame, values: Values) -> Planned:
     inputs = resolve(spark, stages.inputs, clauses.source, frame, value_columns(values))
     _check_time(clauses, inputs)
     rows = _windowed(clauses, _inputs(clauses, inputs, frame))
