@@ -14,6 +14,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from barnabas.client.cluster import Cluster
 from barnabas.scripts.status import last_status
 from compat_tests.broker_process import Barnabas
+from compat_tests.driver import Refused
+from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.waiting import until
 
 SETTINGS = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
@@ -30,6 +32,21 @@ class Reading(NamedTuple):
     device: str
     temp: float
     partition: int
+
+
+def make_stream(broker: Barnabas, topic: str, partitions: int, text: str) -> None:
+    """Make a topic with a stream, as the first one: Spark's start may take longer than a client waits."""
+    admin = KafkaPythonDriver(broker.address)
+
+    def is_made() -> bool:
+        try:
+            admin.create_topic(topic, partitions, {"barnabas.stream": text})
+        except Refused as refusal:
+            assert str(refusal) == "REQUEST_TIMED_OUT", refusal
+            return False
+        return True
+
+    until(is_made, f"{topic} is made", DEADLINE)
 
 
 def send(broker: Barnabas, topic: str, readings: Iterable[Reading]) -> None:

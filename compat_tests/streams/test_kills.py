@@ -27,6 +27,7 @@ from compat_tests.streams.support import (
     SETTINGS,
     Reading,
     in_order,
+    make_stream,
     records,
     results,
     send,
@@ -60,7 +61,7 @@ def readings(first: int, count: int) -> list[Reading]:
 def make(broker: Barnabas) -> None:
     admin: Driver = KafkaPythonDriver(broker.address)
     admin.create_topic("source", PARTITIONS, SENSORS)
-    admin.create_topic("out", PARTITIONS, {"barnabas.stream": TEXT})
+    make_stream(broker, "out", PARTITIONS, TEXT)
 
 
 @contextlib.contextmanager

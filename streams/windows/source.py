@@ -2,11 +2,12 @@
 
 A mark is a row that has a time and nothing else. The driver writes the time into a file; the file's time is part of the
 source's offset, so Spark's checkpoint says which mark a batch has, and a batch that is repeated has the same one.
+
+Of a backlog, which takes several batches, the partitions are read at the pace of their records' times.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from barnabas.streams.source.batch import SplitPartition
+from barnabas.streams.source.offsets import from_wire, to_wire
 from barnabas.streams.source.options import Options
 from barnabas.streams.source.rows import Rows
 from barnabas.streams.source.source import WalDataSource
 from barnabas.streams.source.stream import StreamReader
+from barnabas.streams.wal import offset_at, read
 from barnabas.streams.windows.plan import CLOSE
+from barnabas.wire.aliases import TopicPartition
 
 FORMAT = "barnabas-stream"
 _FILE = "closefile"
@@ -84,7 +88,34 @@ class MarkedReader(StreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         plain, mark = _apart(start)
         latest = max(mark, read_mark(self._close_file))
-        return {**super().latestOffset(plain, limit), _MARK: {_AT: latest}}
+        return {**self._in_time(plain, super().latestOffset(plain, limit)), _MARK: {_AT: latest}}
+
+    def _in_time(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+        """The end of a batch that leaves records for later, without those that are later than what is left.
+
+        The watermark goes by the latest record of all partitions. A partition that is read further than another one
+        would make the rest of that one late. The one whose rest is the oldest keeps its end, so there is progress.
+        """
+        (began, _), (ends, ids) = from_wire(start), from_wire(end)
+        rests = [time for key, at in ends.items() if (time := self._time_at(key, at)) is not None]
+        if not rests:
+            return end
+        log_dir, _ = self._open()
+        oldest = min(rests)
+        for key, at in ends.items():
+            found = offset_at(log_dir, key, oldest + 1, began.get(key, self._seen[key][0]), at)
+            ends[key] = at if found is None else found
+        return to_wire(ends, ids)
+
+    def _time_at(self, key: TopicPartition, at: int) -> int | None:
+        """The time of the first record that a batch leaves; None where it leaves none."""
+        end = self._seen.get(key, (0, 0))[1]
+        if at >= end:
+            return None
+        for split in self._open()[1].plan({key: (at, end)}):
+            for batch in read(split, ["timestamp"], fail_on_data_loss=False):
+                return int(batch.column(0)[0].cast(pa.int64()).as_py())
+        return None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         (began, before), (ends, mark) = _apart(start), _apart(end)
@@ -117,8 +148,3 @@ def _apart(offset: dict[str, Any]) -> tuple[dict[str, Any], int]:
     plain = dict(offset)
     mark = plain.pop(_MARK, {}).get(_AT, 0)
     return plain, int(mark)
-
-
-def checkpoint_dir(folder: str) -> str:
-    """Where Spark keeps its own part of a stream's folder."""
-    return os.path.join(folder, "checkpoint")
