@@ -172,6 +172,8 @@ def run(tmp_path: Path, victims: list[str], seed: int) -> None:
         print(f"{len(victims)} kills, {len(written)} records, {len(expected)} results")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_two_kills(tmp_path: Path) -> None:
     run(tmp_path, ["driver", "broker"], 1)
 

@@ -127,9 +127,16 @@ class Streams:
                 if runner.health.may_run(at):
                     self._start(runner)
             else:
-                failure = runner.look(at, self._ends)
+                failure = self._failure(runner, at)
                 if failure is not None:
                     self._failed(runner, reason_of(failure))
+
+    def _failure(self, runner: Runner, at: float) -> str | Exception | None:
+        """Why a stream does not go on, if it does not."""
+        try:
+            return runner.look(at, self._ends)
+        except Exception as error:  # no stream ends the driver
+            return error
 
     def _ask_ends(self, cluster: Cluster) -> None:
         """How far the sources are."""

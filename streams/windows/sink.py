@@ -1,9 +1,9 @@
 """A batch's results and the stream's progress, in one Kafka transaction.
 
 Spark calls a sink at least once for each batch, with the same offsets and state. The committed offset of the stream's
-group is the number of the next batch: a batch below it is in, and is passed over. A batch that failed half-way was
-aborted when the stream took its transactional id over again. So nothing of a first call is left when a second one
-writes, and the two need not give the same rows in the same order.
+group is the number of the next batch: a batch below it is in, and its rows are made for the state only. A batch that
+failed half-way was aborted when the stream took its transactional id over again. So nothing of a first call is left when
+a second one writes, and the two need not give the same rows in the same order.
 
 Invariant: rows of one transaction are written by one attempt of one task. A second attempt ends the batch.
 """
@@ -50,6 +50,7 @@ class TransactionSink:
     def __call__(self, results: DataFrame, batch: int) -> None:
         """Write a batch. Raises what ends the query: it is begun anew then."""
         if batch < self.next_batch:
+            results.write.format("noop").mode("overwrite").save()  # its state is made by its rows being made
             return
         producer = self._producer
         writer = Writer(
