@@ -86,7 +86,7 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
     found = resolve(spark, query, source, frame, values)
     names = {name.lower(): name for name in frame.columns}
     results = frame.where(found.condition).select(*(chosen for _, chosen, _ in found.chosen))
-    return selected(found, frame, _least(jvm_of(spark), results, names))
+    return selected(found, frame, values, _least(jvm_of(spark), results, names))
 
 
 def resolve(spark: SparkSession, query: str, source: str, frame: DataFrame, values: StructType) -> Resolved:
@@ -114,8 +114,6 @@ def resolve(spark: SparkSession, query: str, source: str, frame: DataFrame, valu
         condition = condition & column(jvm, one)
     referred = [a for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())]
     needed = {_own(str(attribute.name()), names) for attribute in referred}
-    if hidden := needed & {END, UNREADABLE}:
-        raise QueryError(_no_column(f"`{min(hidden)}`", values))
     return Resolved(chosen, condition, needed, asked.bound)
 
 
@@ -144,9 +142,11 @@ def _least(jvm: Any, results: DataFrame, names: Mapping[str, str]) -> Least:
         return Least((), False)
 
 
-def selected(found: Resolved, frame: DataFrame, least: Least) -> Selected:
+def selected(found: Resolved, frame: DataFrame, values: StructType, least: Least) -> Selected:
     """Keys, values and timestamps out of the chosen columns; what is not chosen is the frame's. Raises QueryError."""
     outputs, needed = _outputs(found.chosen), set(found.needed)
+    if hidden := needed & {END, UNREADABLE}:
+        raise QueryError(_no_column(f"`{min(hidden)}`", values))
     names = {name.lower(): name for name in frame.columns}
     plain = {name: each for name, each in outputs.items() if name not in PARTS or name in _NEVER_SET}
     for name in ("_key", "_value", "_timestamp"):

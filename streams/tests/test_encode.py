@@ -295,7 +295,7 @@ def test_batches_of_a_transaction_have_sequences_one_after_the_other() -> None:
         {
             "offset": pa.array(range(10), pa.int64()),
             "value": [b"x" * 30] * 10,
-            "timestamp": pa.array([5] * 10, pa.int64()),
+            "timestamp": pa.array([5] * 10, pa.timestamp("ms")),
         }
     )
     found = list(encode(rows, base_offset=0, producer_id=7, producer_epoch=2, max_bytes=250, transaction_sequence=4))

@@ -196,7 +196,7 @@ def _outputs(spark: SparkSession, stages: Stages, windows: DataFrame) -> Selecte
         if text.startswith("there is no column"):
             text = f"{text.split(':')[0]} in a window: it has {', '.join(known)}, and aggregates of other columns"
         raise QueryError(text) from None
-    return selected(found, windows, Least((), False))
+    return selected(found, windows, values, Least((), False))
 
 
 # --- aggregates -------------------------------------------------------------------------------------------------------

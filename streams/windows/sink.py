@@ -2,8 +2,8 @@
 
 Spark calls a sink at least once for each batch, with the same offsets and state. The committed offset of the stream's
 group is the number of the next batch: a batch below it is in, and its rows are made for the state only. A batch that
-failed half-way was aborted when the stream took its transactional id over again. So nothing of a first call is left when
-a second one writes, and the two need not give the same rows in the same order.
+failed half-way was aborted when the stream took its transactional id over again. So nothing of a first call is left
+when a second one writes, and the two need not give the same rows in the same order.
 
 Invariant: rows of one transaction are written by one attempt of one task. A second attempt ends the batch.
 """
