@@ -200,7 +200,7 @@ class Node:
             self.log,
             self.io,
         )
-        self.streams = Streams(self.metadata, self.topics, self.partitions, self.queries)
+        self.streams = Streams(self.config, self.metadata, self.topics, self.partitions, self.queries)
         self.configs = ResourceConfigs(
             self.config,
             self.identity,

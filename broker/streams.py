@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata_image import MetadataImage, TopicImage
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.queries import Queries, is_query
@@ -32,7 +33,15 @@ from barnabas.wire.streams.plan import EARLIEST, StreamPlan, StreamReads, stream
 class Streams:
     """The streams of a broker."""
 
-    def __init__(self, metadata: MetadataImage, topics: TopicManager, partitions: Partitions, queries: Queries) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataImage,
+        topics: TopicManager,
+        partitions: Partitions,
+        queries: Queries,
+    ) -> None:
+        self._config = config
         self._metadata, self._topics, self._partitions, self._queries = metadata, topics, partitions, queries
         #: By the topic that each writes.
         self.plans: dict[str, StreamPlan] = {}
@@ -44,6 +53,7 @@ class Streams:
         """Hear of all changes of topics from now on."""
         topics.on_created.append(self.altered)
         topics.on_deleted.append(self._deleted)
+        topics.on_grown.append(self._grown)
 
     def _driver_wanted(self) -> bool:
         return any(
@@ -67,6 +77,11 @@ class Streams:
 
     def _deleted(self, topic: TopicImage) -> None:
         if self.plans.pop(topic.name, None) is not None or any(p.source == topic.name for p in self.plans.values()):
+            self._queries.say(Changed())
+
+    def _grown(self, topic: TopicImage) -> None:
+        """A topic has more partitions: results go into these, too."""
+        if topic.name in self.plans:
             self._queries.say(Changed())
 
     # --- making -------------------------------------------------------------------------------------------------------
@@ -123,6 +138,12 @@ class Streams:
     def _fixed(self, name: str, configs: Mapping[str, str | None], answer: CheckedStream) -> dict[str, str]:
         """What the broker sets of a stream, as of now. Raises KafkaError."""
         called = configs.get(STREAM_NAME) or name
+        most = self._config["barnabas.streams.max"]
+        if len(self.plans) >= most:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"There are {most} streams, as many as barnabas.streams.max allows: drop one, or raise it.",
+            )
         for other in self.plans:
             if other != name and self._metadata.topics[other].configs.get(STREAM_NAME) == called:
                 raise KafkaError(

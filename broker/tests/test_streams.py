@@ -17,6 +17,7 @@ from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.wire.messages.end_txn import EndTxnRequest
@@ -178,6 +179,28 @@ async def test_what_cannot_be_a_stream_is_refused_and_nothing_has_changed(start:
         refused = await make(client, "new")
         assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_CONFIG, driver.error)
         assert "new" not in running.node.metadata.topics
+
+
+async def test_streams_are_as_many_as_the_operator_allows_and_the_driver_hears_of_more_partitions(
+    start: Start,
+) -> None:
+    async with (
+        start(**BY_HAND, barnabas_streams_max="1") as running,
+        driver_of(running) as driver,
+        await running.client() as client,
+    ):
+        await client.create_topic("src")
+        assert (await make(client, "one")).error_code == 0
+        refused = await make(client, "two")
+        assert refused.error_code == ErrorCode.INVALID_CONFIG
+        assert "as many as barnabas.streams.max allows" in refused.error_message
+        await driver_hears_of_a_change(driver)
+        driver.messages.clear()
+        grown = CreatePartitionsTopic(name="one", count=3, assignments=None)
+        assert (await client.ask(CreatePartitionsRequest(topics=[grown]))).results[0].error_code == 0
+        await driver_hears_of_a_change(driver)
+        assert (await alter(client, "one", barnabas_stream=None)).error_code == 0
+        assert (await make(client, "two")).error_code == 0
 
 
 async def test_a_source_that_is_made_again_while_the_driver_looks_is_refused(start: Start) -> None:

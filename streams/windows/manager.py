@@ -128,7 +128,9 @@ class Streams:
                     self._start(runner)
             else:
                 failure = self._failure(runner, at)
-                if failure is not None:
+                if isinstance(failure, QueryError):
+                    self._fail(runner, str(failure))
+                elif failure is not None:
                     self._failed(runner, reason_of(failure))
 
     def _failure(self, runner: Runner, at: float) -> str | Exception | None:

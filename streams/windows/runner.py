@@ -38,7 +38,7 @@ from barnabas.streams.windows.source import FORMAT, read_mark, write_mark
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamStatus
 from barnabas.wire.queries.writer import WRITER_ID
-from barnabas.wire.streams.clauses import AT_ONCE, Interval
+from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS, Interval
 from barnabas.wire.streams.keys import group_of
 from barnabas.wire.streams.plan import StreamPlan
 
@@ -74,6 +74,7 @@ class Runner:
         self._data_at = 0.0
         self._max_delay = 0.0
         self._span_ms = self._delay_ms = 0
+        self._most_state_rows = MAX_STATE_ROWS
         #: How far it is in its source.
         self.ends: dict[TopicPartition, int] = {}
 
@@ -102,6 +103,7 @@ class Runner:
         results = planned(self._session, clauses, stages, frame, definition.plan.values).results
         window = clauses.window
         self._span_ms = window.length_ms if isinstance(window, Interval) else window.gap_ms
+        self._most_state_rows = clauses.max_state_rows
         self._delay_ms, self._max_delay = clauses.watermark_ms, clauses.max_delay_ms / 1000
         self._sink, self._told_rows, self._data_at = sink, 0, now
         self._query = (
@@ -147,7 +149,10 @@ class Runner:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def look(self, now: float, source_ends: Mapping[TopicPartition, int]) -> str | None:
-        """Take note of how it is doing; the reason if the query has ended by itself."""
+        """Take note of how it is doing; the reason if the query has ended by itself.
+
+        Raises QueryError where it must not go on.
+        """
         query, sink = self._query, self._sink
         if query is None or sink is None:
             return None
@@ -163,6 +168,11 @@ class Runner:
         if rows != self._told_rows:
             self.health.ran(now, rows - self._told_rows, 0, 0.0)
             self._told_rows = rows
+        if self._state_rows > self._most_state_rows:
+            raise QueryError(
+                f"its state has {self._state_rows:,} rows, more than MAX_STATE_ROWS ({self._most_state_rows:,}): drop "
+                "the stream, and make it with fewer keys, shorter windows, a shorter WATERMARK, or a larger number"
+            )
         self.count_lag(source_ends)
         self._close_quiet(now)
         return None

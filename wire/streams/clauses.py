@@ -34,6 +34,8 @@ MAX_OVERLAP = 100
 RECORD_TIME = "_timestamp"
 WINDOW_CLOSE, AT_ONCE = "window_close", "at_once"
 _AHEAD_MS = 60_000
+#: Windows and keys whose state is kept: one takes some 100 bytes and more on disk.
+MAX_STATE_ROWS = 10_000_000
 _LEAST_DELAY_MS = 3000
 
 
@@ -83,6 +85,7 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str = WINDOW_CLOSE
     max_delay_ms: int = 0
     max_ahead_ms: int = _AHEAD_MS
+    max_state_rows: int = MAX_STATE_ROWS
     fill_history: bool = False
 
 
@@ -379,6 +382,12 @@ class _Parser:
     def _max_ahead(self) -> None:
         self._duration_of("max_ahead_ms")
 
+    def _max_state_rows(self) -> None:
+        found = self.value()
+        if len(found) != 1 or not found[0].text.isdecimal() or not 0 < int(found[0].text[:12]) < 10**10:
+            raise self.wrong("expected a number of rows", found[0] if found else None)
+        self.found["max_state_rows"] = int(found[0].text)
+
     def _trigger(self) -> None:
         token = self.take()
         if token.says("AT_ONCE"):
@@ -433,6 +442,7 @@ class _Parser:
         "MAX_AHEAD": _max_ahead,
         "MAX_DELAY": _max_delay,
         "OUTPUT_SUBTABLE": _subtable,
+        "MAX_STATE_ROWS": _max_state_rows,
         "PRE_FILTER": _pre_filter,
         "SUBTABLE": _subtable,
         "TRIGGER": _trigger,
