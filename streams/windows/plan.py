@@ -22,7 +22,7 @@ from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.pushdown import Least
 from barnabas.streams.query.source_rows import PARTS, value_columns
 from barnabas.streams.source.names import CORRUPT
-from barnabas.streams.windows.stages import DURATION, END, START, WINDOWS, Call, Stages, stages_of
+from barnabas.streams.windows.stages import DURATION, END, START, WINDOWS, Call, Stages, quoted, stages_of
 from barnabas.wire.queries.plan import Values
 from barnabas.wire.streams.clauses import RECORD_TIME, Clauses, Interval, parse_stream
 from barnabas.wire.streams.tokens import SyntaxProblem
@@ -96,7 +96,7 @@ def _planned(spark: SparkSession, clauses: Clauses, stages: Stages, frame: DataF
     inputs = resolve(spark, stages.inputs, clauses.source, frame, value_columns(values))
     _check_time(clauses, inputs)
     rows = _windowed(clauses, _inputs(clauses, inputs, frame))
-    keys = [F.col(_quoted(name)) for name in stages.keys]
+    keys = [F.col(quoted(name)) for name in stages.keys]
     # Spark takes no session without a key; this one is no constant, which it would leave out.
     grouped = rows.groupBy("__w", *(keys or [F.col("__one")]))
     made = grouped.agg(F.count(F.lit(1)).alias("__count"), *(_aggregate(call) for call in stages.calls))
@@ -116,10 +116,6 @@ def _planned(spark: SparkSession, clauses: Clauses, stages: Stages, frame: DataF
         found.key.alias("key"), found.value.alias("value"), found.timestamp.alias("timestamp")
     )
     return Planned(results, found.value_format, found.value_schema, frozenset(inputs.needed))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _inputs(clauses: Clauses, found: Resolved, frame: DataFrame) -> DataFrame:
@@ -181,8 +177,8 @@ def _key(names: tuple[str, ...]) -> Column:
     if not names:
         return F.lit(None).cast("string")
     if len(names) == 1:
-        return F.col(_quoted(names[0])).cast("string")
-    return F.to_json(F.struct(*(F.col(_quoted(name)) for name in names)), {"ignoreNullFields": "false"})
+        return F.col(quoted(names[0])).cast("string")
+    return F.to_json(F.struct(*(F.col(quoted(name)) for name in names)), {"ignoreNullFields": "false"})
 
 
 def _outputs(spark: SparkSession, stages: Stages, windows: DataFrame) -> Selected:
