@@ -24,7 +24,7 @@ from barnabas.client.admin import create_topic, set_topic_config
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import check
 from barnabas.client.offsets import LATEST, list_offsets
-from barnabas.scripts.sql import last_status
+from barnabas.scripts.status import last_status
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.table import table
 from bench.servers import Meter

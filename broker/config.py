@@ -32,6 +32,7 @@ from barnabas.storage.cleaner import CleanerSettings
 from barnabas.storage.compaction_terms import CompactionLimits, Throttle
 from barnabas.storage.config import LogConfig
 from barnabas.wire.properties import parse_properties
+from barnabas.wire.streams.keys import STATES
 
 # Of log.cleaner.io.buffer.load.factor and log.cleaner.io.buffer.size: Kafka takes any value.
 _MOST_LOAD, _LEAST_READ = 0.99, 4096
@@ -231,6 +232,8 @@ BROKER = _keys([
     ConfigKey("barnabas.streams.trigger.ms", "int", 250, "Shortest time between two looks at the sources.", minimum=1),
     ConfigKey("barnabas.streams.tick.timeout.ms", "int", 30_000, "A query that is at a batch of records for longer is "
         "stopped, tried again with fewer, and failed the third time within an hour.", minimum=100),
+    ConfigKey("barnabas.streams.max", "int", 16, "Most streams. Each takes some 50 MB of memory, and CPU for each "
+        "batch.", minimum=0),
     ConfigKey("barnabas.streams.init.file", "string", None,
         "A Python file with a function init(spark), which may register "
         "functions for queries; run when the driver starts."),
@@ -294,6 +297,14 @@ TOPIC = _keys([
     ConfigKey("barnabas.query.dead.letter.of", "string", None,
         "Makes NAME.dead-letter of the query topic NAME; its driver "
         "does so when it is needed."),
+    ConfigKey("barnabas.stream", "string", None,
+        "A stream whose results are written into this topic: options, and a SELECT over windows of another topic."),
+    ConfigKey("barnabas.stream.name", "string", None, "The stream's name in statements; default: the topic's."),
+    ConfigKey("barnabas.stream.state", "string", "running", "Whether the stream runs; it keeps its state in any case.",
+        choices=STATES),
+    ConfigKey("barnabas.stream.run", "int", 0,
+        "Another number has the stream calculated anew, from where it began; its state is thrown away.", minimum=0),
+    ConfigKey("barnabas.stream.plan", "string", None, "Set by the broker: the stream's source and first offsets."),
     ConfigKey("barnabas.value.format", "string", "raw", "What the values are.", choices=VALUE_FORMATS),
     ConfigKey("barnabas.value.schema", "string", None,
         "Columns of the values, as Spark DDL: device STRING, temp DOUBLE."),

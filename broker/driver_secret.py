@@ -2,7 +2,7 @@
 
 The driver reads the data directory in any case, on whatever machine it runs. So a file there reaches it, and nobody who
 only has a connection. It names the secret as part of its transactional id. Each start makes a new one: an old one opens
-nothing. See decision 13.
+nothing. See decision 13. The transactional ids of streams have the secret, a slash, and a name.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.queries.writer import SECRET_FILE, WRITER_ID
 
 
@@ -36,4 +37,16 @@ class DriverSecret:
 
     def is_claimed(self, transactional_id: str) -> bool:
         """Whether somebody who cannot prove it says to be a driver: such names are nobody else's."""
-        return transactional_id.startswith(WRITER_ID) and not self.proves(transactional_id)
+        return transactional_id.startswith(WRITER_ID) and not self.proves(transactional_id.partition("/")[0])
+
+    def named(self, transactional_id: str) -> str:
+        """The id under which the coordinator knows it: a stream's without the secret before its name.
+
+        Raises KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an id of the driver's that is not proved.
+        """
+        if not transactional_id.startswith(WRITER_ID):
+            return transactional_id
+        secret, _, name = transactional_id.partition("/")
+        if not name or not self.proves(secret):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return f"{WRITER_ID}/{name}"

@@ -29,6 +29,7 @@ from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Handlers
 from barnabas.broker.resource_configs import ResourceConfigs
+from barnabas.broker.streams import Streams
 from barnabas.broker.topic_manager import TopicManager
 from barnabas.broker.transactions import Transactions
 from barnabas.broker.turn import Turn
@@ -150,6 +151,7 @@ class Node:
         self.topics.on_created.append(lambda topic: self.configs.apply(topic.name))
         self.topics.on_deleted += [self.groups.topic_deleted, self.transactions.topic_deleted]
         self.queries.attach(self.topics)
+        self.streams.attach(self.topics)
         await self.groups.start(nursery)
         await self.transactions.start(nursery)
         await nursery.start(run_timers, self.deadlines)
@@ -198,8 +200,17 @@ class Node:
             self.log,
             self.io,
         )
+        self.streams = Streams(self.config, self.metadata, self.topics, self.partitions, self.queries)
         self.configs = ResourceConfigs(
-            self.config, self.identity, self.metadata, self.topics, self.partitions, self.queries, self.groups, self.log
+            self.config,
+            self.identity,
+            self.metadata,
+            self.topics,
+            self.partitions,
+            self.queries,
+            self.streams,
+            self.groups,
+            self.log,
         )
         self.metadata_snapshots = MetadataSnapshots(
             self.config,
@@ -226,6 +237,7 @@ class Node:
                 self.groups,
                 self.transactions,
                 self.queries,
+                self.streams,
                 self.producer_ids,
                 self.fetch_sessions,
                 self.flusher,

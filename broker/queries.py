@@ -11,7 +11,7 @@ the topic's plan:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -51,7 +51,17 @@ from barnabas.wire.queries.keys import (
     VALUES,
     dead_letters_of,
 )
-from barnabas.wire.queries.messages import Changed, Check, Checked, Conversation, decode, encode
+from barnabas.wire.queries.messages import (
+    Answer,
+    Changed,
+    Check,
+    Checked,
+    CheckedStream,
+    Conversation,
+    Question,
+    decode,
+    encode,
+)
 from barnabas.wire.queries.plan import QueryPlan, Reads, plan_of
 from barnabas.wire.types import Message
 
@@ -69,10 +79,10 @@ Planned = tuple[QueryPlan, dict[str, str], Times]
 class _Pending:
     """A check that waits for the driver."""
 
-    def __init__(self, question: Check) -> None:
+    def __init__(self, question: Question) -> None:
         self.question = question
         self.done = trio.Event()
-        self.answer: Checked | None = None
+        self.answer: Answer | None = None
         self.problem: str | None = None
 
 
@@ -105,6 +115,8 @@ class Queries:
         #: A client that proves with it to be the driver, and was the last to get a producer id, may write query topics.
         self.secret = DriverSecret(Path(config.data_dir))
         self.driver = DriverProcess(config, identity, log, io, self._driver_failed, self._driver_wanted)
+        #: Who else may want the driver to run.
+        self.wanted: list[Callable[[], bool]] = []
 
         for topic in metadata.topics.values():
             self._note(topic)
@@ -136,15 +148,15 @@ class Queries:
     def created(self, topic: TopicImage) -> None:
         """A topic was made."""
         if self._note(topic) or self._is_matched(topic):
-            self._say(Changed())
+            self.say(Changed())
 
     def deleted(self, topic: TopicImage) -> None:
         """A topic is gone."""
         if self.plans.pop(topic.name, None) is not None:
             self.closed.discard(topic.name)
-            self._say(Changed())
+            self.say(Changed())
         elif any(plan.source == topic.name or plan.pattern for plan in self.plans.values()):
-            self._say(Changed())
+            self.say(Changed())
 
     async def delete_dead_letters(self, topic: TopicImage) -> None:
         """A query topic was deleted: so are its dead letters. Raises KafkaError."""
@@ -156,7 +168,7 @@ class Queries:
     def altered(self, topic: TopicImage) -> None:
         """A topic's configuration has changed."""
         if self._note(topic) or self._is_matched(topic):
-            self._say(Changed())
+            self.say(Changed())
 
     def grown(self, source: TopicImage) -> None:
         """A topic has more partitions: so have the topics of the queries over it."""
@@ -165,14 +177,14 @@ class Queries:
             if plan.source_id == source_id and len(source.partitions) > len(self._metadata.topics[name].partitions):
                 self._workers.start(self._grow, name, len(source.partitions))
         if self._is_matched(source):
-            self._say(Changed())
+            self.say(Changed())
 
     async def _grow(self, name: str, count: int) -> None:
         try:
             await self._topics.grow(name, count)
         except KafkaError as error:
             self._log.warning("query.not_grown", topic=name, error=error)
-        self._say(Changed())
+        self.say(Changed())
 
     # --- making and changing ------------------------------------------------------------------------------------------
 
@@ -328,7 +340,8 @@ class Queries:
                 ErrorCode.INVALID_CONFIG,
                 f"The query has {len(query)} characters: at most {MAX_QUERY_CHARS} are possible.",
             )
-        answer = await self._check(name, query, timeout_ms)
+        answer = await self.ask_driver(Check(uuid.uuid4().hex, name, query), timeout_ms)
+        assert isinstance(answer, Checked)
         if answer.error is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
         plan = QueryPlan(**{name: getattr(answer, name) for name in Reads.__struct_fields__})
@@ -375,15 +388,18 @@ class Queries:
 
     # --- the driver ---------------------------------------------------------------------------------------------------
 
-    async def _check(self, topic: str, query: str, timeout_ms: int) -> Checked:
-        """Ask the driver, starting it if need be."""
+    async def ask_driver(self, question: Question, timeout_ms: int) -> Answer:
+        """Ask the driver, starting it if need be.
+
+        Raises KafkaError: INVALID_REQUEST with the reason if there is no driver, REQUEST_TIMED_OUT.
+        """
         await self._make_log()
-        pending = _Pending(Check(uuid.uuid4().hex, topic, query))
+        pending = _Pending(question)
         self._pending[pending.question.id] = pending
         wait = min(max(timeout_ms / 1000, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
         try:
             self.driver.need()
-            self._say(pending.question)
+            self.say(pending.question)
             with trio.move_on_after(wait):
                 await pending.done.wait()
         finally:
@@ -399,9 +415,10 @@ class Queries:
         )
 
     def _driver_wanted(self) -> bool:
-        """Whether there is a query, or somebody asks about one."""
+        """Whether there is a query or a stream that runs, or somebody asks about one."""
         asked = any(not pending.done.is_set() for pending in self._pending.values())
-        return asked or any(plan.source or plan.pattern for plan in self.plans.values())
+        queries = any(plan.source or plan.pattern for plan in self.plans.values())
+        return asked or queries or any(wants() for wants in self.wanted)
 
     def _driver_failed(self, problem: str) -> None:
         for pending in self._pending.values():
@@ -416,7 +433,7 @@ class Queries:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def _say(self, message: Conversation) -> None:
+    def say(self, message: Conversation) -> None:
         """Append a message to the driver's log, if there has ever been a driver."""
         vnode = self._partitions.vnodes.get((QUERIES_TOPIC, 0))
         if vnode is None:
@@ -437,7 +454,7 @@ class Queries:
         await self._make_log()
         self.writer = await self._producer_ids.next()
         for pending in self._pending.values():  # it may have come up after they were asked
-            self._say(pending.question)
+            self.say(pending.question)
         return self.writer
 
     def append(self, vnode: Vnode, data: BytesLike, now_ms: int) -> AppendResult:
@@ -465,9 +482,10 @@ class Queries:
 
     def _heard(self, message: bytes) -> None:
         answer = decode(message)  # the driver also tells others how the queries are
-        pending = self._pending.get(answer.id) if isinstance(answer, Checked) else None
-        if pending is not None:
-            assert isinstance(answer, Checked)
+        if not isinstance(answer, Checked | CheckedStream):
+            return
+        pending = self._pending.get(answer.id)
+        if pending is not None and isinstance(answer, Checked) == isinstance(pending.question, Check):
             pending.answer = answer
             pending.done.set()
 

@@ -37,16 +37,18 @@ from barnabas.broker.metadata_image import (
 )
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.queries import Queries, check_changes, is_query
+from barnabas.broker.streams import Streams, check_stream_changes, gets_stream, is_stream, without_stream
 from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.queries.keys import DEAD_LETTER_OF, EVENTS, ON_ERROR, PLAN, QUERY, START
+from barnabas.wire.streams.keys import STREAM, STREAM_KEYS, STREAM_RUN, STREAM_STATE
 from barnabas.wire.types import Message
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-# What an AlterConfigs that does not name them leaves as they are: a query topic is made with them.
-_KEPT = (PLAN, START, DEAD_LETTER_OF)
-# Keys that only query topics take; others may name the default.
-_OF_QUERIES = (START, ON_ERROR, EVENTS)
+# What an AlterConfigs that does not name them leaves as they are: a query topic or a stream is made with them.
+_KEPT = (PLAN, START, DEAD_LETTER_OF, *STREAM_KEYS)
+# Keys that only query topics and streams take; others may name the default.
+_OF_QUERIES = (START, ON_ERROR, EVENTS, STREAM_STATE, STREAM_RUN)
 _QUERY_CHECK_MS = 30_000
 # Of a broker's keys that nobody knows. Kafka keeps any number.
 MAX_UNKNOWN_KEYS = 100
@@ -144,7 +146,7 @@ def _gets_query(current: Mapping[str, str], target: Mapping[str, str]) -> bool:
 
 
 def _says_nothing(current: Mapping[str, str], name: str, operation: int, value: str | None) -> bool:
-    """Whether a change names the default of a key that only query topics take."""
+    """Whether a change names the default of a key that only query topics or streams take."""
     if operation != SET or name not in _OF_QUERIES or name in current:
         return False
     key = TOPIC[name]
@@ -176,11 +178,13 @@ class ResourceConfigs:
         topics: TopicManager,
         partitions: Partitions,
         queries: Queries,
+        streams: Streams,
         groups: Groups,
         log: EventLog,
     ) -> None:
         self._config, self._identity, self._metadata, self._topics = config, identity, metadata, topics
-        self._partitions, self._queries, self._groups, self._log = partitions, queries, groups, log
+        self._partitions, self._queries, self._streams = partitions, queries, streams
+        self._groups, self._log = groups, log
 
     def apply(self, topic: str | None = None) -> None:
         """Put changed configuration into force: one topic's, or the broker's and so every topic's."""
@@ -252,16 +256,22 @@ class ResourceConfigs:
             loggers.alter(self._log, changes, validate_only=validate_only)
             return
         current, target = self._target(kind, name, changes, whole)
-        before, asked = self._query_of(kind, name), None
+        before, asked, stream = self._query_of(kind, name), None, None
         if _gets_query(current, target):  # the streams driver is asked, which takes its time
             asked = await self._queries.ask(self._topics.find(name), target, _QUERY_CHECK_MS)
+        elif kind == RESOURCE_TOPIC and gets_stream(current, target):
+            stream = await self._streams.ask(self._topics.find(name), target, _QUERY_CHECK_MS)
         with trio.CancelScope(shield=True):
             async with self._topics.changes:
                 current, target = self._target(kind, name, changes, whole)
-                if (asked is not None or _gets_query(current, target)) and before != self._query_of(kind, name):
+                is_made = asked is not None or stream is not None
+                gets = _gets_query(current, target) or (kind == RESOURCE_TOPIC and gets_stream(current, target))
+                if (is_made or gets) and before != self._query_of(kind, name):
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has changed meanwhile: try again.")
                 if asked is not None:
                     target = self._queries.answered(self._topics.find(name), target, asked)
+                if stream is not None:
+                    target = self._streams.answered(self._topics.find(name), target, stream)
                 record = self._metadata.config_record
                 records: list[Message] = [
                     record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
@@ -277,11 +287,13 @@ class ResourceConfigs:
                 self.apply(name if kind == RESOURCE_TOPIC else None)
                 if kind == RESOURCE_TOPIC:
                     self._queries.altered(self._metadata.topics[name])
+                    if is_stream(current) or is_stream(target):
+                        self._streams.altered(self._metadata.topics[name])
 
-    def _query_of(self, kind: int, name: str) -> tuple[bytes, str | None] | None:
-        """What a topic is, as far as its query is concerned; None for other resources."""
+    def _query_of(self, kind: int, name: str) -> tuple[bytes, str | None, str | None] | None:
+        """What a topic is, as far as its query or stream is concerned; None for other resources."""
         topic = self._metadata.topics.get(name) if kind == RESOURCE_TOPIC else None
-        return None if topic is None else (topic.topic_id, topic.configs.get(QUERY))
+        return None if topic is None else (topic.topic_id, topic.configs.get(QUERY), topic.configs.get(STREAM))
 
     def _target(
         self, kind: int, name: str, changes: list[tuple[str, int, str | None]], whole: bool
@@ -305,8 +317,10 @@ class ResourceConfigs:
             self._change(kind, keys, target, key, operation, value)
         try:
             if kind == RESOURCE_TOPIC:
+                without_stream(current, target)
                 check_topic_configs(target)
                 check_changes(name, current, target)
+                check_stream_changes(name, current, target)
             else:
                 self._check_offset_stores(name, target)
                 if sum(key not in BROKER for key in target) > MAX_UNKNOWN_KEYS:

@@ -286,7 +286,9 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
         epilog='Example: barnabas sql "CREATE TOPIC hot AS SELECT device, temp FROM sensors WHERE temp > 80"',
     )
     sql.add_argument("statement", nargs="*", help="the statements (default: standard input)")
-    sql.add_argument("--watch", action="store_true", help="with SHOW QUERIES: again every second, until interrupted")
+    sql.add_argument(
+        "--watch", action="store_true", help="with SHOW QUERIES and SHOW STREAMS: again every second, until interrupted"
+    )
     sql.add_argument(
         "--data-dir",
         metavar="DIR",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -16,24 +15,34 @@ import msgspec
 from barnabas.client.admin import create_topic, delete_topic, set_topic_config, topic_configs
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
-from barnabas.client.fetch import Reader
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.scripts import streams
 from barnabas.scripts.chart import chart
-from barnabas.scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Statement, parse, split
+from barnabas.scripts.statements import (
+    AlterTopic,
+    ControlStream,
+    CreateStream,
+    CreateTopic,
+    Describe,
+    DescribeStream,
+    DropStream,
+    DropTopic,
+    Explain,
+    Select,
+    Statement,
+    parse,
+    split,
+)
+from barnabas.scripts.status import is_fresh, last_status, saying_that_spark_starts
 from barnabas.scripts.topics import absent
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.queries.keys import FORMAT, PLAN, QUERY, SCHEMA
-from barnabas.wire.queries.messages import Status, decode
 from barnabas.wire.queries.plan import plan_of
 from barnabas.wire.table import table
 from barnabas.wire.text import SPARK_REMEDY, visible, visible_bytes
 
 _WATCH_SECONDS = 1.0
 _WIDEST_CELL = 60
-_STALE_MS = 15_000
-_SOON_SECONDS = 0.5
-_STATUS_MESSAGES = 50  # the newest 50 messages hold one on how the queries are
 _COLUMNS = (
     ("TOPIC", "topic"),
     ("SOURCE", "source"),
@@ -74,10 +83,21 @@ def _run(args: argparse.Namespace, statement: Statement) -> None:
             _alter(args, cluster, statement)
         elif isinstance(statement, Describe):
             _describe(cluster, statement.name)
+        elif isinstance(statement, CreateStream):
+            with saying_that_spark_starts(cluster):
+                streams.create(cluster, statement)
+        elif isinstance(statement, DropStream):
+            streams.drop(cluster, statement)
+        elif isinstance(statement, ControlStream):
+            streams.control(cluster, statement)
+        elif isinstance(statement, DescribeStream):
+            streams.describe(cluster, statement.name)
+        elif isinstance(statement, Explain):
+            streams.explain(cluster, statement)
         elif statement.what == "TOPICS":
             _show_topics(cluster)
         else:
-            _show_queries(cluster, watch=args.watch)
+            _show(cluster, _queries if statement.what == "QUERIES" else streams.table_of, watch=args.watch)
 
 
 def _adhoc() -> Any:
@@ -128,7 +148,7 @@ def _create(cluster: Cluster, statement: CreateTopic) -> None:
     _check_schema(configs)
     if statement.query is not None:
         configs[QUERY] = statement.query
-    with _saying_that_spark_starts(cluster, configs):
+    with saying_that_spark_starts(cluster) if QUERY in configs else nullcontext():
         made = create_topic(cluster, statement.name, configs, partitions=statement.partitions)
     if statement.if_not_exists and made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         print(f"Topic {statement.name} is there already.")
@@ -137,30 +157,6 @@ def _create(cluster: Cluster, statement: CreateTopic) -> None:
     print(f"Created topic {statement.name} with {made.num_partitions} partition(s).")
     if statement.query is not None:
         _tell_values(cluster, statement.name)
-
-
-@contextmanager
-def _saying_that_spark_starts(cluster: Cluster, configs: dict[str, str]) -> Iterator[None]:
-    """On a terminal, say why a query is waited for, when no driver runs yet and the answer does not come at once."""
-    if QUERY not in configs or not sys.stderr.isatty() or _fresh(last_status(cluster)):
-        yield
-        return
-    timer = threading.Timer(
-        _SOON_SECONDS,
-        print,
-        ("starting Spark ... (the broker does so for the first query)",),
-        {"file": sys.stderr, "flush": True},
-    )
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _fresh(status: Status | None) -> bool:
-    """Whether a driver has said lately how the queries are."""
-    return status is not None and time.time_ns() // 1_000_000 - status.at_ms < _STALE_MS
 
 
 def _tell_values(cluster: Cluster, name: str) -> None:
@@ -175,7 +171,7 @@ def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) ->
     else:
         options = statement.options or {QUERY: statement.query or ""}
         _check_schema(options)
-    with _saying_that_spark_starts(cluster, options):
+    with saying_that_spark_starts(cluster) if QUERY in options else nullcontext():
         set_topic_config(cluster, statement.name, options)
     print(f"Altered topic {statement.name}.")
     if statement.infer or QUERY in options:
@@ -207,9 +203,9 @@ def _show_topics(cluster: Cluster) -> None:
     print(table(("TOPIC", "FORMAT", "SCHEMA", "QUERY"), rows))
 
 
-def _show_queries(cluster: Cluster, *, watch: bool) -> None:
+def _show(cluster: Cluster, table_of: Callable[[Cluster], str], *, watch: bool) -> None:
     while True:
-        shown = _queries(cluster)
+        shown = table_of(cluster)
         if watch and sys.stdout.isatty():
             print("\x1b[2J\x1b[H", end="")
         print(shown, flush=True)
@@ -227,7 +223,7 @@ def _queries(cluster: Cluster) -> str:
         if QUERY in found and (plan := plan_of(found)) is not None
     }
     status = last_status(cluster)
-    told = {query.topic: query for query in status.queries} if status is not None and _fresh(status) else None
+    told = {query.topic: query for query in status.queries} if status is not None and is_fresh(status) else None
     rows = []
     for name, plan in queries.items():
         if told is not None and name in told:
@@ -239,21 +235,3 @@ def _queries(cluster: Cluster) -> str:
         rows.append([known.get(key) for _, key in _COLUMNS])
     rows = [["" if cell is None else cell for cell in row] for row in rows]
     return table([title for title, _ in _COLUMNS], rows)
-
-
-def last_status(cluster: Cluster) -> Status | None:
-    """The newest message of the driver on how the queries are."""
-    try:
-        key = (QUERIES_TOPIC, 0)
-        first, end = list_offsets(cluster, [key], EARLIEST)[key], list_offsets(cluster, [key], LATEST)[key]
-    except ClientError:  # there has never been a query
-        return None
-    reader = Reader(cluster, QUERIES_TOPIC)
-    reader.positions = {0: max(first, end - _STATUS_MESSAGES)}
-    found: Status | None = None
-    while reader.positions[0] < end:
-        for _, record in reader.poll(0):
-            message = decode(record.value)
-            if isinstance(message, Status):
-                found = message
-    return found

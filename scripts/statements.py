@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from barnabas.client.errors import ClientError
+from barnabas.wire.streams.tokens import QUOTED, WORD, SyntaxProblem, Token, closing, problem, tokens
 
 _NAME = r"(?:`(?P<quoted>[^`]+)`|(?P<name>[A-Za-z0-9._-]+))"
 _OPTION = re.compile(r"\s*'(?P<key>[^']+)'\s*=\s*'(?P<value>(?:[^']|'')*)'\s*(?P<more>,?)")
 _TOKENS = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/|;""", re.DOTALL)
 _HELP = {
     "CREATE": "CREATE TOPIC [IF NOT EXISTS] name [(column TYPE, ...)] [PARTITIONS n] [WITH ('key' = 'value', ...)] "
-    "[AS SELECT ...]",
-    "DROP": "DROP TOPIC [IF EXISTS] name",
+    "[AS SELECT ...] | CREATE STREAM [IF NOT EXISTS] name [option ...] [INTO topic] [PARTITIONS n] "
+    "[WITH ('key' = 'value', ...)] AS SELECT ...",
+    "DROP": "DROP TOPIC|STREAM [IF EXISTS] name",
     "ALTER": "ALTER TOPIC name AS SELECT ... | SET ('key' = 'value', ...) | INFER SCHEMA",
-    "SHOW": "SHOW TOPICS | SHOW QUERIES",
-    "DESCRIBE": "DESCRIBE TOPIC name",
+    "SHOW": "SHOW TOPICS | SHOW QUERIES | SHOW STREAMS",
+    "DESCRIBE": "DESCRIBE TOPIC name | DESCRIBE STREAM name",
+    "EXPLAIN": "EXPLAIN CREATE STREAM ... | EXPLAIN STREAM name",
+    **{word: f"{word} STREAM name" for word in ("PAUSE", "RESUME", "STOP", "START", "RECALCULATE")},
 }
 
 
@@ -46,19 +50,62 @@ class AlterTopic(NamedTuple):
     infer: bool = False
 
 
+class CreateStream(NamedTuple):
+    """A stream: `text` is what the broker gets, its options and its SELECT with its clauses."""
+
+    name: str
+    if_not_exists: bool
+    into: str
+    partitions: int
+    options: dict[str, str]
+    text: str
+
+
+class DropStream(NamedTuple):
+    name: str
+    if_exists: bool
+
+
+class ControlStream(NamedTuple):
+    name: str
+    word: str  # PAUSE, RESUME, STOP, START or RECALCULATE
+
+
 class Show(NamedTuple):
-    what: str  # TOPICS or QUERIES
+    what: str  # TOPICS, QUERIES or STREAMS
 
 
 class Describe(NamedTuple):
     name: str
 
 
+class DescribeStream(NamedTuple):
+    name: str
+
+
+class Explain(NamedTuple):
+    """A stream that is there, or a statement that would make one."""
+
+    stream: str | CreateStream
+
+
 class Select(NamedTuple):
     query: str
 
 
-Statement = CreateTopic | DropTopic | AlterTopic | Show | Describe | Select
+Statement = (
+    CreateTopic
+    | DropTopic
+    | AlterTopic
+    | CreateStream
+    | DropStream
+    | ControlStream
+    | Show
+    | Describe
+    | DescribeStream
+    | Explain
+    | Select
+)
 
 
 def split(text: str) -> Iterator[str]:
@@ -84,7 +131,16 @@ def parse(text: str) -> Statement:
     word = (re.match(r"[A-Za-z]+", text) or [""])[0].upper()
     if word in ("SELECT", "WITH", "FROM", "VALUES"):
         return Select(text)
-    make = {"CREATE": _create, "DROP": _drop, "ALTER": _alter, "SHOW": _show, "DESCRIBE": _describe, "DESC": _describe}
+    make: dict[str, Callable[[str], Statement | None]] = {
+        "CREATE": _create,
+        "DROP": _drop,
+        "ALTER": _alter,
+        "SHOW": _show,
+        "DESCRIBE": _describe,
+        "DESC": _describe,
+        "EXPLAIN": _explain,
+        **dict.fromkeys(("PAUSE", "RESUME", "STOP", "START", "RECALCULATE"), _control),
+    }
     if word not in make:
         raise ClientError(f"{text.split()[0]}: expected SELECT, {', '.join(_HELP)}")
     found = make[word](text)
@@ -93,7 +149,9 @@ def parse(text: str) -> Statement:
     return found
 
 
-def _create(text: str) -> CreateTopic | None:
+def _create(text: str) -> CreateTopic | CreateStream | None:
+    if _match(r"CREATE\s+STREAM\b", text):
+        return _create_stream(text)
     head = _match(rf"CREATE\s+TOPIC\s+(?P<quiet>IF\s+NOT\s+EXISTS\s+)?{_NAME}", text)
     if head is None:
         return None
@@ -116,9 +174,78 @@ def _create(text: str) -> CreateTopic | None:
     return CreateTopic(_name(head), bool(head["quiet"]), columns, partitions, options, query)
 
 
-def _drop(text: str) -> DropTopic | None:
-    found = _match(rf"DROP\s+TOPIC\s+(?P<quiet>IF\s+EXISTS\s+)?{_NAME}\s*$", text)
-    return None if found is None else DropTopic(_name(found), bool(found["quiet"]))
+def _create_stream(text: str) -> CreateStream | None:
+    """What says where a stream goes is cut out by tokens; the rest of the text is the stream's own."""
+    head = _match(rf"CREATE\s+STREAM\s+(?P<quiet>IF\s+NOT\s+EXISTS\s+)?{_NAME}", text)
+    if head is None:
+        return None
+    rest = text[head.end() :]
+    into, partitions, options = _name(head), -1, dict[str, str]()
+    kept = list(rest)
+    try:
+        found = tokens(rest)
+        at = 0
+        while at < len(found) and not found[at].says("AS", "SELECT"):
+            end = at + 1
+            following = found[end] if end < len(found) else None
+            if found[at].says("INTO"):
+                into, end = _topic(rest, found, end)
+            elif found[at].says("PARTITIONS") and following is not None and following.text.isdecimal():
+                partitions, end = int(following.text), end + 1
+            elif found[at].says("WITH") and following is not None and following.says("("):
+                end = closing(rest, found, end) + 1
+                options = _options(rest[following.end : found[end - 1].start].strip())
+            elif following is not None and following.says("("):
+                at = closing(rest, found, end) + 1
+                continue
+            else:
+                at += 1
+                continue
+            begin, last = found[at].start, found[end - 1].end
+            kept[begin:last] = [" "] * (last - begin)
+            at = end
+    except SyntaxProblem as error:
+        raise ClientError(str(error)) from None
+    body = "".join(kept).strip()
+    return CreateStream(_name(head), bool(head["quiet"]), into, partitions, options, body)
+
+
+def _topic(text: str, found: list[Token], at: int) -> tuple[str, int]:
+    """The name of a topic behind INTO, which may have dots and dashes, and the token after it."""
+    if at >= len(found) or found[at].kind not in (WORD, QUOTED):
+        raise problem(text, found[at].start if at < len(found) else len(text), "expected the name of a topic")
+    end = at + 1
+    if found[at].kind == QUOTED:
+        return found[at].name, end
+    while end < len(found) and found[end].start == found[end - 1].end and not found[end].says("(", ","):
+        end += 1
+    return text[found[at].start : found[end - 1].end], end
+
+
+def _drop(text: str) -> DropTopic | DropStream | None:
+    found = _match(rf"DROP\s+(?P<kind>TOPIC|STREAM)\s+(?P<quiet>IF\s+EXISTS\s+)?{_NAME}\s*$", text)
+    if found is None:
+        return None
+    make = DropTopic if found["kind"].upper() == "TOPIC" else DropStream
+    return make(_name(found), bool(found["quiet"]))
+
+
+def _control(text: str) -> ControlStream | None:
+    found = _match(rf"(?P<word>[A-Za-z]+)\s+STREAM\s+{_NAME}(?P<more>\s.*)?$", text)
+    if found is None:
+        return None
+    if found["more"] and found["more"].strip():
+        raise ClientError(f"{found['more'].strip()} is not supported: a stream goes on where it was")
+    return ControlStream(_name(found), found["word"].upper())
+
+
+def _explain(text: str) -> Explain | None:
+    rest = text[len("EXPLAIN") :].strip()
+    if _match(r"CREATE\s+STREAM\b", rest):
+        made = _create_stream(rest)
+        return None if made is None else Explain(made)
+    found = _match(rf"STREAM\s+{_NAME}\s*$", rest)
+    return None if found is None else Explain(_name(found))
 
 
 def _alter(text: str) -> AlterTopic | None:
@@ -135,13 +262,15 @@ def _alter(text: str) -> AlterTopic | None:
 
 
 def _show(text: str) -> Show | None:
-    found = _match(r"SHOW\s+(?P<what>TOPICS|QUERIES)\s*$", text)
+    found = _match(r"SHOW\s+(?P<what>TOPICS|QUERIES|STREAMS)\s*$", text)
     return None if found is None else Show(found["what"].upper())
 
 
-def _describe(text: str) -> Describe | None:
-    found = _match(rf"DESC(?:RIBE)?\s+TOPIC\s+{_NAME}\s*$", text)
-    return None if found is None else Describe(_name(found))
+def _describe(text: str) -> Describe | DescribeStream | None:
+    found = _match(rf"DESC(?:RIBE)?\s+(?P<kind>TOPIC|STREAM)\s+{_NAME}\s*$", text)
+    if found is None:
+        return None
+    return Describe(_name(found)) if found["kind"].upper() == "TOPIC" else DescribeStream(_name(found))
 
 
 def _match(pattern: str, text: str) -> re.Match[str] | None:

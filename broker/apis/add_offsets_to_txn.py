@@ -9,15 +9,19 @@ from __future__ import annotations
 from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Reply
 from barnabas.broker.order import METADATA, TRANSACTIONS
+from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
 from barnabas.broker.transactions import Transactions
+from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
 @api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, uses=METADATA, changes=TRANSACTIONS)
 def handle(
-    context: Context, request: AddOffsetsToTxnRequest, transactions: Transactions
+    context: Context, request: AddOffsetsToTxnRequest, transactions: Transactions, queries: Queries
 ) -> AddOffsetsToTxnResponse | DelayedResponse:
+    if queries.secret.is_claimed(request.transactional_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     reply: Reply[AddOffsetsToTxnResponse] = Reply()
     transactions.coordinator.add_offsets(request, version=context.version, reply=reply)
     return reply.now_or_later()

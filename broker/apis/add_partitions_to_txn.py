@@ -13,21 +13,42 @@ from __future__ import annotations
 from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Reply
 from barnabas.broker.order import METADATA, TRANSACTIONS
+from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security import CLUSTER, Operation
 from barnabas.broker.transactions import Transactions
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from barnabas.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 
 BATCHED_SINCE = 4
 
 
 @api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, uses=METADATA, changes=TRANSACTIONS)
 def handle(
-    context: Context, request: AddPartitionsToTxnRequest, transactions: Transactions
+    context: Context, request: AddPartitionsToTxnRequest, transactions: Transactions, queries: Queries
 ) -> AddPartitionsToTxnResponse | DelayedResponse:
+    claims = queries.secret.is_claimed
+    if claims(request.v3_and_below_transactional_id) or any(
+        claims(each.transactional_id) for each in request.transactions
+    ):
+        return _refused(request)
     if context.version >= BATCHED_SINCE and not context.authorize(Operation.CLUSTER_ACTION, CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     reply: Reply[AddPartitionsToTxnResponse] = Reply()
     transactions.coordinator.add_partitions(request, version=context.version, reply=reply)
     return reply.now_or_later()
+
+
+def _refused(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    """The answer to who names an id of the streams driver's."""
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    topics = [
+        AddPartitionsToTxnTopicResult(t.name, [AddPartitionsToTxnPartitionResult(p, code) for p in t.partitions])
+        for t in request.v3_and_below_topics
+    ]
+    return AddPartitionsToTxnResponse(error_code=code, results_by_topic_v3_and_below=topics)

@@ -15,6 +15,7 @@ from barnabas.broker.order import METADATA
 from barnabas.broker.queries import Queries, check_keys, is_query
 from barnabas.broker.registry import Context, api
 from barnabas.broker.resource_configs import tell_unused, topic_entries
+from barnabas.broker.streams import Streams, check_stream_keys, is_stream
 from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
@@ -31,7 +32,12 @@ from barnabas.wire.types import ZERO_UUID
 
 @api(CreateTopicsRequest, CreateTopicsResponse, uses=METADATA, changes=METADATA)
 async def handle(
-    context: Context, request: CreateTopicsRequest, topics: TopicManager, queries: Queries, config: BrokerConfig
+    context: Context,
+    request: CreateTopicsRequest,
+    topics: TopicManager,
+    queries: Queries,
+    streams: Streams,
+    config: BrokerConfig,
 ) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
     answers = []
@@ -43,14 +49,19 @@ async def handle(
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            answers.append(await _create(topics, queries, config, topic, request))
+            answers.append(await _create(topics, queries, streams, config, topic, request))
         except KafkaError as error:
             answers.append(CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error)))
     return CreateTopicsResponse(topics=answers)
 
 
 async def _create(
-    topics: TopicManager, queries: Queries, config: BrokerConfig, asked: CreatableTopic, request: CreateTopicsRequest
+    topics: TopicManager,
+    queries: Queries,
+    streams: Streams,
+    config: BrokerConfig,
+    asked: CreatableTopic,
+    request: CreateTopicsRequest,
 ) -> CreatableTopicResult:
     count = _partition_count(config, asked)
     configs = {entry.name: entry.value for entry in asked.configs}
@@ -58,9 +69,12 @@ async def _create(
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is made by the broker when it is needed.")
     topics.check_new(asked.name, count, configs)
     check_keys(configs)
+    check_stream_keys(configs)
     if is_query(configs):
         wanted = -1 if not asked.assignments and asked.num_partitions == -1 else count
         count, configs = await queries.prepare(asked.name, wanted, configs, request.timeout_ms)
+    elif is_stream(configs):
+        configs = await streams.prepare(asked.name, configs, request.timeout_ms)
     elif configs.get(DEAD_LETTER_OF):
         count, configs = queries.prepare_dead_letters(asked.name, configs)
     topic_id = ZERO_UUID

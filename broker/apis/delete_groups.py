@@ -11,13 +11,18 @@ from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
 from barnabas.broker.registry import Context, api
-from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.broker.streams import is_of_stream
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
 @api(DeleteGroupsRequest, DeleteGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS, changes=GROUPS | OFFSETS)
 def handle(
     context: Context, request: DeleteGroupsRequest, groups: Groups
 ) -> DeleteGroupsResponse | DelayedResponse | Awaitable[DeleteGroupsResponse]:
+    if any(map(is_of_stream, request.groups_names)):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return DeleteGroupsResponse(results=[DeletableGroupResult(name, code) for name in request.groups_names])
     if groups.elsewhere is not None:
         return groups.elsewhere.delete_groups(request)
     reply: Reply[DeleteGroupsResponse] = Reply()

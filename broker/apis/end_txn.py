@@ -11,13 +11,23 @@ from __future__ import annotations
 from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Reply
 from barnabas.broker.order import METADATA, RECORDS, TRANSACTIONS
+from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
 from barnabas.broker.transactions import Transactions
+from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.wire.types import replace
 
 
 @api(EndTxnRequest, EndTxnResponse, uses=METADATA | RECORDS, changes=TRANSACTIONS)
-def handle(context: Context, request: EndTxnRequest, transactions: Transactions) -> EndTxnResponse | DelayedResponse:
+def handle(
+    context: Context, request: EndTxnRequest, transactions: Transactions, queries: Queries
+) -> EndTxnResponse | DelayedResponse:
+    try:
+        known = queries.secret.named(request.transactional_id)
+    except KafkaError as error:
+        return EndTxnResponse(error_code=error.code)
+    request = replace(request, transactional_id=known)
     reply: Reply[EndTxnResponse] = Reply()
     transactions.coordinator.end(request, version=context.version, reply=reply)
     return reply.now_or_later()

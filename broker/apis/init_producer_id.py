@@ -24,6 +24,7 @@ from barnabas.broker.registry import Context, api
 from barnabas.broker.transactions import Transactions
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.wire.types import replace
 
 
 @api(InitProducerIdRequest, InitProducerIdResponse, uses=METADATA, changes=TRANSACTIONS)
@@ -37,8 +38,11 @@ def handle(
     if queries.secret.proves(request.transactional_id):
         return _give_driver(queries)
     if request.transactional_id is not None:
-        if queries.secret.is_claimed(request.transactional_id):
-            return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        try:
+            known = queries.secret.named(request.transactional_id)
+        except KafkaError as error:
+            return InitProducerIdResponse(error_code=error.code)
+        request = replace(request, transactional_id=known)
         reply: Reply[InitProducerIdResponse] = Reply()
         transactions.coordinator.init_producer_id(request, version=context.version, reply=reply)
         return reply.now_or_later()

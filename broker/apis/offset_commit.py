@@ -13,11 +13,32 @@ from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
-from barnabas.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from barnabas.broker.streams import is_of_stream
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 
 
 @api(OffsetCommitRequest, OffsetCommitResponse, uses=METADATA | GROUPS, changes=OFFSETS)
 def handle(context: Context, request: OffsetCommitRequest, groups: Groups) -> OffsetCommitResponse | DelayedResponse:
+    if is_of_stream(request.group_id):
+        return _refused(request)
     reply: Reply[OffsetCommitResponse] = Reply()
     groups.coordinator.commit(request, version=context.version, reply=reply)
     return reply.now_or_later()
+
+
+def _refused(request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """The answer to who commits in the group of a stream."""
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    topics = [
+        OffsetCommitResponseTopic(
+            t.name, t.topic_id, [OffsetCommitResponsePartition(p.partition_index, code) for p in t.partitions]
+        )
+        for t in request.topics
+    ]
+    return OffsetCommitResponse(topics=topics)

@@ -8,6 +8,8 @@ from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, MEMBERS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.streams import is_of_stream
+from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
@@ -15,6 +17,8 @@ from barnabas.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDele
 def handle(
     context: Context, request: OffsetDeleteRequest, groups: Groups
 ) -> OffsetDeleteResponse | DelayedResponse | Awaitable[OffsetDeleteResponse]:
+    if is_of_stream(request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if groups.elsewhere is not None:
         return groups.elsewhere.delete_offsets(request)
     reply: Reply[OffsetDeleteResponse] = Reply()

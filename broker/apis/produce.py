@@ -169,7 +169,10 @@ class Producing:
         self._refusal = refusal
         transactional_id = request.transactional_id
         self._by_driver = transactional_id is not None and parts.queries.secret.proves(transactional_id)
-        self._transactional_id = None if self._by_driver else transactional_id
+        if transactional_id is not None and refusal is None and not self._by_driver:
+            self._transactional_id: str | None = parts.queries.secret.named(transactional_id)
+        else:
+            self._transactional_id = None
         self._now_ms = parts.clock.wall_ms()
         self.topics: list[TopicProduceResponse] = []
         #: Batches that others come before.

@@ -14,13 +14,22 @@ from dataclasses import dataclass
 from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, METADATA, OFFSETS, TRANSACTIONS
+from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
+from barnabas.broker.streams import is_of_stream
 from barnabas.broker.transactions import Transactions, told_to_writer
 from barnabas.groupcoord.store import told
 from barnabas.groupcoord.transactions.state import V2
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
-from barnabas.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from barnabas.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from barnabas.wire.queries.writer import WRITER_ID
+from barnabas.wire.types import replace
 
 ADDS_SINCE = 5
 ABORTABLE_SINCE = 4
@@ -32,6 +41,7 @@ class Parts:
 
     groups: Groups
     transactions: Transactions
+    queries: Queries
 
 
 @api(
@@ -44,6 +54,14 @@ def handle(
     context: Context, request: TxnOffsetCommitRequest, parts: Parts
 ) -> TxnOffsetCommitResponse | DelayedResponse:
     version = context.version
+    by_driver = request.transactional_id.startswith(WRITER_ID)
+    try:
+        known = parts.queries.secret.named(request.transactional_id)
+        if by_driver != is_of_stream(request.group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    except KafkaError as error:
+        return _refused(request, error.code)
+    request = replace(request, transactional_id=known)
     reply: Reply[TxnOffsetCommitResponse] = Reply(applied=False)
 
     def commit(error: ErrorCode) -> None:
@@ -64,3 +82,13 @@ def handle(
         except KafkaError as refusal:
             commit(refusal.code)
     return reply.now_or_later()
+
+
+def _refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            t.name, [TxnOffsetCommitResponsePartition(p.partition_index, code) for p in t.partitions]
+        )
+        for t in request.topics
+    ]
+    return TxnOffsetCommitResponse(topics=topics)

@@ -158,7 +158,7 @@ def read_until_end(client: Driver, topic: str, partition: int, start: int) -> li
 
 
 def status_of(broker: Barnabas, topic: str) -> dict[str, Any]:
-    from barnabas.scripts.sql import last_status
+    from barnabas.scripts.status import last_status
 
     with Cluster(broker.address) as cluster:
         status = last_status(cluster)

@@ -9,7 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.client.errors import ClientError
-from barnabas.scripts.statements import AlterTopic, CreateTopic, Describe, DropTopic, Select, Show, parse, split
+from barnabas.scripts.statements import (
+    AlterTopic,
+    ControlStream,
+    CreateStream,
+    CreateTopic,
+    Describe,
+    DescribeStream,
+    DropStream,
+    DropTopic,
+    Explain,
+    Select,
+    Show,
+    parse,
+    split,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +51,38 @@ from barnabas.scripts.statements import AlterTopic, CreateTopic, Describe, DropT
         ("SHOW TOPICS", Show("TOPICS")),
         ("DESC TOPIC a", Describe("a")),
         ("describe topic `x y`", Describe("x y")),
+        (
+            "CREATE STREAM avg10 WATERMARK 5s INTO avg_by_device AS SELECT avg(x) FROM s INTERVAL(10s)",
+            CreateStream(
+                "avg10",
+                False,
+                "avg_by_device",
+                -1,
+                {},
+                "WATERMARK 5s                    AS SELECT avg(x) FROM s INTERVAL(10s)",
+            ),
+        ),
+        (
+            "create stream if not exists `a b` into my.out-1 partitions 3 with ('retention.ms' = '1', 'x' = ')')\n"
+            "PRE_FILTER(note <> 'INTO x') AS SELECT INTO FROM s",
+            CreateStream(
+                "a b",
+                True,
+                "my.out-1",
+                3,
+                {"retention.ms": "1", "x": ")"},
+                "PRE_FILTER(note <> 'INTO x') AS SELECT INTO FROM s",
+            ),
+        ),
+        ("CREATE STREAM a SELECT 1", CreateStream("a", False, "a", -1, {}, "SELECT 1")),
+        ("DROP STREAM a", DropStream("a", False)),
+        ("drop stream if exists `a`", DropStream("a", True)),
+        ("PAUSE STREAM a", ControlStream("a", "PAUSE")),
+        ("recalculate stream `a`", ControlStream("a", "RECALCULATE")),
+        ("SHOW STREAMS", Show("STREAMS")),
+        ("DESCRIBE STREAM a", DescribeStream("a")),
+        ("EXPLAIN STREAM a", Explain("a")),
+        ("EXPLAIN CREATE STREAM a AS SELECT 1", Explain(CreateStream("a", False, "a", -1, {}, "AS SELECT 1"))),
         ("SELECT 1", Select("SELECT 1")),
         ("with a as (select 1) select * from a", Select("with a as (select 1) select * from a")),
     ],
@@ -48,7 +94,14 @@ def test_a_statement_is_understood(text: str, expected: object) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("EXPLAIN x", "expected SELECT, CREATE"),
+        ("EXPLAIN x", "EXPLAIN CREATE STREAM"),
+        ("MERGE x", "expected SELECT, CREATE"),
+        ("CREATE STREAM", "CREATE STREAM"),
+        ("CREATE STREAM a INTO", "expected the name of a topic"),
+        ("CREATE STREAM a WITH ('k' = 'v'", "not closed"),
+        ("CREATE STREAM a SUBTABLE('x", "the quote ' is not closed"),
+        ("PAUSE a", "PAUSE STREAM name"),
+        ("RESUME STREAM a IGNORE UNTREATED", "IGNORE UNTREATED is not supported"),
         ("CREATE TABLE a", "CREATE TOPIC"),
         ("CREATE TOPIC a PARTITIONS x", "CREATE TOPIC"),
         ("CREATE TOPIC a (b INT", "not closed"),

@@ -16,6 +16,7 @@ from barnabas.wire.batch import HEADER_SIZE, NO_PRODUCER_ID, assemble_batch
 from barnabas.wire.compression import CompressionType
 
 _MAX_INT32 = 2**31 - 1
+TRANSACTIONAL = 0x10  # of a batch's attributes
 _LEADER_EPOCH = 0  # the broker sets it
 
 Backend = Callable[[Columns], Writer]
@@ -49,17 +50,21 @@ def encode(
     producer_epoch: int = -1,
     compression: CompressionType = CompressionType.NONE,
     max_bytes: int = 1 << 20,
+    transaction_sequence: int | None = None,
 ) -> Iterator[Encoded]:
     """Batches with the records of `rows` in order, the first from `base_offset` on, each next one where one ended.
 
     `rows` has the columns `offset` (int64, strictly going up, from `base_offset` on), `timestamp` (ms or us; null is no
     timestamp), `key`, `value` (binary or string) and `headers` (list<struct<key: string, value: binary>>); all but
     `offset` may be missing or null, and there may be others. A batch has at most `max_bytes` before compression, its
-    header included, or one record. A gap in the offsets too long for a batch is covered by empty ones.
+    header included, or one record. A gap in the offsets too long for a batch is covered by empty ones. With
+    `transaction_sequence` the batches are part of a transaction, and the first record has this sequence number.
 
     Raises ValueError for other rows, before the first batch, and for a record that no batch can hold.
     """
     columns = columns_of(rows, base_offset)
+    transactional = transaction_sequence is not None
+    sequence = -1 if transaction_sequence is None else transaction_sequence
     write = backend()(columns)
     row = 0
     while row < rows.num_rows:
@@ -84,12 +89,15 @@ def encode(
             last_offset_delta=last - base_offset,
             base_timestamp=timestamp,
             max_timestamp=max_timestamp,
-            attributes=compression,
+            attributes=compression | (TRANSACTIONAL if transactional else 0),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
+            base_sequence=sequence,
             leader_epoch=_LEADER_EPOCH,
         )
         yield Encoded(data, base_offset, last + 1, end - row)
+        if transactional:
+            sequence += end - row
         row, base_offset = end, last + 1
 
 

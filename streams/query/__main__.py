@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TextIO
 
 from barnabas.wire.logfmt import event_of, level_of, message_of, told
@@ -93,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
                     trigger_ms=args.trigger_ms,
                     timeout_ms=args.tick_timeout_ms,
                     say=say,
+                    init=partial(run_init, path=args.init) if args.init else None,
                 )
                 connected = True
                 say("info", "streams.ready", server=args.server, master=spark.sparkContext.master)

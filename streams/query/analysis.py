@@ -31,7 +31,6 @@ from barnabas.streams.source.where import Condition
 #: The view that stands for all topics of a pattern.
 ALL_TOPICS = "topics(...)"
 _TOPICS = re.compile(r"\btopics\s*\(\s*'((?:[^']|'')*)'\s*\)", re.IGNORECASE)
-_LEAVES = ("MapInArrow", "LocalRelation", "LogicalRDD", "ExternalRDD", "Range")
 #: Where Spark has its expressions, and those of them that no name may stand for.
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 _NEVER = frozenset(
@@ -41,7 +40,8 @@ _NEVER = frozenset(
     VariableReference
     """.split()  # noqa: SIM905
 )
-_THROUGH = ("SubqueryAlias", "View")
+#: Where the client's part of an analysed plan ends: `parse_query` lets one relation through, which is our own view.
+_SOURCE = ("SubqueryAlias", "View")
 
 
 class Selected(NamedTuple):
@@ -72,8 +72,25 @@ def source_of(spark: SparkSession, query: str) -> str:
     return parse_query(spark, query).source
 
 
+class Resolved(NamedTuple):
+    """A query over a frame, its names resolved and its expressions looked at: names, columns and expressions."""
+
+    chosen: list[tuple[str, Column, Any]]
+    condition: Column
+    needed: set[str]
+    bound: Bound
+
+
 def select(spark: SparkSession, query: str, source: str, frame: DataFrame, values: StructType) -> Selected:
     """The query over `frame`, whose columns are those of `source_rows.row_schema`. Raises QueryError."""
+    found = resolve(spark, query, source, frame, values)
+    names = {name.lower(): name for name in frame.columns}
+    results = frame.where(found.condition).select(*(chosen for _, chosen, _ in found.chosen))
+    return selected(found, frame, values, _least(jvm_of(spark), results, names))
+
+
+def resolve(spark: SparkSession, query: str, source: str, frame: DataFrame, values: StructType) -> Resolved:
+    """The query over `frame`, with columns that are bound to it. Raises QueryError for what may not be."""
     asked = parse_query(spark, query)
     if asked.source != source:
         raise QueryError(f"the query reads {asked.source}, not {source}")
@@ -92,16 +109,12 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
         raise QueryError("this Spark has other names for regular expressions: they are not possible in a query topic")
     jvm = jvm_of(spark)
     chosen = [(str(e.name()), column(jvm, e), e) for e in _without_hidden(asked, expressions, frame, values)]
-    outputs = _outputs(chosen)
     condition = F.lit(True)
     for one in conditions:
         condition = condition & column(jvm, one)
     referred = [a for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())]
     needed = {_own(str(attribute.name()), names) for attribute in referred}
-    if hidden := needed & {END, UNREADABLE}:
-        raise QueryError(_no_column(f"`{min(hidden)}`", values))
-    least = _least(jvm, frame.where(condition).select(*(found for _, found, _ in chosen)), names)
-    return _selected(outputs, condition, needed, frame, least, names, asked.bound)
+    return Resolved(chosen, condition, needed, asked.bound)
 
 
 def _analysed(spark: SparkSession, asked: ParsedQuery, values: StructType) -> Any:
@@ -129,17 +142,13 @@ def _least(jvm: Any, results: DataFrame, names: Mapping[str, str]) -> Least:
         return Least((), False)
 
 
-def _selected(
-    outputs: dict[str, tuple[Column, Any]],
-    condition: Column,
-    needed: set[str],
-    frame: DataFrame,
-    least: Least,
-    names: Mapping[str, str],
-    bound: Bound,
-) -> Selected:
-    """Keys, values and timestamps out of the chosen columns; what is not chosen is the source's."""
-    plain = {name: found for name, found in outputs.items() if name not in PARTS or name in _NEVER_SET}
+def selected(found: Resolved, frame: DataFrame, values: StructType, least: Least) -> Selected:
+    """Keys, values and timestamps out of the chosen columns; what is not chosen is the frame's. Raises QueryError."""
+    outputs, needed = _outputs(found.chosen), set(found.needed)
+    if hidden := needed & {END, UNREADABLE}:
+        raise QueryError(_no_column(f"`{min(hidden)}`", values))
+    names = {name.lower(): name for name in frame.columns}
+    plain = {name: each for name, each in outputs.items() if name not in PARTS or name in _NEVER_SET}
     for name in ("_key", "_value", "_timestamp"):
         if name in outputs:
             _check_type(name, outputs[name][1])
@@ -152,14 +161,14 @@ def _selected(
     elif plain:
         fields = StructType([StructField(name, _spark_type(e)) for name, (_, e) in plain.items()])
         kind, schema = "json", ", ".join(f"{_quoted(f.name)} {f.dataType.simpleString()}" for f in fields.fields)
-        struct = F.struct(*(found.alias(name) for name, (found, _) in plain.items()))
+        struct = F.struct(*(each.alias(name) for name, (each, _) in plain.items()))
         value = F.to_json(struct, {"ignoreNullFields": "false"})
     else:
         raise QueryError("the query selects no value: name at least one column, or _value")
     needed |= {"_headers"} | ({"_key"} - outputs.keys()) | ({"_timestamp"} - outputs.keys())
     simple = _simple(outputs, tuple(plain), least, names)
     return Selected(
-        condition,
+        found.condition,
         key.cast("binary"),
         value.cast("binary"),
         timestamp,
@@ -168,7 +177,7 @@ def _selected(
         schema,
         least.conditions,
         simple,
-        bound,
+        found.bound,
     )
 
 
@@ -261,9 +270,9 @@ def _shape(analysed: Any) -> tuple[Any, list[Any]]:
             project = node
         elif name == "Filter" and project is not None:
             conditions.append(node.condition())
-        elif name in _LEAVES:
+        elif name in _SOURCE:
             break
-        elif name not in _THROUGH:
+        else:
             raise QueryError(
                 REMEDIES.get("SubqueryProject" if name == "Project" else name, f"{name} is not possible: {SHAPE}")
             )

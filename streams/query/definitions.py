@@ -13,9 +13,11 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.patterns import PatternError, pattern
 from barnabas.wire.queries.keys import DEAD_LETTER, EVENTS, ON_ERROR, PLAN, QUERY, VALUES
 from barnabas.wire.queries.plan import QueryPlan, Values, plan_of
+from barnabas.wire.streams.keys import RUNNING, STREAM, STREAM_KEYS, STREAM_NAME, STREAM_RUN, STREAM_STATE
+from barnabas.wire.streams.plan import StreamPlan, stream_plan_of
 
 _MAX_BATCH_BYTES = 1 << 20
-_KEYS = [QUERY, PLAN, ON_ERROR, EVENTS, *VALUES]
+_KEYS = [QUERY, PLAN, ON_ERROR, EVENTS, *VALUES, *STREAM_KEYS]
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -38,12 +40,28 @@ class Source(Values, frozen=True):
     partitions: int
 
 
+class StreamDefinition(msgspec.Struct, frozen=True):
+    """One stream, by the topic that it writes."""
+
+    topic: str
+    topic_id: str
+    name: str
+    text: str
+    state: str
+    run: int
+    plan: StreamPlan
+    partitions: int
+    max_batch_bytes: int = _MAX_BATCH_BYTES
+
+
 class Catalog(msgspec.Struct, frozen=True):
-    """All topics of a cluster, and the query topics among them."""
+    """All topics of a cluster, and the query topics and streams among them."""
 
     sources: dict[str, Source]
     definitions: dict[str, Definition]
     results: frozenset[str] = frozenset()  # of queries, dead letters among them
+    streams: dict[str, StreamDefinition] = {}
+    is_whole: bool = False  # whether there is no topic of which nothing is known at the moment
 
     def inputs(self, definition: Definition) -> list[TopicPartition]:
         """The partitions that a query reads, where results can be written for them. Raises PatternError."""
@@ -58,16 +76,18 @@ class Catalog(msgspec.Struct, frozen=True):
 
 def read_catalog(cluster: Cluster) -> Catalog:
     """What there is now. Raises ClientError."""
-    topics = [
-        topic for topic in cluster.metadata(None) if not topic.is_internal and topic.name and not topic.error_code
-    ]
+    everything = cluster.metadata(None)
+    topics = [topic for topic in everything if not topic.is_internal and topic.name and not topic.error_code]
     counts = {topic.name: (topic.topic_id, len(topic.partitions)) for topic in topics if topic.name}
     sources = {}
     definitions = {}
     results = set()
+    streams = {}
     for name, configs in topic_configs(cluster, counts, _KEYS).items():
         sources[name] = _source(name, *counts[name], configs)
-        plan = plan_of(configs)
+        stream, plan = stream_plan_of(configs), plan_of(configs)
+        if stream is not None:
+            streams[name] = _stream(sources[name], configs, stream)
         if plan is None:
             continue
         results.add(name)
@@ -80,10 +100,27 @@ def read_catalog(cluster: Cluster) -> Catalog:
                 partitions=sources[name].partitions,
                 events=configs.get(EVENTS) == "true",
             )
-    for name, configs in topic_configs(cluster, definitions, ["segment.bytes"], defaults=True).items():
+    for name, configs in topic_configs(cluster, [*definitions, *streams], ["segment.bytes"], defaults=True).items():
         size = min(int(configs["segment.bytes"]), _MAX_BATCH_BYTES)  # a batch must fit into a segment
-        definitions[name] = msgspec.structs.replace(definitions[name], max_batch_bytes=size)
-    return Catalog(sources, definitions, frozenset(results))
+        if name in definitions:
+            definitions[name] = msgspec.structs.replace(definitions[name], max_batch_bytes=size)
+        else:
+            streams[name] = msgspec.structs.replace(streams[name], max_batch_bytes=size)
+    is_whole = not any(topic.error_code for topic in everything)
+    return Catalog(sources, definitions, frozenset(results), streams, is_whole)
+
+
+def _stream(topic: Source, configs: dict[str, str], plan: StreamPlan) -> StreamDefinition:
+    return StreamDefinition(
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        name=configs.get(STREAM_NAME, topic.name),
+        text=configs[STREAM],
+        state=configs.get(STREAM_STATE, RUNNING),
+        run=int(configs.get(STREAM_RUN, "0")),
+        plan=plan,
+        partitions=topic.partitions,
+    )
 
 
 def read_source(cluster: Cluster, topic: str) -> Source:

@@ -23,6 +23,7 @@ from barnabas.streams.query.errors import (
     RowTooLargeError,
     TakenOverError,
     TooSlowError,
+    reason_of,
 )
 from barnabas.streams.query.events import TopicState, event_of
 from barnabas.streams.query.health import FAILED, Health, now
@@ -32,10 +33,23 @@ from barnabas.streams.query.pace import MAX_BYTES, Pace
 from barnabas.streams.query.tick import Part, Piece, Tick, piece_of
 from barnabas.streams.wal import Planner, WalError
 from barnabas.streams.wal.local_broker import log_dir_of
+from barnabas.streams.windows.manager import Streams
+from barnabas.streams.windows.plan import check_fits
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.patterns import PatternError, pattern
-from barnabas.wire.queries.messages import Changed, Check, Checked, QueryStatus, Status
+from barnabas.wire.queries.messages import (
+    Changed,
+    Check,
+    Checked,
+    CheckedStream,
+    CheckStream,
+    QueryStatus,
+    Status,
+    StreamStatus,
+)
 from barnabas.wire.queries.plan import Values
+from barnabas.wire.streams.plan import EARLIEST as EARLIEST_START
+from barnabas.wire.streams.plan import LATEST as LATEST_START
 
 T = TypeVar("T")
 Say = Callable[..., None]
@@ -48,7 +62,15 @@ class Driver:
     """All queries of one broker. `say(level, event, **fields)` is for the operator."""
 
     def __init__(
-        self, spark: SparkSession, server: str, data_dir: str | None, *, trigger_ms: int, timeout_ms: int, say: Say
+        self,
+        spark: SparkSession,
+        server: str,
+        data_dir: str | None,
+        *,
+        trigger_ms: int,
+        timeout_ms: int,
+        say: Say,
+        init: Callable[[SparkSession], None] | None = None,
     ) -> None:
         self._spark, self._server, self._trigger, self._say = spark, server, trigger_ms / 1000, say
         self._timeout = timeout_ms / 1000
@@ -69,18 +91,31 @@ class Driver:
         self._committed_at: dict[str, float] = {}
         self._pace = Pace()
         self._warm: set[bool] = set()  # the kinds of jobs that have run, with the JVM and without
-        self._told: list[QueryStatus] = []
+        self._told: tuple[list[QueryStatus], list[StreamStatus]] = [], []
         self._told_at = 0.0
+        self._streams = Streams(
+            spark,
+            server,
+            self._log_dir.path,
+            lambda: self._control.writer_id,
+            trigger_ms=trigger_ms,
+            say=say,
+            init=init,
+        )
         self._read_catalog()
 
     def run(self) -> None:
         """Run until the broker is gone (ClientError) or another driver has taken over (TakenOverError)."""
-        while True:
-            began = now()
-            self._tell()
-            self._tick()
-            self._tell()
-            self._listen(began + self._trigger)
+        try:
+            while True:
+                began = now()
+                self._tell()
+                self._tick()
+                self._streams.look(self._cluster)
+                self._tell()
+                self._listen(began + self._trigger)
+        finally:
+            self._streams.stop()
 
     # --- hearing ------------------------------------------------------------------------------------------------------
 
@@ -96,6 +131,8 @@ class Driver:
                     until = now()
                 elif isinstance(message, Check):
                     self._control.say(self._checked(message))
+                elif isinstance(message, CheckStream):
+                    self._control.say(self._checked_stream(message))
             if now() >= until:
                 return
 
@@ -109,6 +146,7 @@ class Driver:
         self._places.clear()
         self._events.clear()
         self._told_at = 0.0
+        self._streams.know(self._catalog)
         wanted = set(map(_analysis, definitions.values()))
         self._analysed = {key: found for key, found in self._analysed.items() if key in wanted}
         self._health = {
@@ -143,6 +181,26 @@ class Driver:
             output_schema=found.value_schema,
             **reads,
             **msgspec.structs.asdict(values),
+        )
+
+    def _checked_stream(self, question: CheckStream) -> CheckedStream:
+        """Whether a stream can be, and what it reads and gives."""
+        try:
+            clauses, source, planned = self._by_spark(
+                lambda _, text: self._streams.check(text, lambda name: read_source(self._cluster, name)),
+                question.stream,
+            )
+            check_fits(question.topic, question.schema, planned.value_schema)
+        except QueryError as error:
+            return CheckedStream(id=question.id, error=str(error))
+        return CheckedStream(
+            id=question.id,
+            source=source.name,
+            source_id=source.topic_id,
+            begins=EARLIEST_START if clauses.fill_history else LATEST_START,
+            output_format=planned.value_format,
+            output_schema=planned.value_schema,
+            **msgspec.structs.asdict(source.values),
         )
 
     # --- running ------------------------------------------------------------------------------------------------------
@@ -201,7 +259,7 @@ class Driver:
             raise
         except Exception as error:
             self._check_jvm()
-            raise QueryError(f"Spark cannot take this query: {_reason(error)}") from None
+            raise QueryError(f"Spark cannot take this query: {reason_of(error)}") from None
 
     def _check_jvm(self) -> None:
         """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""
@@ -361,7 +419,7 @@ class Driver:
         last: dict[TopicPartition, int],
     ) -> None:
         """A job has failed. Of several queries each is run alone, so that only the one at fault has to wait."""
-        reason = _reason(error)
+        reason = reason_of(error)
         if TakenOverError.__name__ in reason:
             raise TakenOverError(reason)
         for definition in group:
@@ -406,15 +464,16 @@ class Driver:
     def _tell(self) -> None:
         """Say how the queries are: once a second if something has changed, else now and then."""
         at = now()
-        if at - self._told_at < _STATUS_SECONDS or not self._catalog.definitions:
+        if at - self._told_at < _STATUS_SECONDS or not (self._catalog.definitions or self._catalog.streams):
             return
         queries = [
             health.told(at, name, _reads(self._catalog.definitions[name])) for name, health in self._health.items()
         ]
-        if queries == self._told and at - self._told_at < _QUIET_STATUS_SECONDS:
+        told = queries, self._streams.told()
+        if told == self._told and at - self._told_at < _QUIET_STATUS_SECONDS:
             return
-        self._told, self._told_at = queries, at
-        self._control.say(Status(now_ms(), queries))
+        self._told, self._told_at = told, at
+        self._control.say(Status(now_ms(), *told))
 
 
 def _analysis(definition: Definition) -> tuple[str, str, Values]:
@@ -426,12 +485,3 @@ def _analysis(definition: Definition) -> tuple[str, str, Values]:
 def _reads(definition: Definition) -> str:
     plan = definition.plan
     return plan.source or f"topics('{plan.pattern}')"
-
-
-def _reason(error: Exception) -> str:
-    """One line: of a failure in a Python worker its own last line, else the first one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if line.split(":")[0].rpartition(".")[2].endswith(("Error", "Exception"))]
-    if "Traceback (most recent call last):" in str(error) and raised:
-        return raised[-1]
-    return lines[0] if lines else type(error).__name__

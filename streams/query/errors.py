@@ -45,3 +45,12 @@ class DenseRowsError(Exception):
 
 class MalformedRecordError(QueryError):
     """A record does not fit the schema, and the query is to stop at such a one."""
+
+
+def reason_of(error: Exception | str) -> str:
+    """One line: of a failure in a Python worker its own last line, else the first one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if line.split(":")[0].rpartition(".")[2].endswith(("Error", "Exception"))]
+    if "Traceback (most recent call last):" in str(error) and raised:
+        return raised[-1]
+    return lines[0] if lines else type(error).__name__

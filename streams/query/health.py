@@ -56,6 +56,10 @@ class Health:
         """It cannot go on until somebody changes something."""
         self.state, self.error = FAILED, error
 
+    def changed(self) -> None:
+        """Somebody has changed something: it may go on."""
+        self.state, self.error, self._failures, self._next_try = RUNNING, None, 0, 0.0
+
     def told(self, now: float, topic: str, source: str) -> QueryStatus:
         """The figures of the query of `topic`; rows/s over the last ten seconds."""
         self._recent = [(at, rows) for at, rows in self._recent if at > now - _RATE_SECONDS]

@@ -28,6 +28,8 @@ from barnabas.streams.query.tick import PROPERTY, Tick
 from barnabas.streams.source.where import decidable
 from barnabas.wire.queries.plan import Values
 
+_TAG = "barnabas-tick"
+
 
 class Report(msgspec.Struct, frozen=True):
     """What a task of a job did for one query."""
@@ -82,6 +84,8 @@ class Job:
         timer = threading.Timer(timeout, _stop_jobs, (self._spark, late))
         timer.daemon = True
         timer.start()
+        spark_context = self._spark.sparkContext
+        spark_context.addJobTag(_TAG)
         try:
             reports = [Report(*row) for row in self._reports.collect()]
         except Exception as error:
@@ -90,6 +94,7 @@ class Job:
             raise
         finally:
             timer.cancel()
+            spark_context.removeJobTag(_TAG)
         self.has_run = True
         return reports
 
@@ -130,7 +135,7 @@ class Group:
 
 def _stop_jobs(spark: SparkSession, late: threading.Event) -> None:
     late.set()
-    spark.sparkContext.cancelAllJobs()
+    spark.sparkContext.cancelJobsWithTag(_TAG)  # the jobs of streams go on
 
 
 def begin(spark: SparkSession, tick: Tick) -> None:

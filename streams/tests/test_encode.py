@@ -288,3 +288,20 @@ def test_the_fall_back_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: p
         assert batches.backend() is writer_in_python
     batches.backend.cache_clear()
     assert len([record for record in caplog.records if "not built" in record.message]) == 1
+
+
+def test_batches_of_a_transaction_have_sequences_one_after_the_other() -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "offset": pa.array(range(10), pa.int64()),
+            "value": [b"x" * 30] * 10,
+            "timestamp": pa.array([5] * 10, pa.timestamp("ms")),
+        }
+    )
+    found = list(encode(rows, base_offset=0, producer_id=7, producer_epoch=2, max_bytes=250, transaction_sequence=4))
+    headers = [validate(batch.data) for batch in found]
+    assert len(headers) > 1
+    assert all(header.is_transactional for header in headers)
+    assert [h.base_sequence for h in headers] == [4 + batch.base_offset for batch in found]
+    assert {(h.producer_id, h.producer_epoch) for h in headers} == {(7, 2)}
+    assert not validate(next(encode(rows, base_offset=0)).data).is_transactional

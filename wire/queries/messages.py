@@ -2,8 +2,10 @@
 
 broker  check    may this query be, and what does it read and give?
 broker  changed  read the definitions of the queries anew
+broker  check_stream    the same question about a stream
 driver  checked  the answer to a check
-driver  status   how the queries are, for whoever wants to show it
+driver  checked_stream  the answer to the other question
+driver  status   how queries and streams are, for whoever wants to show it
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from barnabas.wire.queries.plan import Reads
+from barnabas.wire.streams.plan import StreamReads
 
 
 class Check(msgspec.Struct, frozen=True, tag="check"):
@@ -23,8 +26,17 @@ class Check(msgspec.Struct, frozen=True, tag="check"):
     query: str
 
 
+class CheckStream(msgspec.Struct, frozen=True, tag="check_stream"):
+    """The question about a stream into `topic`; `schema` are the columns that the topic has already (DDL)."""
+
+    id: str
+    topic: str
+    stream: str
+    schema: str = ""
+
+
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
-    """There are other query topics, or other sources, than before."""
+    """There are other query topics, streams or sources than before."""
 
 
 class Checked(Reads, frozen=True, kw_only=True, tag="checked"):
@@ -33,6 +45,15 @@ class Checked(Reads, frozen=True, kw_only=True, tag="checked"):
     id: str
     error: str | None = None
     output_format: str = "raw"
+    output_schema: str = ""
+
+
+class CheckedStream(StreamReads, frozen=True, kw_only=True, tag="checked_stream"):
+    """The reason why the stream cannot be, or what it reads and what comes out."""
+
+    id: str
+    error: str | None = None
+    output_format: str = "json"
     output_schema: str = ""
 
 
@@ -50,15 +71,40 @@ class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
 
 
+class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How one stream is. `lag` is in records; `rows`, `late` and `ignored` are counted since the driver began.
+
+    `late` are updates of windows that were closed already, `ignored` records without a time, with one too far ahead, or
+    with a value that does not fit the schema. The watermark is in ms since 1970.
+    """
+
+    topic: str
+    name: str
+    source: str
+    state: str
+    lag: int = 0
+    rows: int = 0
+    rows_per_second: float = 0.0
+    batch_ms: float = 0.0
+    watermark: int | None = None
+    state_rows: int = 0
+    late: int = 0
+    ignored: int = 0
+    last_error: str | None = None
+
+
 class Status(msgspec.Struct, frozen=True, tag="status"):
-    """How all queries are, at a time in ms since 1970."""
+    """How all queries and streams are, at a time in ms since 1970."""
 
     at_ms: int
     queries: list[QueryStatus]
+    streams: list[StreamStatus] = []
 
 
-#: Each thing that either side says.
-Conversation: TypeAlias = Check | Changed | Checked | Status
+#: What the broker asks, what the driver answers, and each thing that either side says.
+Question: TypeAlias = Check | CheckStream
+Answer: TypeAlias = Checked | CheckedStream
+Conversation: TypeAlias = Question | Answer | Changed | Status
 _decoder = msgspec.json.Decoder(Conversation)
 encode = msgspec.json.encode
 

@@ -1,0 +1,45 @@
+"""A streams driver that kills itself at a place: `driver_that_dies.py PLACE NUMBER [option ...]`.
+
+Places are those between two writes of a batch: its rows are written (`rows`), and the number of the batch (`number`),
+the transaction is committed and Spark does not know (`committed`). NUMBER is which one of them, from 1 on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from barnabas.client.transactional import TransactionalProducer
+from barnabas.streams.query.__main__ import main
+
+place, number = sys.argv[1], int(sys.argv[2])
+_met = {"rows": 0, "number": 0, "committed": 0}
+_commit_offset, _end = TransactionalProducer.commit_offset, TransactionalProducer.end
+
+
+def die_at(here: str) -> None:
+    _met[here] += 1
+    if here == place and _met[here] == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def commit_offset(self: TransactionalProducer, *args: Any) -> None:
+    die_at("rows")
+    _commit_offset(self, *args)
+
+
+def end(self: TransactionalProducer, *, commit: bool) -> None:
+    die_at("number")
+    _end(self, commit=commit)
+    die_at("committed")
+
+
+TransactionalProducer.commit_offset = commit_offset  # type: ignore[assignment,method-assign]
+TransactionalProducer.end = end  # type: ignore[method-assign]
+
+if __name__ == "__main__":
+    status = main(sys.argv[3:])
+    sys.stdout.flush()
+    os._exit(status)

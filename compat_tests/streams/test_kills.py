@@ -1,0 +1,184 @@
+"""Driver, JVM, workers and broker are killed: a stream's results are those of a run that nobody has disturbed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from compat_tests.broker_process import Barnabas
+from compat_tests.driver import Driver
+from compat_tests.kafka_python.driver import KafkaPythonDriver
+from compat_tests.query_topics.processes import kill as kill_processes
+from compat_tests.streams.support import (
+    BASE,
+    SENSORS,
+    SETTINGS,
+    Reading,
+    in_order,
+    make_stream,
+    records,
+    results,
+    send,
+    wait_for_results,
+    windows,
+)
+from compat_tests.tools import ROOT, missing
+from compat_tests.waiting import until
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+if reason := missing("java"):
+    pytest.skip(reason, allow_module_level=True)
+
+PARTITIONS = 2
+MINUTE = 60_000
+#: Of one second of event time for each record: partitions may be that far apart when a batch is cut.
+TEXT = (
+    "WATERMARK 10m FILL_HISTORY 1 AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source "
+    "PARTITION BY device INTERVAL(1m) SLIDING(30s)"
+)
+
+
+def closing(second: int) -> list[Reading]:
+    return [Reading(BASE + 1000 * second, "end", 0, p) for p in range(PARTITIONS)]
+
+
+def readings(first: int, count: int) -> list[Reading]:
+    return [Reading(BASE + 1000 * n, "abc"[n % 3], n, n % PARTITIONS) for n in range(first, first + count)]
+
+
+def make(broker: Barnabas) -> None:
+    admin: Driver = KafkaPythonDriver(broker.address)
+    admin.create_topic("source", PARTITIONS, SENSORS)
+    make_stream(broker, "out", PARTITIONS, TEXT)
+
+
+@contextlib.contextmanager
+def driver(broker: Barnabas, place: str = "", number: int = 0) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver run by hand, with all its processes ended at the end."""
+    script = Path(__file__).with_name("driver_that_dies.py")
+    options = ["--server", broker.address, "--master", "local[2]", "--driver-memory", "512m", "--trigger-ms", "50"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with open(broker.folder / "driver.log", "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(script), place, str(number), *options],
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
+def test_a_driver_that_dies_between_two_writes_of_a_batch(tmp_path: Path) -> None:
+    """Nothing is lost and nothing doubled, whichever of them was the last."""
+    everything = readings(0, 300)
+    expected = windows(everything, MINUTE, MINUTE // 2)
+    with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.driver": "none"}) as broker:
+        with driver(broker, "rows", 2) as process:  # of the first batch with results
+            make(broker)
+            send(broker, "source", [*everything, *closing(2000)])
+            process.wait(180)
+        assert results(broker, "out", PARTITIONS) == []
+        with driver(broker, "committed", 1) as process:
+            process.wait(180)
+        found = wait_for_results(broker, "out", PARTITIONS, len(expected))
+        assert found == expected
+        assert len(records(broker, "out", PARTITIONS, "read_uncommitted")) == 2 * len(expected)
+        more = readings(2001, 60)
+        send(broker, "source", [*more, *closing(4000)])
+        with driver(broker):
+            expected = windows([*everything, *closing(2000), *more], MINUTE, MINUTE // 2)
+            assert wait_for_results(broker, "out", PARTITIONS, len(expected)) == expected
+
+
+class Writer:
+    """Writes a record for each second of event time, over all kills, until it is ended."""
+
+    def __init__(self, broker: Barnabas) -> None:
+        self.written: list[Reading] = []
+        self._ends = threading.Event()
+        settings = {"bootstrap.servers": broker.address, "enable.idempotence": True, "message.timeout.ms": 300_000}
+        self._producer = Producer(settings)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ends.wait(0.005):
+            for reading in readings(number, 1):
+                value = json.dumps({"device": reading.device, "temp": reading.temp}).encode()
+                self._producer.produce("source", value, partition=reading.partition, timestamp=reading.ts)
+                self.written.append(reading)
+            number += 1
+            self._producer.poll(0)
+
+    def finish(self) -> list[Reading]:
+        """End it; all that it has written, which is in the topic."""
+        self._ends.set()
+        self._thread.join(30)
+        assert self._producer.flush(120) == 0
+        return self.written
+
+
+def has_more(broker: Barnabas, aim: int) -> bool:
+    return len(results(broker, "out", PARTITIONS)) >= aim
+
+
+def kill(broker: Barnabas, victim: str) -> None:
+    if victim == "broker":
+        broker.kill()
+        broker.start()
+        return
+    until(lambda: kill_processes(broker, victim), f"the {victim} runs", 120)
+
+
+def run(tmp_path: Path, victims: list[str], seed: int) -> None:
+    moments = random.Random(seed)
+    with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.trigger.ms": "50"}) as broker:
+        make(broker)
+        writer = Writer(broker)
+        try:
+            for number, victim in enumerate(victims):
+                aim = len(results(broker, "out", PARTITIONS)) + moments.randint(1, 20)
+                until(partial(has_more, broker, aim), f"the stream goes on after kill {number}", 240)
+                assert broker.process
+                with pytest.raises(subprocess.TimeoutExpired):
+                    broker.process.wait(moments.uniform(0, 1))  # any moment of a batch
+                kill(broker, victim)
+        finally:
+            written = writer.finish()
+        send(broker, "source", closing(10**6))
+        expected = windows(written, MINUTE, MINUTE // 2)
+        found = wait_for_results(broker, "out", PARTITIONS, len(expected))
+        assert found == expected
+        assert in_order(results(broker, "out", PARTITIONS)) == expected
+        print(f"{len(victims)} kills, {len(written)} records, {len(expected)} results")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_two_kills(tmp_path: Path) -> None:
+    run(tmp_path, ["driver", "broker"], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_fifty_kills(tmp_path: Path) -> None:
+    run(tmp_path, ["driver", "worker", "broker", "jvm", "worker"] * 10, 2)

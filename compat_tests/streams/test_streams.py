@@ -1,0 +1,288 @@
+"""Streams with a real broker, a real Spark driver and the clients that people have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.client.admin import topic_configs
+from barnabas.client.cluster import Cluster
+from compat_tests.broker_process import Barnabas
+from compat_tests.conftest import NewServer
+from compat_tests.driver import Driver, Record, Refused
+from compat_tests.kafka_python.driver import KafkaPythonDriver
+from compat_tests.streams.support import (
+    BASE,
+    DEADLINE,
+    SENSORS,
+    SETTINGS,
+    Reading,
+    in_order,
+    records,
+    results,
+    send,
+    status_of,
+    wait_for_results,
+    wait_for_state,
+    windows,
+)
+from compat_tests.tools import missing
+from compat_tests.waiting import until
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+from barnabas.scripts import cli
+
+if reason := missing("java"):
+    pytest.skip(reason, allow_module_level=True)
+
+EXAMPLE = (
+    "CREATE STREAM avg10 WATERMARK 5s FILL_HISTORY 1 INTO avg_by_device PARTITIONS 2 AS "
+    "SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM sensors "
+    "PARTITION BY device INTERVAL(10s) SLIDING(5s)"
+)
+
+
+@pytest.fixture(scope="module")
+def broker(new_server: NewServer) -> Barnabas:
+    server = new_server(SETTINGS)
+    assert isinstance(server, Barnabas)
+    with pytest.raises(Refused):  # Spark starts meanwhile
+        KafkaPythonDriver(server.address).create_topic(
+            "x", 1, {"barnabas.stream": "SELECT count(*) FROM x SESSION(1s)"}
+        )
+    return server
+
+
+@pytest.fixture(scope="module")
+def admin(broker: Barnabas) -> Driver:
+    return KafkaPythonDriver(broker.address)
+
+
+def readings(first: int, count: int) -> list[Reading]:
+    """One a second, from `first` on, over two devices and partitions."""
+    return [Reading(BASE + 1000 * n, "ab"[n % 2], n + 0.5, n // 2 % 2) for n in range(first, first + count)]
+
+
+def closing(second: int) -> list[Reading]:
+    return [Reading(BASE + 1000 * second, "end", 0, p) for p in range(2)]
+
+
+def sql(broker: Barnabas, capsys: pytest.CaptureFixture[str], statement: str) -> str:
+    capsys.readouterr()
+    status = cli.main(["sql", "--server", broker.address, statement])
+    told = capsys.readouterr()
+    assert status == 0, told.err
+    return told.out
+
+
+def refused(broker: Barnabas, capsys: pytest.CaptureFixture[str], statement: str) -> str:
+    capsys.readouterr()
+    assert cli.main(["sql", "--server", broker.address, statement]) == 1
+    return capsys.readouterr().err
+
+
+def folders(broker: Barnabas) -> list[Path]:
+    with Cluster(broker.address) as cluster:
+        (second,) = cluster.metadata(["second"])
+    made = (broker.data_dir / "streams").iterdir()
+    return sorted(path for path in made if path.name.split(".")[0] != str(uuid.UUID(bytes=second.topic_id)))
+
+
+def test_the_life_of_a_stream(broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]) -> None:
+    admin.create_topic("sensors", 2, SENSORS)
+    first = readings(0, 40)
+    send(broker, "sensors", [*first, *closing(60)])
+    told = sql(broker, capsys, EXAMPLE)
+    assert "Created stream avg10 into topic avg_by_device" in told
+    assert "_wstart timestamp, _wend timestamp, device string, s double, c bigint" in told
+    expected = windows(first, 10_000, 5000)
+    assert wait_for_results(broker, "avg_by_device", 2, len(expected)) == expected
+    assert {key for key, _ in records(broker, "avg_by_device", 2)} == {b"a", b"b"}
+    by_another = KafkaPythonDriver(broker.address).consume("avg_by_device", len(expected), partition=None)
+    assert len(by_another) == len(expected)
+
+    shown = sql(broker, capsys, "SHOW STREAMS")
+    assert "avg10" in shown
+    assert "RUNNING" in shown
+    assert "sensors, from offsets 0, 0" in sql(broker, capsys, "DESCRIBE STREAM avg10")
+    assert "windows of 10s, one each 5s" in sql(broker, capsys, "EXPLAIN STREAM avg10")
+    figures = wait_for_state(broker, "avg10", "RUNNING", rows=len(expected), state_rows=1)
+    assert (figures["lag"], figures["late"], figures["ignored"], figures["last_error"]) == (0, 0, 0, None)
+    assert figures["watermark"] == BASE + 55_000
+    assert figures["batch_ms"] > 0
+
+    sql(broker, capsys, "PAUSE STREAM avg10")
+    wait_for_state(broker, "avg10", "PAUSED")
+    second = readings(61, 20)
+    send(broker, "sensors", [*second, *closing(120)])
+    wait_for_state(broker, "avg10", "PAUSED", lag=22)
+    assert len(results(broker, "avg_by_device", 2)) == len(expected)
+    sql(broker, capsys, "RESUME STREAM avg10")  # its state is there: windows begun before the pause go on
+    expected = windows([*first, *closing(60), *second], 10_000, 5000)
+    assert wait_for_results(broker, "avg_by_device", 2, len(expected)) == expected
+
+    (folder,) = folders(broker)
+    assert stat.S_IMODE(os.stat(folder).st_mode) == stat.S_IMODE(os.stat(folder.parent).st_mode) == 0o700
+    sql(broker, capsys, "RECALCULATE STREAM avg10")
+    again = wait_for_results(broker, "avg_by_device", 2, 2 * len(expected))
+    assert again[::2] == again[1::2] == expected
+    until(lambda: len(folders(broker)) == 1 and folders(broker) != [folder], "the old state is removed", DEADLINE)
+    told = sql(broker, capsys, "DROP STREAM avg10")
+    assert "Topic avg_by_device keeps its results" in told
+    until(lambda: not folders(broker), "the state is removed", DEADLINE)
+    assert len(results(broker, "avg_by_device", 2)) == 2 * len(expected)
+    assert "there is no stream avg10" in refused(broker, capsys, "DROP STREAM avg10")
+    sql(broker, capsys, "DROP STREAM IF EXISTS avg10")
+
+    # The same name once more, into the topic that is there: it inherits nothing.
+    sql(broker, capsys, EXAMPLE.replace(" PARTITIONS 2", ""))
+    assert len(wait_for_results(broker, "avg_by_device", 2, 3 * len(expected))) == 3 * len(expected)
+    sql(broker, capsys, "DROP TOPIC avg_by_device")
+    until(lambda: not folders(broker), "the state is removed with the topic", DEADLINE)
+
+
+def test_what_is_no_stream_is_refused_with_the_reason(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "sensors" not in admin.topics():
+        admin.create_topic("sensors", 2, SENSORS)
+    admin.create_topic("typed", 1, {"barnabas.value.format": "json", "barnabas.value.schema": "c STRING"})
+    admin.create_topic("bytes", 1)
+    admin.produce("bytes", [Record(b"x")])
+    told = refused(broker, capsys, "CREATE STREAM x AS SELECT count(*) FROM sensors INTERVAL(10x)")
+    assert 'line 1, column 42, at "10x)": 10x: x is no unit' in told
+    count = "SELECT count(*) AS c FROM sensors INTERVAL(10s)"
+    assert "typed has the columns c STRING, and the stream gives c bigint" in refused(
+        broker, capsys, f"CREATE STREAM x INTO typed AS {count}"
+    )
+    assert "bytes has held records" in refused(broker, capsys, f"CREATE STREAM x INTO bytes AS {count}")
+    for statement, why in [
+        ("SELECT temp FROM sensors INTERVAL(10s)", "there is no column `temp` in a window"),
+        ("SELECT nothing(temp) FROM sensors INTERVAL(10s)", "there is no function nothing"),
+        ("SELECT collect_list(temp) c FROM sensors INTERVAL(10s)", "its state grows with the number of records"),
+        ("SELECT `collect_list`(temp) c FROM sensors INTERVAL(10s)", "its state grows with the number of records"),
+        ("SELECT count(DISTINCT temp) c FROM sensors INTERVAL(10s)", "use approx_count_distinct"),
+        ("SELECT max(avg(temp)) c FROM sensors INTERVAL(10s)", "an aggregate in an aggregate"),
+        ("SELECT sum(rand()) c FROM sensors INTERVAL(10s)", "the function rand is not possible"),
+        ("SELECT max(reflect('java.lang.System', 'getenv', 'HOME')) c FROM sensors INTERVAL(10s)", "reflect"),
+        ("SELECT max(now()) c FROM sensors INTERVAL(10s)", "use _timestamp"),
+        ("SELECT max(repeat(device, 2000000000)) c FROM sensors INTERVAL(10s)", "its result may have"),
+        ("SELECT max(nope) c FROM sensors INTERVAL(10s)", "there is no column `nope`"),
+        ("SELECT count(*) c FROM sensors WHERE device RLIKE '(?=a)b' INTERVAL(10s)", "no regular expression"),
+        ("SELECT count(*) c FROM nothing INTERVAL(10s)", "there is no topic nothing"),
+        ("SELECT count(*) c FROM sensors SESSION(device, 1s)", "is a string: it must be a TIMESTAMP"),
+        ("SELECT _timestamp, count(*) FROM sensors INTERVAL(10s) HAVING x > 1", "there is no column `x` in a window"),
+    ]:
+        with pytest.raises(Refused, match="INVALID_CONFIG"):
+            admin.create_topic("x", 1, {"barnabas.stream": statement})
+        assert why in refused(broker, capsys, f"CREATE STREAM x AS {statement}"), statement
+    assert "x" not in admin.topics()
+
+
+def test_a_stream_over_a_stream_over_a_query(broker: Barnabas, admin: Driver) -> None:
+    admin.create_topic("raw", 2, SENSORS)
+    admin.create_topic("hot", -1, {"barnabas.query": "SELECT device, temp FROM raw WHERE temp >= 10"})
+    made = "FILL_HISTORY 1 AS SELECT _wstart, device, count(*) AS c FROM hot PARTITION BY device INTERVAL(5s)"
+    admin.create_topic("fives", 2, {"barnabas.stream": made})
+    above = "FILL_HISTORY 1 EVENT_TIME `_wstart` AS SELECT sum(c) AS c FROM fives INTERVAL(1m)"
+    with pytest.raises(Refused):  # a result's own time is the beginning of its window
+        admin.create_topic("minutes", 1, {"barnabas.stream": above.replace("_wstart", "nope")})
+    admin.create_topic("minutes", 1, {"barnabas.stream": above})
+    send(broker, "raw", [*readings(0, 60), *closing(300)])
+    send(broker, "raw", [Reading(BASE + 300_000, "end", 99, 0), Reading(BASE + 600_000, "end", 99, 0)])
+    found = wait_for_results(broker, "minutes", 1, 1)
+    assert found[0] == {"c": 50}
+
+
+def test_a_quiet_topic_closes_its_windows_and_bad_times_close_none(broker: Barnabas, admin: Driver) -> None:
+    schema = {"barnabas.value.format": "json", "barnabas.value.schema": "n INT, ts TIMESTAMP"}
+    admin.create_topic("quiet", 1, schema)
+    text = "MAX_DELAY 3s EVENT_TIME ts AS SELECT _wstart, count(*) AS c FROM quiet INTERVAL(10s)"
+    admin.create_topic("closed", 1, {"barnabas.stream": text})
+    wait_for_state(broker, "closed", "RUNNING")
+    values = [
+        b'{"n": 1, "ts": "2024-01-01T00:00:01Z"}',
+        b'{"n": 1, "ts": "2024-01-01T00:00:13Z"}',
+        b'{"n": 1, "ts": "9999-01-01T00:00:00Z"}',
+        b'{"n": 1, "ts": null}',
+        b'{"n": 1}',
+        b"nothing",
+        b'{"n": 1, "ts": "2024-01-01T00:00:02Z"}',
+    ]
+    admin.produce("quiet", [Record(value) for value in values])
+    expected = [
+        {"_wstart": "2024-01-01T00:00:00.000Z", "c": 2},
+        {"_wstart": "2024-01-01T00:00:10.000Z", "c": 1},
+    ]
+    assert wait_for_results(broker, "closed", 1, 2) == expected
+    until(lambda: status_of(broker, "closed")["state_rows"] == 0, "no window is open", DEADLINE)
+    assert status_of(broker, "closed")["ignored"] == 4
+    admin.produce("quiet", [Record(b'{"n": 1, "ts": "2024-01-01T00:00:03Z"}')])  # its window has closed
+    wait_for_state(broker, "closed", "RUNNING", late=1)
+    assert len(results(broker, "closed", 1)) == 2
+
+
+def test_a_stream_whose_state_outgrows_its_limit_stops(broker: Barnabas, admin: Driver) -> None:
+    admin.create_topic("keys", 1, SENSORS)
+    text = "MAX_STATE_ROWS 5 AS SELECT device, count(*) AS c FROM keys PARTITION BY device INTERVAL(10s)"
+    admin.create_topic("counted", 1, {"barnabas.stream": text})
+    wait_for_state(broker, "counted", "RUNNING")
+    send(broker, "keys", [Reading(BASE, f"device {n}", 1, 0) for n in range(9)])
+    figures = wait_for_state(broker, "counted", "FAILED")
+    assert "its state has 9 rows, more than MAX_STATE_ROWS (5)" in figures["last_error"]
+    broker.expected_errors.append("stream.failed")
+
+
+def test_a_checkpoint_that_does_not_fit_stops_its_stream_and_no_other(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.create_topic("some", 1, SENSORS)
+    text = "FILL_HISTORY 1 AS SELECT _wstart, count(*) AS c FROM some INTERVAL(10s)"
+    admin.create_topic("kept", 1, {"barnabas.stream": text})
+    one = [Reading(BASE + 1000 * n, "a", 1, 0) for n in range(0, 40, 5)]
+    send(broker, "some", one)
+    wait_for_results(broker, "kept", 1, 3)
+    sql(broker, capsys, "STOP STREAM kept")
+    wait_for_state(broker, "kept", "STOPPED")
+    with Cluster(broker.address) as cluster:
+        (kept,) = cluster.metadata(["kept"])
+    folder = next(f for f in folders(broker) if f.name == f"{uuid.UUID(bytes=kept.topic_id)}.0")
+    shutil.copytree(folder, folder.parent.parent / "copy")
+    sql(broker, capsys, "START STREAM kept")
+    send(broker, "some", [Reading(BASE + 1000 * n, "a", 1, 0) for n in range(40, 80, 5)])
+    before = wait_for_results(broker, "kept", 1, 7)
+    for state, told in [("older", "is older than the results"), ("gone", "is gone")]:
+        sql(broker, capsys, "STOP STREAM kept")
+        wait_for_state(broker, "kept", "STOPPED")
+        shutil.rmtree(folder)
+        if state == "older":
+            shutil.copytree(folder.parent.parent / "copy", folder)
+        sql(broker, capsys, "START STREAM kept")
+        figures = wait_for_state(broker, "kept", "FAILED")
+        assert told in figures["last_error"]
+        assert "RECALCULATE STREAM" in figures["last_error"]
+    broker.expected_errors.append("stream.failed")
+    assert in_order(results(broker, "kept", 1)) == before
+    sql(broker, capsys, "RECALCULATE STREAM kept")
+    assert len(wait_for_results(broker, "kept", 1, 14)) == 14
+    admin.delete_topic("some")
+    figures = wait_for_state(broker, "kept", "FAILED")
+    assert "the source some was deleted" in figures["last_error"]
+
+
+def test_nobody_else_uses_the_names_of_a_stream(broker: Barnabas, admin: Driver) -> None:
+    from confluent_kafka import KafkaException, Producer
+
+    stranger = Producer({"bootstrap.servers": broker.address, "transactional.id": "barnabas.streams/avg_by_device"})
+    with pytest.raises(KafkaException, match="Transactional Id authorization"):
+        stranger.init_transactions(30)
+    with Cluster(broker.address) as cluster:
+        told: dict[str, Any] = topic_configs(cluster, ["kept"])
+    assert "barnabas.stream" in told["kept"]
+    assert status_of(broker, "kept")["name"] == "kept"

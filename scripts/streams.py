@@ -1,0 +1,186 @@
+"""The statements of `barnabas sql` for streams: a stream is a setting of the topic that it writes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from barnabas.client.admin import create_topic, set_topic_config, topic_configs
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError, check
+from barnabas.scripts.statements import ControlStream, CreateStream, DropStream, Explain
+from barnabas.scripts.status import is_fresh, last_status
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.queries.keys import FORMAT, SCHEMA
+from barnabas.wire.streams.clauses import AT_ONCE, Clauses, Interval, parse_stream
+from barnabas.wire.streams.durations import written
+from barnabas.wire.streams.keys import (
+    PAUSED,
+    RUNNING,
+    STOPPED,
+    STREAM,
+    STREAM_KEYS,
+    STREAM_NAME,
+    STREAM_RUN,
+    STREAM_STATE,
+)
+from barnabas.wire.streams.plan import stream_plan_of
+from barnabas.wire.streams.tokens import SyntaxProblem, joined
+from barnabas.wire.table import table
+from barnabas.wire.text import visible
+
+_STATES = {"PAUSE": PAUSED, "RESUME": RUNNING, "STOP": STOPPED, "START": RUNNING}
+_DONE = {"PAUSE": "Paused", "RESUME": "Resumed", "STOP": "Stopped", "START": "Started"}
+_COLUMNS = (
+    ("STREAM", "name"),
+    ("INTO", "topic"),
+    ("SOURCE", "source"),
+    ("STATE", "state"),
+    ("LAG", "lag"),
+    ("ROWS", "rows"),
+    ("ROWS/S", "rows_per_second"),
+    ("BATCH MS", "batch_ms"),
+    ("WATERMARK", "watermark"),
+    ("STATE ROWS", "state_rows"),
+    ("LATE", "late"),
+    ("IGNORED", "ignored"),
+    ("LAST ERROR", "last_error"),
+)
+
+
+def create(cluster: Cluster, statement: CreateStream) -> None:
+    """Make a stream, and the topic that it writes where that is not there. Raises ClientError."""
+    _parsed(statement.text)
+    if statement.name in _streams(cluster):
+        if statement.if_not_exists:
+            print(f"Stream {statement.name} is there already.")
+            return
+        raise ClientError(f"there is a stream {statement.name} already: use another name, or drop it first")
+    settings = {**statement.options, STREAM: statement.text, STREAM_NAME: statement.name}
+    made = create_topic(cluster, statement.into, settings, partitions=statement.partitions)
+    if made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        if statement.partitions != -1:
+            raise ClientError(f"topic {statement.into} is there already: leave PARTITIONS out")
+        set_topic_config(cluster, statement.into, settings)
+    else:
+        check(made.error_code, f"Stream {statement.name}", made.error_message)
+    told = topic_configs(cluster, [statement.into], [SCHEMA, FORMAT]).get(statement.into, {})
+    print(visible(f"Created stream {statement.name} into topic {statement.into}."))
+    print(visible(f"Its values: {told.get(FORMAT, 'raw')} {told.get(SCHEMA, '')}".rstrip() + "."))
+
+
+def drop(cluster: Cluster, statement: DropStream) -> None:
+    """End a stream. The topic with its results stays. Raises ClientError."""
+    topic = _streams(cluster).get(statement.name)
+    if topic is None and statement.if_exists:
+        return
+    name = _topic_of(cluster, statement.name)
+    set_topic_config(cluster, name, {}, unset=[STREAM])
+    print(f"Dropped stream {statement.name}. Topic {name} keeps its results; DROP TOPIC {name} removes them.")
+
+
+def control(cluster: Cluster, statement: ControlStream) -> None:
+    """Have a stream rest, go on, or begin anew. Raises ClientError."""
+    name = _topic_of(cluster, statement.name)
+    if statement.word == "RECALCULATE":
+        run = int(topic_configs(cluster, [name], [STREAM_RUN])[name].get(STREAM_RUN, "0"))
+        set_topic_config(cluster, name, {STREAM_RUN: str(run + 1)})
+        print(f"Recalculating stream {statement.name}: all its results are written again, behind those in {name}.")
+        return
+    set_topic_config(cluster, name, {STREAM_STATE: _STATES[statement.word]})
+    print(f"{_DONE[statement.word]} stream {statement.name}.")
+
+
+def describe(cluster: Cluster, stream: str) -> None:
+    """Show what a stream is. Raises ClientError."""
+    name = _topic_of(cluster, stream)
+    configs = topic_configs(cluster, [name], [*STREAM_KEYS, SCHEMA, FORMAT])[name]
+    plan = stream_plan_of(configs)
+    print(visible(f"Stream:  {stream}"))
+    print(visible(f"Text:    {configs[STREAM]}"))
+    if plan is not None:
+        print(visible(f"Source:  {plan.source}, from offsets {', '.join(map(str, plan.starts))}"))
+    print(visible(f"Into:    {name}"))
+    print(visible(f"Values:  {configs.get(FORMAT, 'raw')} {configs.get(SCHEMA, '')}".rstrip()))
+    print(visible(f"State:   {configs.get(STREAM_STATE, RUNNING)}"))
+
+
+def explain(cluster: Cluster, statement: Explain) -> None:
+    """Show the tasks of a stream. Raises ClientError."""
+    if isinstance(statement.stream, CreateStream):
+        into, text = statement.stream.into, statement.stream.text
+    else:
+        into = _topic_of(cluster, statement.stream)
+        text = topic_configs(cluster, [into], [STREAM])[into][STREAM]
+    print(visible(plan_text(_parsed(text), into)))
+
+
+def plan_text(clauses: Clauses, into: str) -> str:
+    """A stream's tasks, from its source to its topic."""
+    window = clauses.window
+    if isinstance(window, Interval):
+        told = f"windows of {written(window.length_ms)}, one each {written(window.sliding_ms)}"
+        told += f", from {written(window.offset_ms)} on" if window.offset_ms else ""
+    else:
+        told = f"sessions that end after {written(window.gap_ms)} without a record"
+    late = written(clauses.watermark_ms) if clauses.watermark_ms else "0s"
+    lines = [f"source     topic {clauses.source}, event time {clauses.time}"]
+    conditions = [joined(found) for found in (clauses.pre_filter, clauses.where) if found]
+    lines += [f"filter     {condition}" for condition in conditions]
+    lines.append(f"watermark  {late} behind the latest event time")
+    lines.append(f"window     {told}")
+    keys = ", ".join(item.name for item in clauses.partition)
+    lines.append(f"aggregate  by window{f' and {keys}' if keys else ''}")
+    if clauses.having:
+        lines.append(f"having     {joined(clauses.having)}")
+    when = "at once, whenever it changes" if clauses.trigger == AT_ONCE else "when its window closes"
+    quiet = f", or when nothing has come for {written(clauses.max_delay_ms)}" if clauses.max_delay_ms else ""
+    lines.append(f"sink       topic {into}, a result {when}{quiet}; each batch is one transaction")
+    return "\n".join(lines)
+
+
+def table_of(cluster: Cluster) -> str:
+    """The table of all streams: what the driver said last, or that it says nothing."""
+    status = last_status(cluster)
+    fresh = status if status is not None and is_fresh(status) else None
+    told = {stream.topic: stream for stream in fresh.streams} if fresh is not None else {}
+    rows = []
+    for name, topic in sorted(_streams(cluster).items()):
+        if topic in told:
+            cells = {key: getattr(told[topic], key) for _, key in _COLUMNS}
+            cells["watermark"] = None if cells["watermark"] is None else _time(cells["watermark"])
+        else:
+            state, why = ("STARTING", "") if fresh is not None else ("UNKNOWN", "no driver runs")
+            configs = topic_configs(cluster, [topic], [*STREAM_KEYS])[topic]
+            plan = stream_plan_of(configs)
+            if configs.get(STREAM_STATE, RUNNING) != RUNNING:
+                state, why = configs[STREAM_STATE].upper(), ""
+            source = plan.source if plan is not None else ""
+            cells = {"name": name, "topic": topic, "source": source, "state": state, "last_error": why}
+        rows.append(["" if cells.get(key) is None else cells[key] for _, key in _COLUMNS])
+    return table([title for title, _ in _COLUMNS], rows)
+
+
+def _parsed(text: str) -> Clauses:
+    try:
+        return parse_stream(text)
+    except SyntaxProblem as error:
+        raise ClientError(str(error)) from None
+
+
+def _streams(cluster: Cluster) -> dict[str, str]:
+    """The topics that streams write, by the streams' names."""
+    names = [topic.name or "" for topic in cluster.metadata(None) if not topic.is_internal]
+    found = topic_configs(cluster, names, [STREAM, STREAM_NAME])
+    return {configs.get(STREAM_NAME, name): name for name, configs in found.items() if STREAM in configs}
+
+
+def _topic_of(cluster: Cluster, stream: str) -> str:
+    found = _streams(cluster)
+    if stream not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise ClientError(f"there is no stream {stream}: there are {known}")
+    return found[stream]
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

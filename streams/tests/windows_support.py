@@ -1,0 +1,88 @@
+"""What tests of windows share; needs pyspark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from barnabas.streams.windows.plan import CLOSE, parsed, planned, source_schema
+from barnabas.streams.windows.runner import source_frame
+from barnabas.streams.windows.source import FORMAT, write_mark
+from barnabas.wire.queries.plan import Values
+from barnabas.wire.streams.clauses import AT_ONCE
+from barnabas.wire.streams.plan import StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NOWHERE = "127.0.0.1:1"  # no broker has the directory
+
+
+class Run:
+    """One stream over a directory, without a broker: its results are kept, batch by batch."""
+
+    def __init__(self, session: SparkSession, path: Path, folder: Path, text: str, values: Values) -> None:
+        self.session, self.path, self.folder, self.text, self.values = session, path, folder, text, values
+        self.batches: dict[int, list[tuple[str | None, dict[str, Any], Any]]] = {}
+        self.close_file = str(folder / "close")
+        self.query: StreamingQuery | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self, *, starts: tuple[int, ...] = (), batch_bytes: int | None = None) -> StreamingQuery:
+        """Run until all that is there is done."""
+        clauses, stages = parsed(self.text)
+        needed = frozenset(source_schema(self.values).names)
+        plan = StreamPlan(source=clauses.source, starts=starts, format=self.values.format, schema=self.values.schema)
+        frame = source_frame(
+            self.session, str(self.path), NOWHERE, plan, needed, self.close_file, batch_bytes=batch_bytes
+        )
+        made = planned(self.session, clauses, stages, frame, self.values)
+        self.query = (
+            made.results.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .foreachBatch(self._take)
+            .start()
+        )
+        return self.query
+
+    def _take(self, frame: DataFrame, batch: int) -> None:
+        self.batches[batch] = [
+            (None if row.key is None else bytes(row.key).decode(), json.loads(bytes(row.value)), row.timestamp)
+            for row in frame.collect()
+        ]
+
+    def mark(self, ms: int) -> None:
+        """Have the windows up to a time closed."""
+        write_mark(self.close_file, ms)
+
+    def results(self) -> list[dict[str, Any]]:
+        """All values, sorted."""
+        assert self.query is not None
+        self.query.awaitTermination(120)
+        failure = self.query.exception()
+        assert failure is None, failure
+        return in_order(value for rows in self.batches.values() for _, value, _ in rows)
+
+
+def in_order(values: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sorted by their text."""
+    return sorted(values, key=lambda value: json.dumps(value, sort_keys=True))
+
+
+def in_batch(session: SparkSession, path: Path, text: str, values: Values) -> list[dict[str, Any]]:
+    """What Spark gives for the same SELECT over the whole log at once."""
+    clauses, stages = parsed(text)
+    schema = source_schema(values)
+    options = {"path": str(path), "topic": clauses.source, "format": values.format, "bootstrap.servers": NOWHERE}
+    read = session.read.format(FORMAT).options(**options)
+    inner = StructType([field for field in schema.fields if field.name != CLOSE])
+    frame = read.schema(inner).load().withColumn(CLOSE, F.lit(None).cast("timestamp"))
+    rows = planned(session, clauses, stages, frame, values).results.collect()
+    return in_order(json.loads(bytes(row.value)) for row in rows)

@@ -1,0 +1,11 @@
+"""Streams: windows over a topic, whose results go into another topic, by Spark's Structured Streaming.
+
+    a stream's text (wire.streams.clauses) -> the texts of its stages      stages.py
+    these, checked as query topics are, to one streaming plan               plan.py
+    the source's rows, and marks that close windows of a quiet topic        source.py
+    a query's checkpoint, and how it fits what the broker has               checkpoint.py
+    results and progress in one Kafka transaction                           sink.py
+    one stream as it runs, and all of them                                  runner.py, manager.py
+
+State and watermark are Spark's. Which batches are in the topic is the broker's to say: a committed offset.
+"""

@@ -1,0 +1,44 @@
+"""The Spark session of streams: beside that of query topics in the same JVM, with settings of its own.
+
+Spark keeps some of these in a stream's checkpoint and goes on with what stands there: a change is for new streams.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from barnabas.streams.source.workers import check_workers
+from barnabas.streams.windows.source import StreamDataSource
+
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.runSQLOnFiles": "false",
+    # One task for the state: with more, each batch takes longer, and a transaction would have several writers.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state."
+    "RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.noDataProgressEventInterval": "1000",
+    "spark.sql.streaming.stopTimeout": "10000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+}
+
+
+def streams_session(spark: SparkSession) -> SparkSession:
+    """The session for all streams in the JVM of `spark`, made once: Spark takes a source of a name once.
+
+    Raises WalError where the workers' Python cannot run the source.
+    """
+    application = str(spark.sparkContext.applicationId)
+    if application not in _made:
+        made = spark.newSession()
+        for name, value in _SETTINGS.items():
+            made.conf.set(name, value)
+        check_workers(made)
+        made.dataSource.register(StreamDataSource)
+        _made[application] = made
+    return _made[application]
+
+
+_made: dict[str, SparkSession] = {}

@@ -1,0 +1,150 @@
+"""The source of a stream: the `wal` source, and marks that close the windows of a quiet topic.
+
+A mark is a row that has a time and nothing else. The driver writes the time into a file; the file's time is part of the
+source's offset, so Spark's checkpoint says which mark a batch has, and a batch that is repeated has the same one.
+
+Of a backlog, which takes several batches, the partitions are read at the pace of their records' times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from barnabas.streams.source.batch import SplitPartition
+from barnabas.streams.source.offsets import from_wire, to_wire
+from barnabas.streams.source.options import Options
+from barnabas.streams.source.rows import Rows
+from barnabas.streams.source.source import WalDataSource
+from barnabas.streams.source.stream import StreamReader
+from barnabas.streams.wal import offset_at, read
+from barnabas.streams.windows.plan import CLOSE
+from barnabas.wire.aliases import TopicPartition
+
+FORMAT = "barnabas-stream"
+_FILE = "closefile"
+#: The mark in an offset; it can be no topic's name.
+_MARK, _AT = "#close", "at"
+
+
+def write_mark(path: str, ms: int) -> None:
+    """Have the windows up to this time closed. Raises OSError."""
+    made = Path(f"{path}.new")
+    made.write_text(str(ms))
+    made.replace(path)
+
+
+def read_mark(path: str) -> int:
+    """The time of the last mark; 0 if there is none."""
+    try:
+        return int(Path(path).read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+class StreamDataSource(WalDataSource):
+    """The `wal` source with the option `closeFile`, and the column of the marks as the schema's last."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        given = dict(options)
+        self._close_file = next((given.pop(name) for name in list(given) if name.lower() == _FILE), "")
+        super().__init__(given)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def streamReader(self, schema: StructType) -> MarkedReader:
+        inner = StructType([field for field in schema.fields if field.name != CLOSE])
+        return MarkedReader(self._options, self._rows(inner), self._close_file)
+
+
+class MarkPartition(InputPartition):
+    """A mark, as one task's work."""
+
+    def __init__(self, ms: int) -> None:
+        super().__init__(ms)
+        self.ms = ms
+
+
+class MarkedReader(StreamReader):
+    """Offsets are those of the `wal` source, and the time of the last mark."""
+
+    def __init__(self, options: Options, rows: Rows, close_file: str) -> None:
+        super().__init__(options, rows)
+        self._close_file = close_file
+        kind = pa.timestamp("us", "UTC")
+        self._schema = pa.schema([*rows.target, pa.field(CLOSE, kind)])
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {**super().initialOffset(), _MARK: {_AT: 0}}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        plain, mark = _apart(start)
+        latest = max(mark, read_mark(self._close_file))
+        return {**self._in_time(plain, super().latestOffset(plain, limit)), _MARK: {_AT: latest}}
+
+    def _in_time(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+        """The end of a batch that leaves records for later, without those that are later than what is left.
+
+        The watermark goes by the latest record of all partitions. A partition that is read further than another one
+        would make the rest of that one late. The one whose rest is the oldest keeps its end, so there is progress.
+        """
+        (began, _), (ends, ids) = from_wire(start), from_wire(end)
+        rests = [time for key, at in ends.items() if (time := self._time_at(key, at)) is not None]
+        if not rests:
+            return end
+        log_dir, _ = self._open()
+        oldest = min(rests)
+        for key, at in ends.items():
+            found = offset_at(log_dir, key, oldest + 1, began.get(key, self._seen[key][0]), at)
+            ends[key] = at if found is None else found
+        return to_wire(ends, ids)
+
+    def _time_at(self, key: TopicPartition, at: int) -> int | None:
+        """The time of the first record that a batch leaves; None where it leaves none."""
+        end = self._seen.get(key, (0, 0))[1]
+        if at >= end:
+            return None
+        for split in self._open()[1].plan({key: (at, end)}):
+            for batch in read(split, ["timestamp"], fail_on_data_loss=False):
+                return int(batch.column(0)[0].cast(pa.int64()).as_py())
+        return None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        (began, before), (ends, mark) = _apart(start), _apart(end)
+        found: list[InputPartition] = list(super().partitions(began, ends))
+        return [*found, MarkPartition(mark)] if mark > before else found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, MarkPartition):
+            row = dict.fromkeys(self._schema.names) | {CLOSE: partition.ms * 1000}
+            arrays = [
+                pa.array([row[f.name]], pa.int64()).cast(f.type) if f.name == CLOSE else _blank(f) for f in self._schema
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            return
+        assert isinstance(partition, SplitPartition)
+        for batch in super().read(partition):
+            none = pa.nulls(batch.num_rows, self._schema.field(CLOSE).type)
+            yield pa.RecordBatch.from_arrays([*batch.columns, none], schema=self._schema)
+
+
+def _blank(field: pa.Field) -> pa.Array:
+    """One value of a column in a mark: nothing, or where nothing is not possible, a zero."""
+    if field.nullable:
+        return pa.nulls(1, field.type)
+    return pa.array([0 if pa.types.is_integer(field.type) else ""], field.type)
+
+
+def _apart(offset: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """The source's own offset, and the mark's time."""
+    plain = dict(offset)
+    mark = plain.pop(_MARK, {}).get(_AT, 0)
+    return plain, int(mark)

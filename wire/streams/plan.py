@@ -1,0 +1,46 @@
+"""What the broker fixes when a stream is made: what it reads, from which offsets on.
+
+It stands in the configuration of the topic that the stream writes (`barnabas.stream.plan`, JSON). The broker knows no
+SQL: the streams driver answers with it, but for the offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.queries.plan import Values
+from barnabas.wire.streams.keys import STREAM_PLAN
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class StreamReads(Values, frozen=True, kw_only=True):
+    """The topic that a stream reads, what its values were when the stream was made, and where it begins there."""
+
+    source: str = ""
+    source_id: str = ""
+    begins: str = LATEST
+
+
+class StreamPlan(StreamReads, frozen=True, omit_defaults=True):
+    """The fixed part of a stream. `starts` are the source's offsets from which it reads, partition by partition."""
+
+    starts: tuple[int, ...] = ()
+
+    def encode(self) -> str:
+        """As the value of `barnabas.stream.plan`."""
+        return msgspec.json.encode(self).decode()
+
+
+def stream_plan_of(configs: Mapping[str, str]) -> StreamPlan | None:
+    """The plan in a topic's configuration; None where no stream writes it. Raises KafkaError INVALID_CONFIG."""
+    text = configs.get(STREAM_PLAN)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=StreamPlan)
+    except msgspec.DecodeError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{STREAM_PLAN} is damaged: {error}") from None

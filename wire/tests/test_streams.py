@@ -1,0 +1,161 @@
+"""A stream's text, taken apart; and what is refused, with the place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.wire.streams.clauses import AT_ONCE, Clauses, Interval, Session, parse_stream
+from barnabas.wire.streams.durations import milliseconds, written
+from barnabas.wire.streams.tokens import SyntaxProblem, joined, tokens
+
+SENSORS = "SELECT _wstart, device, avg(temp) AS t FROM sensors"
+
+
+def names(clauses: Clauses) -> list[str]:
+    return [item.name for item in clauses.items]
+
+
+def test_the_example_of_the_docs() -> None:
+    found = parse_stream(
+        "WATERMARK 5s AS SELECT _wstart, _wend, device, avg(temp) AS t FROM sensors "
+        "PARTITION BY device INTERVAL(10s) SLIDING(5s)"
+    )
+    assert names(found) == ["_wstart", "_wend", "device", "t"]
+    assert (found.source, found.window) == ("sensors", Interval(10_000, 5000))
+    assert [item.text for item in found.partition] == ["device"]
+    assert (found.watermark_ms, found.time, found.fill_history) == (5000, "_timestamp", False)
+
+
+def test_every_option_and_clause() -> None:
+    found = parse_stream(
+        """-- a comment with a ' in it
+        TRIGGER AT_ONCE WATERMARK(1m) IGNORE EXPIRED 1 IGNORE UPDATE MAX_DELAY 10s FILL_HISTORY 1 EVENT_TIME ts
+        MAX_AHEAD 1h MAX_STATE_ROWS 500 PRE_FILTER(temp > 0 AND note <> 'AS SELECT') SUBTABLE(concat('d-', device))
+        AS SELECT upper(device) d, CASE WHEN max(n) > 1 THEN 'INTERVAL(1s)' END, `a b`
+        FROM `my.sensors` WHERE note <> ') HAVING (' AND x IN (1, 2)
+        PARTITION BY upper(device), n % 2 AS odd, `a b` INTERVAL(1h, 5m) SLIDING(30m) HAVING count(*) > 1"""
+    )
+    assert (found.trigger, found.max_state_rows) == (AT_ONCE, 500)
+    assert (found.watermark_ms, found.max_delay_ms, found.max_ahead_ms) == (60_000, 10_000, 3_600_000)
+    assert (found.fill_history, found.time, found.source) == (True, "ts", "my.sensors")
+    assert found.window == Interval(3_600_000, 1_800_000, 300_000)
+    assert names(found) == ["d", "CASE WHEN max(n) > 1 THEN 'INTERVAL(1s)' END", "a b"]
+    assert [item.name for item in found.partition] == ["upper(device)", "odd", "a b"]
+    assert joined(found.where) == "note <> ') HAVING (' AND x IN (1, 2)"
+    assert joined(found.having) == "count(*) > 1"
+    assert joined(found.pre_filter) == "temp > 0 AND note <> 'AS SELECT'"
+    assert joined(found.key) == "concat('d-', device)"
+
+
+def test_the_newer_form_of_options() -> None:
+    found = parse_stream(
+        "STREAM_OPTIONS(WATERMARK(5s) | MAX_DELAY(10s)|FILL_HISTORY|EVENT_TYPE(WINDOW_CLOSE)) "
+        f"AS {SENSORS} INTERVAL(1s)"
+    )
+    assert (found.watermark_ms, found.max_delay_ms, found.fill_history) == (5000, 10_000, True)
+
+
+def test_an_operator_may_have_from_in_it() -> None:
+    found = parse_stream("SELECT max(a IS NOT DISTINCT FROM b) m, x IS DISTINCT FROM y AS z FROM s INTERVAL(1s)")
+    assert (found.source, names(found)) == ("s", ["m", "z"])
+
+
+def test_a_session_may_name_the_time() -> None:
+    assert parse_stream(f"{SENSORS} SESSION(ts, 30s)").time == "ts"
+    assert parse_stream(f"{SENSORS} SESSION(30s)").window == Session(30_000)
+    assert parse_stream(f"{SENSORS} SESSION(30s)").time == "_timestamp"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "line 1, column 1, at the end: expected"),
+        ("SELECT 1", "at the end: expected FROM"),
+        (SENSORS, "expected a window"),
+        (f"{SENSORS} INTERVAL(10x)", 'column 62, at "10x)": 10x: x is no unit'),
+        (f"{SENSORS}\nINTERVAL(1n)", 'line 2, column 10, at "1n)": 1n: months and years'),
+        (f"{SENSORS} INTERVAL(5u)", "units below them are not supported"),
+        (f"{SENSORS} INTERVAL(10)", "10 is no duration"),
+        (f"{SENSORS} INTERVAL(99999999999w)", "at most ten years"),
+        (f"{SENSORS} INTERVAL()", "expected a duration"),
+        (f"{SENSORS} INTERVAL(1s, 1s, 1s)", "INTERVAL takes 1 or 2 durations"),
+        (f"{SENSORS} INTERVAL(1s", "the parenthesis is not closed"),
+        (f"{SENSORS} INTERVAL 1s", "expected ("),
+        (f"{SENSORS} INTERVAL(10s) INTERVAL(10s)", "INTERVAL is given twice"),
+        (f"{SENSORS} INTERVAL(10s) SLIDING(20s)", "at most INTERVAL"),
+        (f"{SENSORS} INTERVAL(10s) SLIDING(0s)", "longer than nothing"),
+        (f"{SENSORS} INTERVAL(1d) SLIDING(1s)", "at most 100 windows"),
+        (f"{SENSORS} INTERVAL(10s, 10s)", "shorter than a window's step"),
+        (f"{SENSORS} SLIDING(10s)", "expected a window"),
+        (f"{SENSORS} SESSION(1s) INTERVAL(10s)", "one kind of window"),
+        (f"{SENSORS} SESSION(0s)", "longer than nothing"),
+        (f"{SENSORS} SESSION(1s) SLIDING(1s)", "SLIDING goes with INTERVAL"),
+        (f"EVENT_TIME a AS {SENSORS} SESSION(b, 1s)", "the time is a already"),
+        (f"TRIGGER AT_ONCE AS {SENSORS} SESSION(1s)", "not supported with SESSION"),
+        (f"TRIGGER FORCE_WINDOW_CLOSE AS {SENSORS} INTERVAL(1s)", "use MAX_DELAY"),
+        (f"TRIGGER SOON AS {SENSORS} INTERVAL(1s)", "expected WINDOW_CLOSE, AT_ONCE or MAX_DELAY"),
+        (f"MAX_DELAY 1s AS {SENSORS} INTERVAL(1s)", "MAX_DELAY is at least 3s"),
+        (f"MAX_STATE_ROWS 0 AS {SENSORS} INTERVAL(1s)", "expected a number of rows"),
+        (f"MAX_STATE_ROWS 5s AS {SENSORS} INTERVAL(1s)", "expected a number of rows"),
+        (f"IGNORE EXPIRED 0 AS {SENSORS} INTERVAL(1s)", "IGNORE EXPIRED 0 is not supported"),
+        (f"FILL_HISTORY('2026-01-01') AS {SENSORS} INTERVAL(1s)", "a time is not supported"),
+        (f"EVENT_TYPE(WINDOW_OPEN) AS {SENSORS} INTERVAL(1s)", "results come when a window closes"),
+        (f"WATERMARK 5s WATERMARK 6s AS {SENSORS} INTERVAL(1s)", "WATERMARK is given twice"),
+        (f"SOMETHING 5s AS {SENSORS} INTERVAL(1s)", 'column 1, at "SOMETHING'),
+        (f"TAGS(a) AS {SENSORS} INTERVAL(1s)", "TAGS is not supported"),
+        (f"DELETE_MARK 5s AS {SENSORS} INTERVAL(1s)", "DELETE_MARK is not supported"),
+        (f"STREAM_OPTIONS(WATERMARK(5s) MAX_DELAY(9s)) AS {SENSORS} INTERVAL(1s)", "expected |"),
+        (f"{SENSORS} STATE_WINDOW(x)", "STATE_WINDOW is not supported"),
+        (f"{SENSORS} EVENT_WINDOW(START WITH x > 1 END WITH x < 1)", "EVENT_WINDOW is not supported"),
+        (f"{SENSORS} COUNT_WINDOW(10)", "COUNT_WINDOW is not supported"),
+        (f"{SENSORS} WHERE a > 1 COUNT_WINDOW(10)", "COUNT_WINDOW is not supported"),
+        (f"{SENSORS} PERIOD(10s)", "PERIOD is not supported"),
+        (f"{SENSORS} INTERVAL(1s) FILL(NULL)", "FILL is not supported"),
+        (f"{SENSORS} GROUP BY device INTERVAL(1s)", "write PARTITION BY"),
+        (f"{SENSORS} INTERVAL(1s) ORDER BY a", "ORDER is not supported"),
+        (f"{SENSORS} INTERVAL(1s) LIMIT 1", "LIMIT is not supported"),
+        (f"{SENSORS} a JOIN b INTERVAL(1s)", "expected WHERE"),
+        (f"{SENSORS} JOIN b INTERVAL(1s)", "JOIN is not supported"),
+        (f"{SENSORS}, b INTERVAL(1s)", "a stream reads one topic"),
+        (f"{SENSORS} WHERE x IN (SELECT 1 UNION SELECT 2) INTERVAL(1s)", "UNION is not supported"),
+        ("SELECT a FROM my.sensors INTERVAL(1s)", "stands in backquotes"),
+        ("SELECT a FROM INTERVAL(1s)", "expected the name of a topic"),
+        ("SELECT * FROM sensors INTERVAL(1s)", "* has no meaning"),
+        ("SELECT a, FROM sensors INTERVAL(1s)", "expected a column in SELECT"),
+        ("SELECT DISTINCT a FROM sensors INTERVAL(1s)", "write PARTITION BY"),
+        ("SELECT a) FROM sensors INTERVAL(1s)", "the parenthesis is not opened"),
+        ("SELECT 'a FROM sensors INTERVAL(1s)", "the quote ' is not closed"),
+        ("SELECT /* x */ a FROM sensors INTERVAL(1s)", "hints are not possible"),
+        (f"{SENSORS} PARTITION BY a + b INTERVAL(1s)", "expression AS name"),
+        (f"{SENSORS} WHERE INTERVAL(1s)", "expected a condition behind WHERE"),
+        (f"{SENSORS} INTERVAL(1s) nonsense", "or the end"),
+    ],
+)
+def test_what_is_refused_and_where(text: str, told: str) -> None:
+    with pytest.raises(SyntaxProblem) as caught:
+        parse_stream(text)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(alphabet="SELECT FROMINTERVAL()'`\",|.-/*10sas\n\\", max_size=60))
+def test_any_text_is_a_stream_or_a_problem_in_one_line(text: str) -> None:
+    try:
+        parse_stream(text)
+    except SyntaxProblem as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+@given(st.integers(1, 10 * 365 * 86_400_000))
+def test_a_duration_is_written_as_it_is_read(ms: int) -> None:
+    assert milliseconds(written(ms)) == ms
+
+
+def test_tokens_know_quotes_numbers_and_comments() -> None:
+    found = tokens("a.b <= 1.5e-3 -- no more\n 'it\\'s' `x``y` \"z\" 10s")
+    assert [token.text for token in found] == [
+        "a", ".", "b", "<=", "1.5e-3", "'it\\'s'", "`x``y`", '"z"', "10s"
+    ]  # fmt: skip
+    assert found[6].name == "x`y"
