@@ -46,6 +46,7 @@ from barnabas.wire.messages.offset_delete import (
 )
 from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from barnabas.wire.records.offset_commit import OffsetCommitValue
+from barnabas.wire.streams.keys import is_stream
 
 R = TypeVar("R")
 #: How often a write is tried again that somebody else was faster with.
@@ -173,6 +174,8 @@ class ZooKeeperOffsets:
             self.mirror.compare(partition)
 
     def changed(self, group_id: str, changed: Sequence[Change]) -> None:
+        if is_stream(group_id):
+            return
         if misfit(group_id):
             self._refuse(group_id, changed)
             return
@@ -255,7 +258,7 @@ class ZooKeeperOffsets:
         """The offsets of a group with ZooKeeper's over them. Raises KafkaError where that cannot be said."""
         wanted = asked.get(group_id)
         if misfit(group_id):
-            return Offsets() if self.alone else log
+            return Offsets() if self.alone and not is_stream(group_id) else log
         if found is None:
             marked = wanted is not None and all(self.mirror.marked((group_id, where)) for where in wanted)
             if not marked or self.alone:

@@ -48,6 +48,7 @@ from barnabas.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from barnabas.wire.records.offset_commit import OffsetCommitValue
+from barnabas.wire.streams.keys import is_stream
 from barnabas.wire.types import ZERO_UUID
 
 #: The offsets of a group as they are answered, from those of the log. Raises KafkaError if that cannot be said now.
@@ -202,7 +203,8 @@ class OffsetRequests:
         """Raises KafkaError if this sender may not commit for the group. Up to version 2 nothing names a member."""
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "no group")
-        if self._offsets.elsewhere is not None and self._offsets.elsewhere.alone:
+        elsewhere = self._offsets.elsewhere
+        if elsewhere is not None and elsewhere.alone and not is_stream(request.group_id):
             raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "transactions need offsets.storage=kafka")
         shard = self._shards.of(request.group_id)
         group = shard.groups.get(request.group_id)

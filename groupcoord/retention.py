@@ -10,6 +10,7 @@ from barnabas.groupcoord.offsets import NO_OFFSETS, OffsetManager, Offsets, igno
 from barnabas.groupcoord.shard import Shards
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.records.offset_commit import OffsetCommitValue
+from barnabas.wire.streams.keys import is_stream
 
 log = logging.getLogger(__name__)
 # Offsets that are removed elsewhere at one time.
@@ -44,6 +45,8 @@ class Retention:
             self._forget_beside(elsewhere, beside)
 
     def _expired(self, group: Group) -> list[TopicPartition]:
+        if is_stream(group.group_id):  # a stream that rests goes on where it was, whenever that is
+            return []
         offsets = self._shards.of(group.group_id).offsets.get(group.group_id) or NO_OFFSETS
         return expired(group, offsets, self._around.wall_ms(), self._around.config.offsets_retention_ms)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 
 from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.streams.keys import is_stream
 
 #: The largest offset: a 64-bit integer with a sign.
 MAX_OFFSET = (1 << 63) - 1
@@ -25,6 +26,8 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\[\]:/,\s@]+)(:([0-9]{1,5}))?")
 
 def misfit(group: str) -> str | None:
     """Why a group can have no znodes, None if it can."""
+    if is_stream(group):
+        return "it says how far a stream is, which only the broker's own log does"
     if group in ("", ".", ".."):
         return "ZooKeeper has no name for this group: it is empty or a dot"
     if "/" in group:

@@ -16,6 +16,11 @@ GROUP_PREFIX = "barnabas.stream."
 CHECKPOINTS = "streams"
 
 
+def is_stream(group: str) -> bool:
+    """Whether a group says how far a stream is. That stays in the log as long as the topic of the stream is there."""
+    return group.startswith(GROUP_PREFIX)
+
+
 def group_of(topic: str) -> str:
     """The group that says which batches of the stream into `topic` are in."""
     return GROUP_PREFIX + topic
