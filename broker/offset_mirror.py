@@ -26,7 +26,7 @@ from barnabas.groupcoord.deadlines import Deadlines
 
 #: Marks that are kept, and bytes of group names in them. Beyond, all of the log is compared instead.
 MOST_MARKS, MOST_MARKED_BYTES = 100_000, 64 << 20
-#: Positions that cannot be written are named up to this many, and counted beyond.
+#: Positions that cannot be written are counted up to this many.
 MOST_REFUSED = 1000
 #: Marks that are looked at to say which groups are behind.
 MOST_COUNTED = 5000
@@ -103,7 +103,7 @@ class OffsetMirror:
         self.down: str | None = None  # why ZooKeeper cannot be asked
         self.is_behind = False
         self.refused: dict[Place, str] = {}
-        self.refused_beyond = 0
+        self.refused_more = False  # than are named
 
     # --- what is to be written ----------------------------------------------------------------------------------------
 
@@ -165,8 +165,8 @@ class OffsetMirror:
             self.compare(partition)
 
     def watch(self) -> set[Place]:
-        """All places that are marked now, and every one that is from now on, until `unwatch`."""
-        made = {*self._marks, *self._flying}
+        """A set that gets every place that is marked from now on, until `unwatch`."""
+        made: set[Place] = set()
         self._watches.append(made)
         return made
 
@@ -225,7 +225,7 @@ class OffsetMirror:
     def _catch_up(self) -> None:
         if self.is_behind and not self._marks and not self._to_compare:
             self.is_behind = False
-            self._log.info("offsets.zookeeper.in_step", refused=len(self.refused) + self.refused_beyond)
+            self._log.info("offsets.zookeeper.in_step", refused=len(self.refused))
         first = next(iter(self._waiters), None)
         if first is None:
             self._deadline.cancel()
@@ -315,7 +315,7 @@ class OffsetMirror:
         flying, self._flying = self._flying, {}
         for place in (*flying, *(wanted.place for wanted in compared)):
             if place not in failed:
-                self.refused.pop(place, None)
+                self.accept(place)
         for place, reason in failed.items():
             self.refuse(place, reason)
         for place, mark in flying.items():
@@ -323,8 +323,8 @@ class OffsetMirror:
         self._catch_up()
 
     def refuse(self, place: Place, reason: str) -> None:
-        """It cannot be written; the log alone has it. The first is told, all are counted."""
-        if place not in self.refused and not self.refused and not self.refused_beyond:
+        """It cannot be written; the log alone has it. The first is told, all are counted up to a number."""
+        if not self.refused:
             group, (topic, partition) = place
             self._log.warning(
                 "offsets.zookeeper.refused", group=group[:300], partition=f"{topic}-{partition}", reason=reason
@@ -332,4 +332,10 @@ class OffsetMirror:
         if place in self.refused or len(self.refused) < MOST_REFUSED:
             self.refused[place] = reason
         else:
-            self.refused_beyond += 1
+            self.refused_more = True
+
+    def accept(self, place: Place) -> None:
+        """It is written, or nobody wants it any more."""
+        self.refused.pop(place, None)
+        if not self.refused:
+            self.refused_more = False

@@ -204,7 +204,7 @@ async def test_what_cannot_be_written_is_told_once_and_counted(autojump_clock: M
         assert world.mirror.refused == {A: "no"}
         for number in range(MOST_REFUSED + 5):
             world.mirror.refuse((f"g{number}", ("t", 0)), "no name")
-        assert (len(world.mirror.refused), world.mirror.refused_beyond) == (MOST_REFUSED, 6)
+        assert (len(world.mirror.refused), world.mirror.refused_more) == (MOST_REFUSED, True)
         assert world.text.getvalue().count("offsets.zookeeper.refused") == 1
         world.zookeeper.failures = {}
         world.mirror.mark(A, 2)
