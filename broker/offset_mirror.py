@@ -4,7 +4,8 @@ A position that changes is *marked* with its newest offset; a later change takes
 is bounded by the number of positions. One batch of marks is written at a time. `LostError` puts a batch back.
 
 A commit waits until its marks are written, at most for the timeout. After one that waited in vain the mirror is
-*behind*: nobody waits, until all marks are written again. What the log says is compared with ZooKeeper once for each
+*behind*: nobody waits, until all marks of one moment are written again. Others may have come meanwhile: where clients
+commit all the time there is never none. What the log says is compared with ZooKeeper once for each
 partition of the offsets topic (`compare`): when it has been read, and when there are more marks than memory allows.
 
 Sans-I/O but for the task that runs it: `write` does the work in a thread.
@@ -98,6 +99,7 @@ class OffsetMirror:
         self._to_compare: dict[int, None] = {}
         self._comparing: Iterator[Wanted] | None = None
         self._again: list[Wanted] = []  # of a comparison whose batch was lost
+        self._took_all = True  # the batch that is written has all marks that there were
         self._more = trio.Event()
         self._watches: list[set[Place]] = []
         self.down: str | None = None  # why ZooKeeper cannot be asked
@@ -111,6 +113,13 @@ class OffsetMirror:
     def behind(self) -> int:
         """How many positions are known not to be there yet."""
         return len(self._marks) + len(self._flying.keys() - self._marks.keys())
+
+    @property
+    def unawaited(self) -> int:
+        """How many positions somebody takes for committed that are not there yet."""
+        if self.is_behind:
+            return self.behind
+        return sum(not mark.waiters for mark in chain(self._marks.values(), self._flying.values()))
 
     @property
     def is_comparing(self) -> bool:
@@ -223,7 +232,7 @@ class OffsetMirror:
             mark.waiters = []
 
     def _catch_up(self) -> None:
-        if self.is_behind and not self._marks and not self._to_compare:
+        if self.is_behind and self._took_all and not self._to_compare:
             self.is_behind = False
             self._log.info("offsets.zookeeper.in_step", refused=len(self.refused))
         first = next(iter(self._waiters), None)
@@ -274,6 +283,7 @@ class OffsetMirror:
         for place in self._flying:
             del self._marks[place]
             self._bytes -= len(place[0])
+        self._took_all = not self._marks
         return self._next_compared()
 
     def _next_compared(self) -> list[Wanted]:

@@ -141,7 +141,7 @@ class ZooKeeperOffsets:
             )
         if not before.log and not after.zookeeper:
             raise ConfigError("the commits in ZooKeeper are not in the log: go through dual.commit.enabled=true")
-        if before.log and not after.log and (self.mirror.behind or self.mirror.is_comparing or self.mirror.down):
+        if before.log and not after.log and (self.mirror.unawaited or self.mirror.is_comparing or self.mirror.down):
             raise ConfigError("ZooKeeper is behind the log: wait until `barnabas offsets status` says that it is not")
 
     @property
@@ -159,7 +159,7 @@ class ZooKeeperOffsets:
             "zookeeper": self._place,
             "down": mirror.down,
             "comparing": mirror.is_comparing,
-            "behind": mirror.behind,
+            "behind": mirror.unawaited,
             "groups_behind": {group[:300]: count for group, count in list(groups.items())[:MOST_SHOWN]},
             "refused": len(mirror.refused),
             "refused_more": mirror.refused_more,

