@@ -211,19 +211,23 @@ class ZooKeeperOffsets:
             else:
                 self.mirror.refuse((group_id, where), misfit(group_id) or "")
 
-    def clear(self, places: Places, before_ms: int, then: Callable[[Places], None]) -> None:
+    def clear(self, places: Places, before_ms: int, then: Callable[[Places | None], None]) -> None:
         self._nursery.start_soon(self._clear_old, places, before_ms, then)
 
-    async def _clear_old(self, places: Places, before_ms: int, then: Callable[[Places], None]) -> None:
+    async def _clear_old(self, places: Places, before_ms: int, then: Callable[[Places | None], None]) -> None:
+        gone = None if self.mirror.is_comparing else await self._removed(places, before_ms)  # else it is written again
+        self._coordinator.in_turn(partial(then, gone))
+
+    async def _removed(self, places: Places, before_ms: int) -> Places | None:
         asked = [(group, where) for group, of in places.items() if not misfit(group) for where in of]
-        gone: dict[str, list[TopicPartition]] = {g: list(of) for g, of in places.items() if misfit(g)}
+        gone = {group: list(of) for group, of in places.items() if misfit(group)}
         try:
             for group, where in await self._in_thread(partial(self._remove, asked, before_ms)):
                 gone.setdefault(group, []).append(where)
         except LostError as error:
             self.mirror.lost(str(error))
-            gone = {}
-        self._coordinator.in_turn(partial(then, gone))
+            return None
+        return gone
 
     # --- OffsetFetch --------------------------------------------------------------------------------------------------
 
