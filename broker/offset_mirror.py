@@ -53,12 +53,11 @@ WriteBatch = Callable[[list[Wanted]], Awaitable[dict[Place, str]]]
 class _Waiter:
     """Somebody waits for some marks; told once, with the reason if they were not written."""
 
-    __slots__ = ("at", "left", "told")
+    __slots__ = ("at", "left", "places", "told")
 
-    def __init__(self, told: Callable[[str | None], None], at: float) -> None:
+    def __init__(self, told: Callable[[str | None], None], places: list[Place], at: float) -> None:
         self.told: Callable[[str | None], None] | None = told
-        self.left = 0
-        self.at = at
+        self.places, self.left, self.at = places, 0, at
 
     def tell(self, reason: str | None) -> None:
         told, self.told = self.told, None
@@ -72,7 +71,7 @@ class _Mark:
     def __init__(self, offset: int | None, only_asked: bool) -> None:
         self.offset = offset
         self.only_asked = only_asked  # nobody but its waiters has it: it is dropped when they give up
-        self.waiters: list[_Waiter] = []
+        self.waiters: list[_Waiter] | None = None
 
 
 class OffsetMirror:
@@ -95,6 +94,7 @@ class OffsetMirror:
         self._waiters: dict[_Waiter, None] = {}  # in the order of their deadlines
         self._marks: dict[Place, _Mark] = {}
         self._flying: dict[Place, _Mark] = {}
+        self._dropped: dict[Place, _Mark] = {}  # let go a few at a time: that takes as long as to make them
         self._bytes = 0
         self._to_compare: dict[int, None] = {}
         self._comparing: Iterator[Wanted] | None = None
@@ -112,7 +112,7 @@ class OffsetMirror:
     @property
     def behind(self) -> int:
         """How many positions are known not to be there yet."""
-        return len(self._marks) + len(self._flying.keys() - self._marks.keys())
+        return len(self._marks) + sum(place not in self._marks for place in self._flying)
 
     @property
     def unawaited(self) -> int:
@@ -169,7 +169,7 @@ class OffsetMirror:
         """There are too many: compare everything instead."""
         self._log.warning("offsets.zookeeper.many_behind", offsets=len(self._marks), effect="comparing all")
         self._fall_behind("too much is on its way")
-        self._marks, self._bytes = {}, 0
+        self._dropped, self._marks, self._bytes = self._marks, {}, 0
         for partition in partitions:
             self.compare(partition)
 
@@ -190,10 +190,12 @@ class OffsetMirror:
             told(self.down or "ZooKeeper is behind")
             return
         places = list(places)
-        waiter = _Waiter(told, self._deadlines.clock() + self._timeout())
+        waiter = _Waiter(told, places, self._deadlines.clock() + self._timeout())
         for place in places:
             mark = self._marks.get(place) or self._flying.get(place)
             if mark is not None:
+                if mark.waiters is None:
+                    mark.waiters = []
                 mark.waiters.append(waiter)
                 waiter.left += 1
         if not waiter.left:
@@ -204,12 +206,12 @@ class OffsetMirror:
             self._deadline.set(waiter.at)
 
     def _release(self, mark: _Mark, reason: str | None) -> None:
-        for waiter in mark.waiters:
+        waiters, mark.waiters = mark.waiters, None
+        for waiter in waiters or ():
             waiter.left -= 1
             if reason is not None or not waiter.left:
                 self._waiters.pop(waiter, None)
                 waiter.tell(reason)
-        mark.waiters = []
 
     def _give_up_waiting(self) -> None:
         """The oldest has waited for long enough: now nobody waits."""
@@ -225,11 +227,13 @@ class OffsetMirror:
         self._deadline.cancel()
         for waiter in waiting:
             waiter.tell(reason)
-        for place in [place for place, mark in self._marks.items() if mark.only_asked]:
-            del self._marks[place]
-            self._bytes -= len(place[0])
-        for mark in (*self._marks.values(), *self._flying.values()):
-            mark.waiters = []
+        for place in chain.from_iterable(waiter.places for waiter in waiting):
+            for marks in (self._marks, self._flying):
+                if (mark := marks.get(place)) is not None:
+                    mark.waiters = None
+            if (mark := self._marks.get(place)) is not None and mark.only_asked:
+                del self._marks[place]
+                self._bytes -= len(place[0])
 
     def _catch_up(self) -> None:
         if self.is_behind and self._took_all and not self._to_compare:
@@ -284,6 +288,8 @@ class OffsetMirror:
             del self._marks[place]
             self._bytes -= len(place[0])
         self._took_all = not self._marks
+        for _ in range(min(len(self._dropped), 2 * MOST_OPERATIONS)):
+            self._dropped.popitem()
         return self._next_compared()
 
     def _next_compared(self) -> list[Wanted]:
@@ -313,7 +319,7 @@ class OffsetMirror:
         flying, self._flying = self._flying, {}
         for place, mark in flying.items():
             if place in self._marks:
-                self._marks[place].waiters += mark.waiters
+                self._marks[place].waiters = [*(mark.waiters or ()), *(self._marks[place].waiters or ())] or None
             elif mark.waiters or not mark.only_asked:
                 self._marks[place] = mark
                 self._bytes += len(place[0])
