@@ -4,7 +4,8 @@ A position that changes is *marked* with its newest offset; a later change takes
 is bounded by the number of positions. One batch of marks is written at a time. `LostError` puts a batch back.
 
 A commit waits until its marks are written, at most for the timeout. After one that waited in vain the mirror is
-*behind*: nobody waits, until all marks are written again. What the log says is compared with ZooKeeper once for each
+*behind*: nobody waits, until all marks of one moment are written again. Others may have come meanwhile: where clients
+commit all the time there is never none. What the log says is compared with ZooKeeper once for each
 partition of the offsets topic (`compare`): when it has been read, and when there are more marks than memory allows.
 
 Sans-I/O but for the task that runs it: `write` does the work in a thread.
@@ -26,7 +27,7 @@ from barnabas.groupcoord.deadlines import Deadlines
 
 #: Marks that are kept, and bytes of group names in them. Beyond, all of the log is compared instead.
 MOST_MARKS, MOST_MARKED_BYTES = 100_000, 64 << 20
-#: Positions that cannot be written are named up to this many, and counted beyond.
+#: Positions that cannot be written are counted up to this many.
 MOST_REFUSED = 1000
 #: Marks that are looked at to say which groups are behind.
 MOST_COUNTED = 5000
@@ -52,12 +53,11 @@ WriteBatch = Callable[[list[Wanted]], Awaitable[dict[Place, str]]]
 class _Waiter:
     """Somebody waits for some marks; told once, with the reason if they were not written."""
 
-    __slots__ = ("at", "left", "told")
+    __slots__ = ("at", "left", "places", "told")
 
-    def __init__(self, told: Callable[[str | None], None], at: float) -> None:
+    def __init__(self, told: Callable[[str | None], None], places: list[Place], at: float) -> None:
         self.told: Callable[[str | None], None] | None = told
-        self.left = 0
-        self.at = at
+        self.places, self.left, self.at = places, 0, at
 
     def tell(self, reason: str | None) -> None:
         told, self.told = self.told, None
@@ -71,7 +71,7 @@ class _Mark:
     def __init__(self, offset: int | None, only_asked: bool) -> None:
         self.offset = offset
         self.only_asked = only_asked  # nobody but its waiters has it: it is dropped when they give up
-        self.waiters: list[_Waiter] = []
+        self.waiters: list[_Waiter] | None = None
 
 
 class OffsetMirror:
@@ -94,23 +94,32 @@ class OffsetMirror:
         self._waiters: dict[_Waiter, None] = {}  # in the order of their deadlines
         self._marks: dict[Place, _Mark] = {}
         self._flying: dict[Place, _Mark] = {}
+        self._dropped: dict[Place, _Mark] = {}  # let go a few at a time: that takes as long as to make them
         self._bytes = 0
         self._to_compare: dict[int, None] = {}
         self._comparing: Iterator[Wanted] | None = None
         self._again: list[Wanted] = []  # of a comparison whose batch was lost
+        self._took_all = True  # the batch that is written has all marks that there were
         self._more = trio.Event()
         self._watches: list[set[Place]] = []
         self.down: str | None = None  # why ZooKeeper cannot be asked
         self.is_behind = False
         self.refused: dict[Place, str] = {}
-        self.refused_beyond = 0
+        self.refused_more = False  # than are named
 
     # --- what is to be written ----------------------------------------------------------------------------------------
 
     @property
     def behind(self) -> int:
         """How many positions are known not to be there yet."""
-        return len(self._marks) + len(self._flying.keys() - self._marks.keys())
+        return len(self._marks) + sum(place not in self._marks for place in self._flying)
+
+    @property
+    def unawaited(self) -> int:
+        """How many positions somebody takes for committed that are not there yet."""
+        if self.is_behind:
+            return self.behind
+        return sum(not mark.waiters for mark in chain(self._marks.values(), self._flying.values()))
 
     @property
     def is_comparing(self) -> bool:
@@ -160,13 +169,13 @@ class OffsetMirror:
         """There are too many: compare everything instead."""
         self._log.warning("offsets.zookeeper.many_behind", offsets=len(self._marks), effect="comparing all")
         self._fall_behind("too much is on its way")
-        self._marks, self._bytes = {}, 0
+        self._dropped, self._marks, self._bytes = self._marks, {}, 0
         for partition in partitions:
             self.compare(partition)
 
     def watch(self) -> set[Place]:
-        """All places that are marked now, and every one that is from now on, until `unwatch`."""
-        made = {*self._marks, *self._flying}
+        """A set that gets every place that is marked from now on, until `unwatch`."""
+        made: set[Place] = set()
         self._watches.append(made)
         return made
 
@@ -181,10 +190,12 @@ class OffsetMirror:
             told(self.down or "ZooKeeper is behind")
             return
         places = list(places)
-        waiter = _Waiter(told, self._deadlines.clock() + self._timeout())
+        waiter = _Waiter(told, places, self._deadlines.clock() + self._timeout())
         for place in places:
             mark = self._marks.get(place) or self._flying.get(place)
             if mark is not None:
+                if mark.waiters is None:
+                    mark.waiters = []
                 mark.waiters.append(waiter)
                 waiter.left += 1
         if not waiter.left:
@@ -195,12 +206,12 @@ class OffsetMirror:
             self._deadline.set(waiter.at)
 
     def _release(self, mark: _Mark, reason: str | None) -> None:
-        for waiter in mark.waiters:
+        waiters, mark.waiters = mark.waiters, None
+        for waiter in waiters or ():
             waiter.left -= 1
             if reason is not None or not waiter.left:
                 self._waiters.pop(waiter, None)
                 waiter.tell(reason)
-        mark.waiters = []
 
     def _give_up_waiting(self) -> None:
         """The oldest has waited for long enough: now nobody waits."""
@@ -216,16 +227,18 @@ class OffsetMirror:
         self._deadline.cancel()
         for waiter in waiting:
             waiter.tell(reason)
-        for place in [place for place, mark in self._marks.items() if mark.only_asked]:
-            del self._marks[place]
-            self._bytes -= len(place[0])
-        for mark in (*self._marks.values(), *self._flying.values()):
-            mark.waiters = []
+        for place in chain.from_iterable(waiter.places for waiter in waiting):
+            for marks in (self._marks, self._flying):
+                if (mark := marks.get(place)) is not None:
+                    mark.waiters = None
+            if (mark := self._marks.get(place)) is not None and mark.only_asked:
+                del self._marks[place]
+                self._bytes -= len(place[0])
 
     def _catch_up(self) -> None:
-        if self.is_behind and not self._marks and not self._to_compare:
+        if self.is_behind and self._took_all and not self._to_compare:
             self.is_behind = False
-            self._log.info("offsets.zookeeper.in_step", refused=len(self.refused) + self.refused_beyond)
+            self._log.info("offsets.zookeeper.in_step", refused=len(self.refused))
         first = next(iter(self._waiters), None)
         if first is None:
             self._deadline.cancel()
@@ -274,6 +287,9 @@ class OffsetMirror:
         for place in self._flying:
             del self._marks[place]
             self._bytes -= len(place[0])
+        self._took_all = not self._marks
+        for _ in range(min(len(self._dropped), 2 * MOST_OPERATIONS)):
+            self._dropped.popitem()
         return self._next_compared()
 
     def _next_compared(self) -> list[Wanted]:
@@ -303,7 +319,7 @@ class OffsetMirror:
         flying, self._flying = self._flying, {}
         for place, mark in flying.items():
             if place in self._marks:
-                self._marks[place].waiters += mark.waiters
+                self._marks[place].waiters = [*(mark.waiters or ()), *(self._marks[place].waiters or ())] or None
             elif mark.waiters or not mark.only_asked:
                 self._marks[place] = mark
                 self._bytes += len(place[0])
@@ -315,7 +331,7 @@ class OffsetMirror:
         flying, self._flying = self._flying, {}
         for place in (*flying, *(wanted.place for wanted in compared)):
             if place not in failed:
-                self.refused.pop(place, None)
+                self.accept(place)
         for place, reason in failed.items():
             self.refuse(place, reason)
         for place, mark in flying.items():
@@ -323,8 +339,8 @@ class OffsetMirror:
         self._catch_up()
 
     def refuse(self, place: Place, reason: str) -> None:
-        """It cannot be written; the log alone has it. The first is told, all are counted."""
-        if place not in self.refused and not self.refused and not self.refused_beyond:
+        """It cannot be written; the log alone has it. The first is told, all are counted up to a number."""
+        if not self.refused:
             group, (topic, partition) = place
             self._log.warning(
                 "offsets.zookeeper.refused", group=group[:300], partition=f"{topic}-{partition}", reason=reason
@@ -332,4 +348,10 @@ class OffsetMirror:
         if place in self.refused or len(self.refused) < MOST_REFUSED:
             self.refused[place] = reason
         else:
-            self.refused_beyond += 1
+            self.refused_more = True
+
+    def accept(self, place: Place) -> None:
+        """It is written, or nobody wants it any more."""
+        self.refused.pop(place, None)
+        if not self.refused:
+            self.refused_more = False

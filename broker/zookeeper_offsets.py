@@ -29,8 +29,8 @@ from barnabas.broker.keys import ConfigError
 from barnabas.broker.log import EventLog
 from barnabas.broker.offset_mirror import OffsetMirror, Wanted
 from barnabas.client.zookeeper.layout import misfit, parse_connect
-from barnabas.client.zookeeper.offsets import Found, OffsetNodes, Place, Write
-from barnabas.client.zookeeper.session import Failure, KazooMissingError, LostError, Session
+from barnabas.client.zookeeper.offsets import Found, Listing, NoRootError, OffsetNodes, Place, Write
+from barnabas.client.zookeeper.session import MOST_OPERATIONS, Failure, KazooMissingError, LostError, Session
 from barnabas.groupcoord.coordinator import GroupCoordinator
 from barnabas.groupcoord.elsewhere import Change, Done, Places, Seen, newest
 from barnabas.groupcoord.offsets import Offsets, is_of
@@ -49,22 +49,22 @@ from barnabas.wire.records.offset_commit import OffsetCommitValue
 from barnabas.wire.streams.keys import is_stream
 
 R = TypeVar("R")
+#: The mirror waits for an answer as long as this, and longer if a commit may. Who waits for the mirror need not.
+REQUEST_SECONDS = 5.0
 #: How often a write is tried again that somebody else was faster with.
 MOST_RACES = 4
 #: Threads that read for OffsetFetch at one time.
 READERS = 4
-#: Positions in one OffsetFetch that ZooKeeper answers in no time, if it answers at all.
-MOST_SMALL = 1000
 #: Groups that the state names.
 MOST_SHOWN = 100
 _NOBODY = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "ZooKeeper cannot be asked now")
 
 
-class _Answer(NamedTuple):
-    """What ZooKeeper says to an OffsetFetch: positions by group, and those that are there and cannot be read."""
+class Look(NamedTuple):
+    """What ZooKeeper says of groups, and of which it says nothing that can be told."""
 
-    positions: dict[str, dict[TopicPartition, Seen]]
-    unreadable: set[Place]
+    found: dict[str, dict[TopicPartition, Found | Failure]]
+    refusals: dict[str, KafkaError]
 
 
 class ZooKeeperOffsets:
@@ -91,13 +91,13 @@ class ZooKeeperOffsets:
             self._session = Session(
                 hosts,
                 credentials=config["barnabas.zookeeper.credentials"],
-                timeout=self._timeout(),
+                timeout=max(self._timeout(), REQUEST_SECONDS),
                 session_timeout=config["zookeeper.session.timeout.ms"] / 1000,
             )
         except KazooMissingError as error:
             raise ConfigError(f"zookeeper.connect is set, and {error}") from None
         self._nodes = OffsetNodes(self._session, chroot)
-        self._root_seen = self._session_begun = False
+        self._root_seen = self._root_was_gone = self._session_begun = False
         self._beginning = threading.Lock()
         self.mirror = OffsetMirror(self._write, self._logged, coordinator.deadlines, self._timeout, log)
         self._writer, self._readers = trio.CapacityLimiter(1), trio.CapacityLimiter(READERS)
@@ -142,7 +142,7 @@ class ZooKeeperOffsets:
             )
         if not before.log and not after.zookeeper:
             raise ConfigError("the commits in ZooKeeper are not in the log: go through dual.commit.enabled=true")
-        if before.log and not after.log and (self.mirror.behind or self.mirror.is_comparing or self.mirror.down):
+        if before.log and not after.log and (self.mirror.unawaited or self.mirror.is_comparing or self.mirror.down):
             raise ConfigError("ZooKeeper is behind the log: wait until `barnabas offsets status` says that it is not")
 
     @property
@@ -160,9 +160,10 @@ class ZooKeeperOffsets:
             "zookeeper": self._place,
             "down": mirror.down,
             "comparing": mirror.is_comparing,
-            "behind": mirror.behind,
+            "behind": mirror.unawaited,
             "groups_behind": {group[:300]: count for group, count in list(groups.items())[:MOST_SHOWN]},
-            "refused": len(mirror.refused) + mirror.refused_beyond,
+            "refused": len(mirror.refused),
+            "refused_more": mirror.refused_more,
             "refused_offsets": dict(list(refused.items())[:MOST_SHOWN]),
         }
         return json.dumps(state)
@@ -209,23 +210,27 @@ class ZooKeeperOffsets:
     def _refuse(self, group_id: str, changed: Sequence[Change]) -> None:
         for where, value in changed:
             if value is None:
-                self.mirror.refused.pop((group_id, where), None)
+                self.mirror.accept((group_id, where))
             else:
                 self.mirror.refuse((group_id, where), misfit(group_id) or "")
 
-    def clear(self, places: Places, before_ms: int, then: Callable[[Places], None]) -> None:
+    def clear(self, places: Places, before_ms: int, then: Callable[[Places | None], None]) -> None:
         self._nursery.start_soon(self._clear_old, places, before_ms, then)
 
-    async def _clear_old(self, places: Places, before_ms: int, then: Callable[[Places], None]) -> None:
+    async def _clear_old(self, places: Places, before_ms: int, then: Callable[[Places | None], None]) -> None:
+        gone = None if self.mirror.is_comparing else await self._removed(places, before_ms)  # else it is written again
+        self._coordinator.in_turn(partial(then, gone))
+
+    async def _removed(self, places: Places, before_ms: int) -> Places | None:
         asked = [(group, where) for group, of in places.items() if not misfit(group) for where in of]
-        gone: dict[str, list[TopicPartition]] = {g: list(of) for g, of in places.items() if misfit(g)}
+        gone = {group: list(of) for group, of in places.items() if misfit(group)}
         try:
             for group, where in await self._in_thread(partial(self._remove, asked, before_ms)):
                 gone.setdefault(group, []).append(where)
         except LostError as error:
             self.mirror.lost(str(error))
-            gone = {}
-        self._coordinator.in_turn(partial(then, gone))
+            return None
+        return gone
 
     # --- OffsetFetch --------------------------------------------------------------------------------------------------
 
@@ -234,22 +239,63 @@ class ZooKeeperOffsets:
         watch = self.mirror.watch()
         try:
             asked = self._coordinator.asked_offsets(request, version)
-            found = None
-            if not self.mirror.down:
-                wanted = {group: of for group, of in asked.items() if not misfit(group)}
-                try:
-                    with trio.fail_after(self._timeout()):
-                        found = await self._in_thread(partial(self._read, wanted), self._readers)
-                except (LostError, trio.TooSlowError) as error:
-                    if _count(wanted) <= MOST_SMALL:  # else it may be the client's doing
-                        self.mirror.lost(str(error) or f"no answer within {self._timeout():g} s")
+            found = None if self.mirror.down else await self._look(asked, watch)
             return self._coordinator.fetch_offsets(request, version, partial(self._overlay, found, watch, asked))
         finally:
             self.mirror.unwatch(watch)
 
+    async def _look(self, asked: Mapping[str, list[TopicPartition] | None], watch: set[Place]) -> Look | None:
+        """What ZooKeeper says; None if it does not say it in time.
+
+        Many positions take long. They are read in pieces, each of which has the time: others have their turn, too.
+        """
+        look = Look({}, {})
+        wanted = {group: of for group, of in asked.items() if not misfit(group)}
+        places = [(group, where) for group, of in wanted.items() for where in of or ()]
+        for group in (group for group, of in wanted.items() if of is None):
+            listing = await self._in_time(partial(self._list, group))
+            if listing is None:
+                return None
+            if listing.unlisted:
+                look.refusals[group] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(listing.unlisted))
+            places += [(group, where) for where in listing.partitions]
+        for start in range(0, len(places), MOST_OPERATIONS):
+            some = places[start : start + MOST_OPERATIONS]
+            watch.update(filter(self.mirror.marked, some))
+            told = await self._in_time(partial(self._read, some))
+            if told is None:
+                return None
+            for (group, where), each in zip(some, told, strict=True):
+                if each is not None:
+                    look.found.setdefault(group, {})[where] = each
+        return look
+
+    async def _in_time(self, read: Callable[[], R]) -> R | None:
+        """None if ZooKeeper has not answered, or too many others ask."""
+        began = time.monotonic()
+        try:
+            with trio.fail_after(self._timeout()):
+                return await self._in_thread(read, self._readers)
+        except NoRootError as error:
+            self.mirror.lost(str(error))
+        except (LostError, trio.TooSlowError) as error:
+            if self._session.heard < began:  # else it may be the client's doing
+                self.mirror.lost(str(error) or f"no answer within {self._timeout():g} s")
+        return None
+
+    def _list(self, group: str) -> Listing:
+        until = time.monotonic() + self._timeout()
+        self._connect()
+        return self._nodes.listing(group, until)
+
+    def _read(self, places: Sequence[Place]) -> list[Found | Failure | None]:
+        until = time.monotonic() + self._timeout()
+        self._connect()
+        return self._nodes.read(places, until)
+
     def _overlay(
         self,
-        found: _Answer | None,
+        look: Look | None,
         watch: set[Place],
         asked: Mapping[str, list[TopicPartition] | None],
         group_id: str,
@@ -259,21 +305,23 @@ class ZooKeeperOffsets:
         wanted = asked.get(group_id)
         if misfit(group_id):
             return Offsets() if self.alone and not is_stream(group_id) else log
-        if found is None:
+        if look is None:
             marked = wanted is not None and all(self.mirror.marked((group_id, where)) for where in wanted)
             if not marked or self.alone:
                 raise _NOBODY
             return log
-        there = found.positions.get(group_id, {})
-        unreadable: set[TopicPartition] = set()
+        if group_id in look.refusals and (self.alone or not log.committed):
+            raise look.refusals[group_id]
+        there = look.found.get(group_id, {})
         in_step = self.mirror.in_step(self._coordinator.partition_of(group_id))
-        shown, further = Offsets(), {}
+        shown, further, unreadable = Offsets(), {}, set[TopicPartition]()
         shown.pending_transactional = log.pending_transactional
         for where in dict.fromkeys([*log.committed, *there] if wanted is None else wanted):
             now = self._topics.by_name(where[0])
             if now is None:
                 continue
-            place, value, seen = (group_id, where), log.committed.get(where), there.get(where)
+            place, value, node = (group_id, where), log.committed.get(where), there.get(where)
+            seen = Seen(node.offset, node.mtime_ms) if isinstance(node, Found) else None
             if value is not None and not is_of(value, now.topic_id, now.since_ms):
                 value = None
             if seen is not None and seen.written_ms <= now.since_ms:  # of an earlier topic of the same name
@@ -282,10 +330,11 @@ class ZooKeeperOffsets:
                 if self.mirror.marked(place):
                     on_its_way = self.mirror.offset_on_its_way(place)
                     seen = None if on_its_way is None else Seen(on_its_way, self._clock.wall_ms())
+                    node = None
                 value = None
             elif place in watch or self.mirror.marked(place):
-                seen = None  # the log's is newer, and on its way
-            if place in found.unreadable and value is None and (self.alone or place not in watch):
+                seen = node = None  # the log's is newer, and on its way
+            if isinstance(node, Failure) and value is None:
                 unreadable.add(where)
                 continue
             best = newest(value, seen, in_step=in_step)
@@ -300,25 +349,6 @@ class ZooKeeperOffsets:
         if further:
             self._coordinator.adopt_offsets(group_id, further)
         return shown
-
-    def _read(self, asked: Mapping[str, list[TopicPartition] | None]) -> _Answer:
-        """What ZooKeeper says; runs in a thread. Raises LostError."""
-        until = time.monotonic() + self._timeout()
-        self._connect()
-        places = []
-        for group, of in asked.items():
-            if of is None:
-                of, wrong = self._nodes.listing(group, until)
-                if wrong and not of:  # none that can be listed: that is not the same as none
-                    raise LostError(next(iter(wrong.values())))
-            places += [(group, where) for where in of]
-        found = _Answer({}, set())
-        for place, each in zip(places, self._nodes.read(places, until), strict=True):
-            if isinstance(each, Found):
-                found.positions.setdefault(place[0], {})[place[1]] = Seen(each.offset, each.mtime_ms)
-            elif isinstance(each, Failure):
-                found.unreadable.add(place)
-        return found
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
@@ -368,6 +398,8 @@ class ZooKeeperOffsets:
         ]
         removed: list[Place] = []
         if places and not misfit(group):
+            if self.mirror.down:
+                return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
             try:
                 removed = await self._in_thread(partial(self._remove, places))
             except LostError as error:
@@ -416,17 +448,22 @@ class ZooKeeperOffsets:
     def _logged(self, partition: int) -> Iterator[Wanted]:
         """What the log says in a partition of the offsets topic."""
         for group, where, value in self._coordinator.committed_offsets(partition):
-            if not misfit(group) and value.offset >= 0:
-                yield Wanted((group, where), value.offset, value.commit_timestamp)
+            if not is_stream(group):
+                yield Wanted((group, where), _offset(value), value.commit_timestamp)
 
     async def _write(self, batch: list[Wanted]) -> dict[Place, str]:
-        return await self._in_thread(partial(self._write_now, batch), self._writer)
+        failed = await self._in_thread(partial(self._write_now, batch), self._writer)
+        if self._root_was_gone:  # with all that was in it
+            self._root_was_gone = False
+            for partition in self._coordinator.shards.by_partition:
+                self.loaded(partition)
+        return failed
 
     def _write_now(self, batch: list[Wanted]) -> dict[Place, str]:
         """Runs in a thread. Raises LostError."""
         self._connect(probe=not batch)
-        todo = {wanted.place: wanted for wanted in batch}
-        failed: dict[Place, str] = {}
+        failed = {wanted.place: why for wanted in batch if (why := misfit(wanted.place[0]))}
+        todo = {wanted.place: wanted for wanted in batch if wanted.place not in failed}
         removed = []
         for _ in range(MOST_RACES):
             places = list(todo)
@@ -444,6 +481,8 @@ class ZooKeeperOffsets:
                 break
         if removed:
             self._nodes.tidy(removed)
+        if todo:
+            self._connect(probe=True)
         return failed | dict.fromkeys(todo, "somebody changes it all the time")
 
     def _connect(self, probe: bool = False) -> None:
@@ -453,33 +492,33 @@ class ZooKeeperOffsets:
                 self._session_begun = True
                 self._session.begin()
         if probe or not self._root_seen:
-            self._nodes.check_root()
+            try:
+                self._nodes.check_root()
+            except NoRootError:
+                self._root_was_gone = True
+                raise
             self._root_seen = True
 
     async def _in_thread(self, call: Callable[[], R], limiter: trio.CapacityLimiter | None = None) -> R:
         return await trio.to_thread.run_sync(call, limiter=limiter or self._writer, abandon_on_cancel=True)
 
 
-def _count(wanted: Mapping[str, list[TopicPartition] | None]) -> int:
-    """How many positions are asked for; all of a group may be any number."""
-    return sum(MOST_SMALL + 1 if of is None else len(of) for of in wanted.values())
-
-
-def _offset(value: OffsetCommitValue | None) -> int | None:
-    """As ZooKeeper has it: a negative offset is none."""
-    return None if value is None or value.offset < 0 else value.offset
-
-
 def due(wanted: Wanted, found: Found | None) -> Write | None:
     """What is to be written, if anything."""
     if wanted.offset is None:
-        return None if found is None else Write(None, found)
+        is_older = found is not None and (wanted.since_ms is None or found.mtime_ms < wanted.since_ms)
+        return Write(None, found) if is_older else None
     if found is None:
         return Write(wanted.offset, None)
     if found.offset == wanted.offset:
         return None
     is_newer = wanted.since_ms is None or found.offset < wanted.offset or found.mtime_ms < wanted.since_ms
     return Write(wanted.offset, found) if is_newer else None
+
+
+def _offset(value: OffsetCommitValue | None) -> int | None:
+    """What the znode is to say. A negative offset is no position to any client, and no znode has a sign."""
+    return None if value is None or value.offset < 0 else value.offset
 
 
 async def _answer(ask: Callable[..., None]) -> Any:

@@ -37,8 +37,11 @@ class Elsewhere(Protocol):
     def store(self, group_id: str, changed: Sequence[Change], done: Done) -> None:
         """Keep these there alone. `done` is called once, with an error if that is not known to have been done."""
 
-    def clear(self, places: Places, before_ms: int, then: Callable[[Places], None]) -> None:
-        """Remove positions that nobody has written there since a time; `then` hears, once, which of them are gone."""
+    def clear(self, places: Places, before_ms: int, then: Callable[[Places | None], None]) -> None:
+        """Remove positions that nobody has written there since a time.
+
+        `then` hears, once, which of them are gone; None if nothing can be removed now.
+        """
 
     def loaded(self, partition: int) -> None:
         """A partition of the offsets topic has been read: what it says may be newer than what is there."""

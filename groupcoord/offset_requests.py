@@ -121,7 +121,7 @@ class OffsetRequests:
     ) -> None:
         """The log first, then the other place, whose troubles are none of the client's; or the other place alone."""
         if elsewhere.alone:
-            elsewhere.store(group_id, accepted, done)
+            self._store_elsewhere(elsewhere, shard, group_id, accepted, done)
             return
 
         def durable(error: ErrorCode) -> None:
@@ -131,6 +131,21 @@ class OffsetRequests:
                 elsewhere.after(group_id, accepted, lambda: done(ErrorCode.NONE))
 
         self._offsets.change(shard, {group_id: accepted}, durable)
+
+    def _store_elsewhere(
+        self, elsewhere: Elsewhere, shard: Shard, group_id: str, accepted: list[Change], done: Done
+    ) -> None:
+        """There alone. What the log says of it is old then, and must not count when the log does again."""
+
+        def stored(error: ErrorCode) -> None:
+            offsets = shard.offsets.get(group_id) or NO_OFFSETS
+            old: list[Change] = [(where, None) for where, _ in accepted if where in offsets.committed]
+            if error or not old:
+                done(error)
+            else:
+                self._offsets.change(shard, {group_id: old}, done, tell=False)
+
+        elsewhere.store(group_id, accepted, stored)
 
     def _check_commit(self, request: OffsetCommitRequest, version: int) -> Shard:
         """Raises KafkaError if this sender may not commit for the group."""

@@ -69,13 +69,15 @@ class Retention:
         if not some:
             return
 
-        def gone(places: Places) -> None:
-            for group_id in places:
+        def gone(places: Places | None) -> None:
+            if places is None:  # the next check tries again
+                return
+            for group_id, of in places.items():
                 group = self._shards.groups.get(group_id)
                 if group is not None:
-                    self._forget(group, [where for where in self._expired(group) if where in set(places[group_id])])
-            if places:  # else it cannot be asked now: the next check tries again
-                self._forget_beside(elsewhere, groups)
+                    removed = set(of)
+                    self._forget(group, [where for where in self._expired(group) if where in removed])
+            self._forget_beside(elsewhere, groups)
 
         elsewhere.clear(some, self._around.wall_ms() - self._around.config.offsets_retention_ms, gone)
 

@@ -32,9 +32,11 @@ class ZooKeeper:
         self.lost: str | None = None
         self.answers = trio.Event()
         self.answers.set()
+        self.meanwhile: Callable[[], None] = lambda: None  # what others do while a batch is written
 
     async def write(self, batch: list[Wanted]) -> dict[Place, str]:
         self.batches.append(batch)
+        self.meanwhile()
         await self.answers.wait()
         if self.lost:
             raise LostError(self.lost)
@@ -125,6 +127,27 @@ async def test_after_the_timeout_nobody_waits_until_all_is_written(autojump_cloc
         assert world.text.getvalue().count("offsets.zookeeper.in_step") == 1
 
 
+async def test_where_clients_commit_all_the_time_it_is_in_step_too(autojump_clock: MockClock) -> None:
+    async with running() as world:
+        world.zookeeper.lost = "gone"
+        world.mirror.mark(A, 1)
+        await wait_all_tasks_blocked()
+        assert (world.mirror.is_behind, world.mirror.unawaited) == (True, 1)
+        states: list[tuple[bool, int]] = []
+
+        def commit() -> None:
+            states.append((world.mirror.is_behind, world.mirror.unawaited))
+            if len(states) < 10:
+                world.mirror.mark(B, len(states))
+                world.wait(f"{len(states)}", B)
+
+        world.zookeeper.lost, world.zookeeper.meanwhile = None, commit
+        await trio.sleep(10)
+        assert states[0] == (True, 1)
+        assert states[2:] == [(False, 0)] * 8, "what somebody waits for is nobody's gap"
+        assert world.zookeeper.nodes == {A: 1, B: 9}
+
+
 async def test_a_lost_connection_loses_nothing(autojump_clock: MockClock) -> None:
     async with running() as world:
         world.zookeeper.lost = "the connection was lost"
@@ -204,7 +227,7 @@ async def test_what_cannot_be_written_is_told_once_and_counted(autojump_clock: M
         assert world.mirror.refused == {A: "no"}
         for number in range(MOST_REFUSED + 5):
             world.mirror.refuse((f"g{number}", ("t", 0)), "no name")
-        assert (len(world.mirror.refused), world.mirror.refused_beyond) == (MOST_REFUSED, 6)
+        assert (len(world.mirror.refused), world.mirror.refused_more) == (MOST_REFUSED, True)
         assert world.text.getvalue().count("offsets.zookeeper.refused") == 1
         world.zookeeper.failures = {}
         world.mirror.mark(A, 2)

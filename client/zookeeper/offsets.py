@@ -35,10 +35,15 @@ class Write(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The partitions of a group that have a znode, and by path what is no such znode."""
+    """The partitions of a group that have a znode; by path what is no such znode, and what cannot be listed."""
 
     partitions: list[TopicPartition]
     wrong: dict[str, str]
+    unlisted: dict[str, str]
+
+
+class NoRootError(LostError):
+    """The chroot is not there, nor anything below it."""
 
 
 class OffsetNodes:
@@ -48,9 +53,9 @@ class OffsetNodes:
         self._session, self._root = session, root
 
     def check_root(self) -> None:
-        """Raises LostError if the chroot is not there: a new one may be a mistake, and hides all that there is."""
+        """Raises NoRootError if the chroot is not there: to make it may be a mistake, and hides all that there is."""
         if self._root and not self._session.exist([self._root])[0]:
-            raise LostError(
+            raise NoRootError(
                 f"ZooKeeper at {self._session.hosts} has no {self._root}: create it, or mend the address's chroot"
             )
 
@@ -65,14 +70,14 @@ class OffsetNodes:
 
     def listing(self, group: str, until: float = NEVER) -> Listing:
         """Which positions a group has; `until` is a time of `monotonic`, after which it gives up."""
-        found = Listing([], {})
+        found = Listing([], {}, {})
         if misfit(group):
             return found
         base = f"{group_path(self._root, group)}/offsets"
         topics = self._children(base, found, until)
         counts = self._session.counts([f"{base}/{topic}" for topic in topics])
         if sum(counts) > MOST_POSITIONS:
-            found.wrong[base] = f"there are {sum(counts)} positions: this reads groups of at most {MOST_POSITIONS}"
+            found.unlisted[base] = f"there are {sum(counts)} positions: this reads groups of at most {MOST_POSITIONS}"
             return found
         for topic in topics:
             for index in self._children(f"{base}/{topic}", found, until):
@@ -86,7 +91,7 @@ class OffsetNodes:
     def _children(self, path: str, found: Listing, until: float) -> list[str]:
         told = self._session.children(path, until)
         if isinstance(told, Failure):
-            found.wrong[path] = told.reason
+            found.unlisted[path] = told.reason
             return []
         return sorted(told)
 

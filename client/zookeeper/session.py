@@ -1,8 +1,8 @@
 """A session with ZooKeeper, through kazoo: requests that are sent ahead and awaited together, and transactions.
 
-kazoo runs threads of its own, and every method here blocks: an event loop calls them in a thread. Nothing waits
-longer than the timeout. kazoo queues what is asked while it has no connection, so nothing is asked then: `LostError`.
-After a `LostError` a write may have been done or not; whoever goes on reads again first.
+kazoo runs threads of its own, and every method here blocks: an event loop calls them in a thread. Nothing waits longer
+than the timeout for the next answer. kazoo queues what is asked while it has no connection, so nothing is asked then:
+`LostError`. After a `LostError` a write may have been done or not; whoever goes on reads again first.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class Session:
         except ImportError:
             raise KazooMissingError from None
         self.hosts, self._timeout = hosts, timeout
+        #: When ZooKeeper has answered last, on the monotonic clock.
+        self.heard = 0.0
         self._errors, self._late = exceptions, KazooTimeoutError
         self._gone = (KazooTimeoutError, exceptions.KazooException)
         acl = None
@@ -191,16 +193,18 @@ class Session:
         for start in range(0, len(requests), MOST_READS):
             if not self.connected:
                 raise LostError("the connection was lost")
-            deadline = min(time.monotonic() + self._timeout, until)
             sent = [request() for request in requests[start : start + MOST_READS]]
-            found += [self._await(each, deadline, absent) for each in sent]
+            found += [self._await(each, until, absent) for each in sent]
         return found
 
-    def _await(self, sent: Any, deadline: float, absent: Failure | None) -> Any:
+    def _await(self, sent: Any, until: float, absent: Failure | None) -> Any:
         errors = self._errors
         try:
-            return sent.get(timeout=max(0.0, deadline - time.monotonic()))
+            told = sent.get(timeout=max(0.0, min(self._timeout, until - time.monotonic())))
+            self.heard = time.monotonic()
+            return told
         except errors.NoNodeError:
+            self.heard = time.monotonic()
             return absent
         except (errors.BadVersionError, errors.NodeExistsError) as error:
             return Failure(self._reason(error), is_race=True)

@@ -49,6 +49,7 @@ class State(NamedTuple):
     behind: int
     groups_behind: Mapping[str, int]
     refused: int
+    refused_more: bool
     refused_offsets: Mapping[str, str]
 
     @property
@@ -81,7 +82,8 @@ def status(args: argparse.Namespace) -> int:
         print(f"{state.behind} offset(s) behind: they are in the log, and not in ZooKeeper yet")
         print(table(("GROUP", "BEHIND"), [[group, count] for group, count in state.groups_behind.items()]))
     if state.refused:
-        print(f"{state.refused} offset(s) cannot be there: they are in the log alone")
+        more = " or more" if state.refused_more else ""
+        print(f"{state.refused}{more} offset(s) cannot be there: they are in the log alone")
         print(table(("OFFSET", "REASON"), [[place, why] for place, why in state.refused_offsets.items()]))
     if state.in_step:
         print("ZooKeeper is in step")

@@ -61,8 +61,8 @@ class ZooKeeperStore:
 
     def read(self, group: str) -> dict[Partition, Position]:
         try:
-            partitions, wrong = self._nodes.listing(group)
-            self.problems += [Problem(path, reason) for path, reason in wrong.items()]
+            partitions, wrong, unlisted = self._nodes.listing(group)
+            self.problems += [Problem(path, reason) for path, reason in {**wrong, **unlisted}.items()]
             places = [(group, partition) for partition in partitions]
             told = self._nodes.read(places)
         except LostError as error:
