@@ -221,7 +221,7 @@ def test_the_command_s_session_expires_in_the_middle(server: Barnabas, znodes: Z
     _, said = offsets(*copy)
     assert f"{GROUPS_TO_COPY} group(s), {GROUPS_TO_COPY} partition(s) copied" in said
     assert [znodes.get(f"group-{number}") for number in range(GROUPS_TO_COPY)] == list(range(GROUPS_TO_COPY))
-    offsets("undo", str(journal), "--to", znodes.address)
+    offsets("undo", str(journal), "--to", znodes.address, cwd=tmp_path)
     assert not any(znodes.get(f"group-{number}") for number in range(GROUPS_TO_COPY))
 
 

@@ -86,6 +86,7 @@ def driver(broker: Barnabas, place: str = "", number: int = 0) -> Iterator[subpr
         process.wait(30)
 
 
+@pytest.mark.slow
 def test_a_driver_that_dies_between_two_writes_of_a_batch(tmp_path: Path) -> None:
     """Nothing is lost and nothing doubled, whichever of them was the last."""
     everything = readings(0, 300)
