@@ -52,8 +52,8 @@ $(VENV)/.archive: lock/test.txt | $(VENV)/.test
 tools: $(VENV)/.test
 	@$(BIN)/python -m compat_tests.setup_tools
 
-# Three at a time, as most of a test's time is waiting; the tests of a file stay together, as they share a broker.
-PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
+# Two at a time, as most of a test's time is waiting; the tests of a file stay together, as they share a broker.
+PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest -m "not slow" $(PARALLEL)
