@@ -32,8 +32,9 @@ ROWS = {
 WRITE, UPDATE, DELETE = 23, 24, 25
 #: What says nothing that a subscriber of rows needs.
 IGNORED = frozenset({STOP, ROWS_QUERY, PREVIOUS_GTIDS, ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID_LIST, IGNORABLE})
-_IGNORABLE_FLAG = 0x80
-_STANDALONE, _TRANSACTIONAL, _DDL, _PREPARED_XA, _COMPLETED_XA = 1, 4, 32, 64, 128
+#: Of a header: who does not know the event may pass it over.
+IGNORABLE_FLAG = 0x80
+_STANDALONE = 1
 
 
 class EventError(Exception):
@@ -74,10 +75,6 @@ class MariaGtid(NamedTuple):
     def is_standalone(self) -> bool:
         """Its one event ends it."""
         return bool(self.flags & _STANDALONE)
-
-    @property
-    def is_ddl(self) -> bool:
-        return bool(self.flags & _DDL)
 
 
 class Table(NamedTuple):

@@ -120,8 +120,8 @@ class Tdsql:
         }
 
 
-class Debezium:
-    """Debezium's envelope, as with `schemas.enable=false`."""
+class _RowsOnly:
+    """A shape that has no messages for the bounds of a transaction."""
 
     frames = False
 
@@ -130,6 +130,10 @@ class Debezium:
 
     def end(self, group: Group, index: int, xid: int | None) -> bytes | None:
         return None
+
+
+class Debezium(_RowsOnly):
+    """Debezium's envelope, as with `schemas.enable=false`."""
 
     def statement(self, group: Group, index: int, statement: Statement) -> bytes:
         source = self._source(group, statement.database, None, 0)
@@ -168,16 +172,8 @@ class Debezium:
         }
 
 
-class Maxwell:
+class Maxwell(_RowsOnly):
     """Maxwell's JSON. `commit` is on no row: where a transaction ends is not known when its last row is written."""
-
-    frames = False
-
-    def begin(self, group: Group, index: int) -> bytes | None:
-        return None
-
-    def end(self, group: Group, index: int, xid: int | None) -> bytes | None:
-        return None
 
     def statement(self, group: Group, index: int, statement: Statement) -> bytes:
         told = {"type": "ddl", "database": statement.database, "ts": statement.timestamp * 1000}

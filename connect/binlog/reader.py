@@ -105,17 +105,11 @@ class Reader:
         self._named = ""
         self._in_group = False
         self._begun = False  # MySQL: a BEGIN was seen
-        #: What `server_id` the events have, and when the last one was made.
-        self.timestamp = 0
 
     @property
     def place(self) -> Place:
         """The place after the last group that has ended."""
         return Place(",".join(str(self._gtids[key]) for key in sorted(self._gtids)), self.file, self.position)
-
-    @property
-    def in_group(self) -> bool:
-        return self._in_group
 
     def tell(self, database: str, name: str, columns: list[Told]) -> None:
         """What the server says of a table."""
@@ -136,12 +130,10 @@ class Reader:
                 self._tables.clear()
             return None
         body = events.body_of(event, at, header, checksum=self._checksums)
-        self.timestamp = header.timestamp or self.timestamp
         try:
-            item = self._item(header, body)
+            return self._item(header, body)
         except EventError as error:
             raise EventError(f"{error} ({self.file}, before position {header.end})") from None
-        return item
 
     def _rotate(self, body: bytes) -> None:
         self.file, self.position = events.rotate_of(body)
@@ -169,7 +161,7 @@ class Reader:
             return None
         if kind in _STATEMENT_PARTS:
             raise EventError(_AS_STATEMENT.format("what it changed"))
-        if kind in events.IGNORED or header.flags & 0x80:
+        if kind in events.IGNORED or header.flags & events.IGNORABLE_FLAG:
             if not self._in_group and header.end:
                 self.position = header.end
             return None

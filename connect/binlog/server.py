@@ -9,7 +9,7 @@ import trio
 from barnabas.connect.binlog import events
 from barnabas.connect.binlog.columns import Told
 from barnabas.connect.binlog.reader import Place, fingerprint_of
-from barnabas.connect.mysql.connection import Connection, LostError, columns_of, connect, quoted
+from barnabas.connect.mysql.connection import Connection, columns_of, connect, quoted
 from barnabas.connect.mysql.packets import ServerError
 from barnabas.connect.mysql.source import Source
 
@@ -183,4 +183,3 @@ def is_final(error: ServerError) -> bool:
 
 
 _FINAL = frozenset({1044, 1045, 1142, 1143, 1227, 1236, 1698, 1941, 1942, 1943, 1944, 4052, 4151})
-__all__ = ["HEARTBEAT_SECONDS", "SILENCE_SECONDS", "LostError", "RefusedError", "Server", "is_final"]

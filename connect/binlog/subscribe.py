@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 import trio
@@ -359,6 +359,3 @@ def _remedy(error: ServerError) -> str:
 def server_id_of(name: str) -> int:
     """A server id for a subscription: replicas of one server need different ones."""
     return 1_000_000_000 + zlib.crc32(name.encode()) % 1_000_000_000
-
-
-__all__: Sequence[str] = ["FinalError", "Settings", "Subscription", "server_id_of"]

@@ -103,16 +103,6 @@ def nul_bytes(data: bytes, at: int) -> tuple[bytes, int]:
     return (data[at:], len(data)) if end < 0 else (data[at:end], end + 1)
 
 
-def as_lenenc(data: bytes) -> bytes:
-    """A length-encoded string."""
-    size = len(data)
-    if size < 0xFB:
-        return bytes([size]) + data
-    if size < 1 << 16:
-        return b"\xfc" + _U16.pack(size) + data
-    return b"\xfd" + size.to_bytes(3, "little") + data
-
-
 class ServerError(Exception):
     """The server refused. `code` is MariaDB's or MySQL's number, `state` the SQLSTATE."""
 

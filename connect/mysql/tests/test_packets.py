@@ -10,12 +10,21 @@ from barnabas.connect.mysql.packets import (
     MAX_PART,
     PacketSplitter,
     ProtocolError,
-    as_lenenc,
     lenenc_bytes,
     lenenc_int,
     packets,
     server_error,
 )
+
+
+def as_lenenc(data: bytes) -> bytes:
+    """A length-encoded string."""
+    size = len(data)
+    if size < 0xFB:
+        return bytes([size]) + data
+    if size < 1 << 16:
+        return b"\xfc" + size.to_bytes(2, "little") + data
+    return b"\xfd" + size.to_bytes(3, "little") + data
 
 
 def fed(splitter: PacketSplitter, stream: bytes, size: int) -> list[bytes]:
