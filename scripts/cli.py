@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_topics(commands, server)
     _add_produce(commands, server)
+    _add_load(commands, server)
     _add_consume(commands, server)
     _add_groups(commands, server)
     _add_sql(commands, server)
@@ -226,6 +227,38 @@ def _add_produce(commands: Commands[argparse.ArgumentParser], server: argparse.A
     produce.set_defaults(run=_lazy("barnabas.scripts.produce", "run"))
 
 
+def _add_load(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+    load = commands.add_parser(
+        "load",
+        parents=[server],
+        help="load a CSV file, or JSON lines",
+        description="Write each row as a record, with the columns of the topic's schema. A topic that is not there is "
+        "made, with columns of the types that the first rows of a CSV file have. The first line that is no row ends "
+        "it, when all rows before it are written.",
+        epilog="Example: barnabas load sensors sensors.csv --key device --time at",
+    )
+    load.add_argument("topic")
+    load.add_argument("file", nargs="?", default="-", help="default: standard input")
+    load.add_argument("--format", choices=("csv", "json"), help="json: an object a line (default: by the file's name)")
+    load.add_argument("--key", metavar="COLUMN", help="whose value is the record's key")
+    load.add_argument("--time", metavar="COLUMN", help="which is the record's timestamp (default: now)")
+    load.add_argument(
+        "--schema", metavar="DDL", help="columns of a topic that has none, as 'device STRING, temp DOUBLE'"
+    )
+    load.add_argument("--partitions", type=int, default=-1, help="of a topic that it makes (default: the broker's)")
+    load.add_argument("--columns", metavar="A,B,...", help="of a CSV file without a header; - leaves one out")
+    load.add_argument("--separator", metavar="CHAR", help="of CSV fields (default: comma; of a .tsv file a tab)")
+    load.add_argument("--null", metavar="TEXT", default="", help="the CSV field that is null (default: an empty one)")
+    load.add_argument("--skip-bad", action="store_true", help="leave out lines that are no rows, and tell the first 10")
+    load.add_argument(
+        "--resume",
+        metavar="NAME",
+        help="note under this name how far it is, in one transaction with the rows; run again, it goes on there",
+    )
+    load.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none")
+    load.set_defaults(run=_lazy("barnabas.scripts.load", "run"))
+
+
 def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
     consume = commands.add_parser(
         "consume",
@@ -280,14 +313,15 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
         "               [AS SELECT ... FROM topic [WHERE ...]]\n"
         "  ALTER TOPIC name AS SELECT ... | SET ('key' = 'value', ...) | INFER SCHEMA\n"
         "  DROP TOPIC [IF EXISTS] name\n"
-        "  SHOW TOPICS | SHOW QUERIES\n"
+        "  INSERT INTO topic [(column, ...)] VALUES (...), ...\n"
+        "  SHOW TOPICS | QUERIES | STREAMS | CONSUMERS | SUBSCRIPTIONS\n"
         "  DESCRIBE TOPIC name\n"
         "  SELECT ...                 any query of Spark SQL over topics, run here and printed\n",
         epilog='Example: barnabas sql "CREATE TOPIC hot AS SELECT device, temp FROM sensors WHERE temp > 80"',
     )
     sql.add_argument("statement", nargs="*", help="the statements (default: standard input)")
     sql.add_argument(
-        "--watch", action="store_true", help="with SHOW QUERIES and SHOW STREAMS: again every second, until interrupted"
+        "--watch", action="store_true", help="with SHOW, but for TOPICS: again every second, until interrupted"
     )
     sql.add_argument(
         "--data-dir",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from collections.abc import Iterator
 
 from barnabas.client import groups
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
-from barnabas.client.offsets import LATEST, READ_UNCOMMITTED, list_offsets
+from barnabas.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.describe_groups import DescribedGroup
 from barnabas.wire.records.consumer_protocol import ConsumerProtocolAssignment
+from barnabas.wire.streams.keys import is_stream
 from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
@@ -47,6 +50,53 @@ def describe(args: argparse.Namespace) -> int:
             rows.append((topic, partition, at if at >= 0 else "-", end, lag, *owner))
         print(table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "HOST"), rows))
     return 0
+
+
+def consumers(cluster: Cluster) -> str:
+    """The table of the members of all groups, with how many partitions each has."""
+    rows = []
+    for group in _described(cluster):
+        assigned = Counter(member for member, _ in _owners(group).values())
+        for member in group.members:
+            rows.append(
+                (
+                    group.group_id,
+                    member.member_id,
+                    member.client_id,
+                    member.client_host,
+                    group.group_state,
+                    assigned[member.member_id],
+                )
+            )
+    return table(("GROUP", "MEMBER", "CLIENT", "HOST", "STATE", "PARTITIONS"), sorted(rows))
+
+
+def subscriptions(cluster: Cluster) -> str:
+    """The table of what all groups read: their positions, between where the partitions begin and end."""
+    found = []
+    for group in _described(cluster):
+        owners, positions = _owners(group), groups.committed(cluster, group.group_id)
+        for key in sorted({*owners, *positions}):
+            found.append((group.group_id, key, positions.get(key), owners.get(key, ("-", "-"))[0]))
+    there = {
+        topic.name for topic in cluster.metadata(sorted({key[0] for _, key, _, _ in found})) if not topic.error_code
+    }
+    keys = sorted({key for _, key, _, _ in found if key[0] in there})
+    begins = list_offsets(cluster, keys, EARLIEST, isolation=READ_UNCOMMITTED)
+    ends = list_offsets(cluster, keys, LATEST, isolation=READ_UNCOMMITTED)
+    rows = []
+    for name, key, place, owner in found:
+        at, begin, end = place.offset if place else -1, begins.get(key, -1), ends.get(key, -1)
+        lag = end - at if at >= 0 and end >= 0 else -1
+        rows.append((name, *key, *("-" if number < 0 else number for number in (at, begin, end, lag)), owner))
+    return table(("GROUP", "TOPIC", "PARTITION", "COMMITTED", "BEGIN", "END", "LAG", "MEMBER"), rows)
+
+
+def _described(cluster: Cluster) -> Iterator[DescribedGroup]:
+    """All groups but those in which streams keep their own places."""
+    for name in sorted(listed.group_id for listed in groups.list_groups(cluster)):
+        if not is_stream(name):
+            yield groups.describe_group(cluster, name)
 
 
 def _owners(group: DescribedGroup) -> dict[tuple[str, int], tuple[str, str]]:

@@ -57,14 +57,22 @@ class Lines:
 class Sender:
     """Gathers records by partition, and sends them in batches."""
 
-    def __init__(self, args: argparse.Namespace, cluster: Cluster) -> None:
-        self._topic, self._cluster = args.topic, cluster
-        self._codec = CompressionType[args.compression.upper()]
-        leaders = cluster.leaders(args.topic, create=True)
-        if args.partition is not None and args.partition not in leaders:
-            raise ClientError(f"Topic {args.topic} has no partition {args.partition}: it has {len(leaders)}")
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        partition: int | None = None,
+        codec: CompressionType = CompressionType.NONE,
+        unit: str = "Line",
+    ) -> None:
+        """`unit` is what a record is of the input, where it is told which of them are refused."""
+        self._topic, self._cluster, self._codec, self._unit = topic, cluster, codec, unit
+        leaders = cluster.leaders(topic, create=True)
+        if partition is not None and partition not in leaders:
+            raise ClientError(f"Topic {topic} has no partition {partition}: it has {len(leaders)}")
         self._partitions = len(leaders)
-        self._fixed: int | None = args.partition
+        self._fixed = partition
         self._pending: dict[int, list[Numbered]] = {}
         self._bytes = self._turn = 0
         self.sent = 0
@@ -87,17 +95,16 @@ class Sender:
             data = build_batch([record for _, record in batch], compression=self._codec)
             part = produce(self._cluster, [Batch(self._topic, partition, data)])[self._topic, partition]
             refused = [batch[e.batch_index][0] for e in part.record_errors or () if e.batch_index < len(batch)]
-            what = f"{_numbers(refused or [number for number, _ in batch])} to {self._topic}-{partition}"
+            what = f"{self._numbers(refused or [number for number, _ in batch])} to {self._topic}-{partition}"
             check(part.error_code, what, part.error_message)
             self.sent += len(batch)
         self._pending.clear()
         self._bytes, self._turn = 0, self._turn + 1
 
-
-def _numbers(lines: list[int]) -> str:
-    if len(lines) == 1:
-        return f"Line {lines[0]}"
-    return f"Lines {min(lines)} to {max(lines)}"
+    def _numbers(self, found: list[int]) -> str:
+        if len(found) == 1:
+            return f"{self._unit} {found[0]}"
+        return f"{self._unit}s {min(found)} to {max(found)}"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,7 +114,8 @@ def run(args: argparse.Namespace) -> int:
     """
     lines = Lines(args)
     with Cluster(args.server) as cluster:
-        sender = Sender(args, cluster)
+        codec = CompressionType[args.compression.upper()]
+        sender = Sender(cluster, args.topic, partition=args.partition, codec=codec)
         interactive = sys.stdin.isatty()
         try:
             for number, record in lines.records(sys.stdin.buffer):

@@ -16,8 +16,9 @@ from barnabas.client.admin import create_topic, delete_topic, set_topic_config, 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
-from barnabas.scripts import streams
+from barnabas.scripts import groups, streams
 from barnabas.scripts.chart import chart
+from barnabas.scripts.insert import Insert, insert
 from barnabas.scripts.statements import (
     AlterTopic,
     ControlStream,
@@ -79,6 +80,8 @@ def _run(args: argparse.Namespace, statement: Statement) -> None:
             if not (statement.if_exists and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 check(code, f"Topic {statement.name}", message)
                 print(f"Dropped topic {statement.name}.")
+        elif isinstance(statement, Insert):
+            print(f"Wrote {insert(cluster, statement)} record(s) to {statement.topic}.")
         elif isinstance(statement, AlterTopic):
             _alter(args, cluster, statement)
         elif isinstance(statement, Describe):
@@ -97,7 +100,7 @@ def _run(args: argparse.Namespace, statement: Statement) -> None:
         elif statement.what == "TOPICS":
             _show_topics(cluster)
         else:
-            _show(cluster, _queries if statement.what == "QUERIES" else streams.table_of, watch=args.watch)
+            _show(cluster, _TABLES[statement.what], watch=args.watch)
 
 
 def _adhoc() -> Any:
@@ -235,3 +238,11 @@ def _queries(cluster: Cluster) -> str:
         rows.append([known.get(key) for _, key in _COLUMNS])
     rows = [["" if cell is None else cell for cell in row] for row in rows]
     return table([title for title, _ in _COLUMNS], rows)
+
+
+_TABLES = {
+    "QUERIES": _queries,
+    "STREAMS": streams.table_of,
+    "CONSUMERS": groups.consumers,
+    "SUBSCRIPTIONS": groups.subscriptions,
+}

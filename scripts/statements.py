@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from barnabas.client.errors import ClientError
+from barnabas.scripts.insert import Insert, parse_insert
 from barnabas.wire.streams.tokens import QUOTED, WORD, SyntaxProblem, Token, closing, problem, tokens
 
 _NAME = r"(?:`(?P<quoted>[^`]+)`|(?P<name>[A-Za-z0-9._-]+))"
@@ -18,7 +19,8 @@ _HELP = {
     "[WITH ('key' = 'value', ...)] AS SELECT ...",
     "DROP": "DROP TOPIC|STREAM [IF EXISTS] name",
     "ALTER": "ALTER TOPIC name AS SELECT ... | SET ('key' = 'value', ...) | INFER SCHEMA",
-    "SHOW": "SHOW TOPICS | SHOW QUERIES | SHOW STREAMS",
+    "INSERT": "INSERT INTO topic [(column, ...)] VALUES (...), ...",
+    "SHOW": "SHOW TOPICS | SHOW QUERIES | SHOW STREAMS | SHOW CONSUMERS | SHOW SUBSCRIPTIONS",
     "DESCRIBE": "DESCRIBE TOPIC name | DESCRIBE STREAM name",
     "EXPLAIN": "EXPLAIN CREATE STREAM ... | EXPLAIN STREAM name",
     **{word: f"{word} STREAM name" for word in ("PAUSE", "RESUME", "STOP", "START", "RECALCULATE")},
@@ -72,7 +74,7 @@ class ControlStream(NamedTuple):
 
 
 class Show(NamedTuple):
-    what: str  # TOPICS, QUERIES or STREAMS
+    what: str  # TOPICS, QUERIES, STREAMS, CONSUMERS or SUBSCRIPTIONS
 
 
 class Describe(NamedTuple):
@@ -96,6 +98,7 @@ class Select(NamedTuple):
 Statement = (
     CreateTopic
     | DropTopic
+    | Insert
     | AlterTopic
     | CreateStream
     | DropStream
@@ -135,6 +138,7 @@ def parse(text: str) -> Statement:
         "CREATE": _create,
         "DROP": _drop,
         "ALTER": _alter,
+        "INSERT": _insert,
         "SHOW": _show,
         "DESCRIBE": _describe,
         "DESC": _describe,
@@ -262,7 +266,7 @@ def _alter(text: str) -> AlterTopic | None:
 
 
 def _show(text: str) -> Show | None:
-    found = _match(r"SHOW\s+(?P<what>TOPICS|QUERIES|STREAMS)\s*$", text)
+    found = _match(r"SHOW\s+(?P<what>TOPICS|QUERIES|STREAMS|CONSUMERS|SUBSCRIPTIONS)\s*$", text)
     return None if found is None else Show(found["what"].upper())
 
 
@@ -271,6 +275,13 @@ def _describe(text: str) -> Describe | DescribeStream | None:
     if found is None:
         return None
     return Describe(_name(found)) if found["kind"].upper() == "TOPIC" else DescribeStream(_name(found))
+
+
+def _insert(text: str) -> Insert:
+    try:
+        return parse_insert(text)
+    except SyntaxProblem as error:
+        raise ClientError(str(error)) from None
 
 
 def _match(pattern: str, text: str) -> re.Match[str] | None:
