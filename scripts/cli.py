@@ -114,7 +114,7 @@ def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
-    connect = commands.add_parser("connect", help="fill topics from a MariaDB or MySQL server's binary log")
+    connect = commands.add_parser("connect", help="fill topics from a MariaDB or MySQL server, or with line protocol")
     verbs = connect.add_subparsers(dest="verb", metavar="VERB", required=True)
     broker = argparse.ArgumentParser(add_help=False)
     broker.add_argument(
@@ -164,6 +164,29 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
     binlog.set_defaults(run=_lazy("barnabas.connect.binlog.command", "binlog"))
     status = verbs.add_parser("status", parents=[broker], help="how far the subscriptions are")
     status.set_defaults(run=_lazy("barnabas.connect.binlog.command", "status"))
+    _add_influx(verbs, broker)
+
+
+def _add_influx(verbs: Commands[argparse.ArgumentParser], broker: argparse.ArgumentParser) -> None:
+    influx = verbs.add_parser(
+        "influx",
+        parents=[broker],
+        help="each point in InfluxDB's line protocol becomes a record",
+        description="Serve InfluxDB's /write over HTTP until SIGINT or SIGTERM, for Telegraf and InfluxDB's clients. "
+        "If BARNABAS_INFLUX_TOKEN is set, they must show it.",
+        epilog="Example: barnabas connect influx --listen 127.0.0.1:8086",
+    )
+    influx.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8086", help="default: 127.0.0.1:8086")
+    influx.add_argument("--stdin", action="store_true", help="no HTTP: write the lines of standard input")
+    influx.add_argument(
+        "--precision", default="", help="with --stdin: the unit of times, ns (default), us, ms, s, m or h"
+    )
+    influx.add_argument("--prefix", default="", help="of topics, which are PREFIX.MEASUREMENT (default: the database)")
+    influx.add_argument("--topic", default="", help="one topic for all points")
+    influx.add_argument(
+        "--max-topics", type=int, default=1000, metavar="N", help="measurements beyond are refused (default: 1000)"
+    )
+    influx.set_defaults(run=_lazy("barnabas.connect.influx.command", "influx"))
 
 
 def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:

@@ -35,7 +35,7 @@ class Topics:
         elif self._per == "database":
             name, owner = ".".join(filter(None, (self._prefix, database))), (database, "")
         else:
-            name, owner = f"{self._prefix or database}.{table}", (database, table)
+            name, owner = ".".join(filter(None, (self._prefix or database, table))), (database, table)
         topic = _OTHER.sub(lambda found: f"_u{ord(found[0]):04x}", name)
         if len(topic) > _MOST:
             raise NameClashError(f"the topic of {database}.{table} would have a name of more than {_MOST} characters")
