@@ -58,6 +58,8 @@ from barnabas.wire.errors import KafkaError
 _MOST_IN_GROUP = 100
 _MOST_BYTES = 2**31 - 1
 _BATCHES_READ, _MOST_READ = 4, 16 << 20
+#: Read and written by one system call. What the kernel has just copied is still in the core's own cache for the walk.
+_STEP = 64 << 10
 
 
 class StoppedError(Exception):
@@ -245,7 +247,11 @@ class LocalCompaction:
             if len(self._buffer) < wanted:
                 self._buffer = memoryview(bytearray(self._read_size))
             data = self._buffer[:wanted]
-            found_bytes = io.pread_into(file.fd, data, position)
+            found_bytes = 0
+            while found_bytes < wanted and (
+                count := io.pread_into(file.fd, data[found_bytes : found_bytes + _STEP], position + found_bytes)
+            ):
+                found_bytes += count
             if found_bytes < wanted:
                 raise CorruptLogError(f"{own.path()} ends at {position + found_bytes}", segment)
             done = -1
@@ -496,7 +502,8 @@ class _Target:
         return fd
 
     def write(self, data: bytes, interval: int) -> None:
-        write_all(self._io, self._fd, (data,), self.segment.size)
+        for at in range(0, len(data), _STEP):
+            write_all(self._io, self._fd, (memoryview(data)[at : at + _STEP],), self.segment.size + at)
         self.segment.note_many(data, interval)
 
     def finish(self, aborted: list[AbortedTransaction], modified_ns: int) -> None:
