@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from barnabas.connect.binlog.binary_json import text_of
 from barnabas.connect.binlog.charsets import BINARY, Undecoded, decoder, literal
 from barnabas.connect.binlog.events import EventError, Table, column_inflated
 
@@ -243,6 +244,8 @@ def _column(table: Table, kind: int, meta: bytes, parts: _Parts) -> Column:
     if kind == BLOB_COMPRESSED:
         charset = parts.charset()
         return Column(name, _text_kind(charset), _compressed(meta[0], charset), literal)
+    if kind == JSON:
+        return Column(name, "text", _json(meta[0]), literal)
     if kind == GEOMETRY:
         return Column(name, "geometry", _blob(meta[0], BINARY), literal)
     if kind == BIT:
@@ -515,6 +518,14 @@ def _counted(data: bytes, at: int, width: int) -> tuple[bytes, int]:
     if end > len(data):
         raise IndexError("a value is cut off")
     return data[start:end], end
+
+
+def _json(width: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        raw, at = _counted(data, at, width)
+        return text_of(raw, _decimal), at
+
+    return read
 
 
 def _bit(size: int) -> Read:
