@@ -12,7 +12,7 @@ from barnabas.wire.streams.tokens import QUOTED, WORD, SyntaxProblem, Token, clo
 
 _NAME = r"(?:`(?P<quoted>[^`]+)`|(?P<name>[A-Za-z0-9._-]+))"
 _OPTION = re.compile(r"\s*'(?P<key>[^']+)'\s*=\s*'(?P<value>(?:[^']|'')*)'\s*(?P<more>,?)")
-_TOKENS = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/|;""", re.DOTALL)
+_TOKENS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/|;""", re.DOTALL)
 _HELP = {
     "CREATE": "CREATE TOPIC [IF NOT EXISTS] name [(column TYPE, ...)] [PARTITIONS n] [WITH ('key' = 'value', ...)] "
     "[AS SELECT ...] | CREATE STREAM [IF NOT EXISTS] name [option ...] [INTO topic] [PARTITIONS n] "
