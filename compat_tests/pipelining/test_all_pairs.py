@@ -28,12 +28,12 @@ RECORD_LOOKS = ["ListOffsets, latest", "Fetch", "OffsetFetch"]
 
 
 class SlowDisk(Barnabas):
-    """A broker whose syncs take 4 ms."""
+    """A broker whose syncs take 2 ms."""
 
     def command(self) -> list[str]:
         pairs = [f"{key}={value}" for key, value in self.overrides.items()]
         module = "compat_tests.pipelining.slow_broker"
-        return [sys.executable, "-m", module, "4", str(self.data_dir), str(self.port), *pairs]
+        return [sys.executable, "-m", module, "2", str(self.data_dir), str(self.port), *pairs]
 
 
 def has_answer(asked: Any) -> bool:

@@ -222,6 +222,7 @@ def bomb(value: bytes, count: int) -> bytes:
     return build_batch([Written(None, value, int(time.time() * 1000))] * count, compression=CompressionType.ZSTD)
 
 
+@pytest.mark.slow
 def test_records_that_compress_a_thousand_to_one_do_not_take_the_memory(broker: Barnabas, admin: Driver) -> None:
     """480 MB in 30 small batches, in the rows of one tick, through the JVM and without it."""
     was = driver_of(broker)

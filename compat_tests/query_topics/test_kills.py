@@ -103,17 +103,18 @@ def check(broker: Barnabas) -> int:
     return count
 
 
-def run(tmp_path: Path, victims: list[str], seed: int) -> None:
+def run(tmp_path: Path, victims: list[str], seed: int, most: int = 400) -> None:
+    """At most `most` results between two kills."""
     moments = random.Random(seed)
     with Barnabas(tmp_path, SETTINGS) as broker:
-        kill_and_compare(broker, victims, moments)
+        kill_and_compare(broker, victims, moments, most)
 
 
 def doubled(broker: Barnabas, aim: int) -> bool:
     return ends(broker, "doubled") >= aim
 
 
-def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Random) -> None:
+def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Random, most: int) -> None:
     admin: Driver = KafkaPythonDriver(broker.address)
     admin.create_topic(SOURCE, PARTITIONS, {"barnabas.value.format": "json", "barnabas.value.schema": SCHEMA})
     for topic, (query, _) in QUERIES.items():
@@ -121,7 +122,7 @@ def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Rando
     writer = ReadingsWriter("writer", broker.address, SOURCE, PARTITIONS)
     try:
         for number, victim in enumerate(victims):
-            aim = ends(broker, "doubled") + moments.randint(50, 400)
+            aim = ends(broker, "doubled") + moments.randint(50, most)
             until(partial(doubled, broker, aim), f"the queries go on after kill {number}", 120)
             assert broker.process
             with pytest.raises(Exception, match="timed out"):
@@ -142,8 +143,8 @@ def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Rando
     print(f"{len(victims)} kills, {total} records, {results} results")
 
 
-def test_two_kills(tmp_path: Path) -> None:
-    run(tmp_path, ["driver", "broker"], 1)
+def test_a_kill(tmp_path: Path) -> None:
+    run(tmp_path, ["broker"], 1, 100)  # its driver goes with it
 
 
 @pytest.mark.slow

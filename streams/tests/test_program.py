@@ -97,6 +97,7 @@ def test_a_wrong_python_of_the_workers_is_one_line_with_the_right_one(tmp_path: 
     ]
 
 
+@pytest.mark.slow
 def test_where_no_python_is_chosen_the_workers_run_that_of_the_program(tmp_path: Path, bare: Path) -> None:
     Logs(tmp_path / "data").write([b"v"], "orders")
     status, shown, _ = said_by_program(tmp_path, "orders", PATH=f"{bare}{os.pathsep}{os.environ['PATH']}")
