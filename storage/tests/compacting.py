@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from barnabas.storage.compaction import StoppedError
 from barnabas.storage.compaction_terms import CompactionFigures, CompactionLimits
 from barnabas.storage.config import LogConfig
@@ -40,12 +42,18 @@ def keyed(key: bytes, value: bytes | None, timestamp: int = NOW, *, compression:
     return batch.build_batch([Record(key, value, timestamp)], compression=compression)
 
 
-def filled(vnode: Vnode, count: int = 60, keys: int = 7) -> dict[bytes, bytes]:
+def in_order(number: int) -> int:
+    return NOW + number
+
+
+def filled(
+    vnode: Vnode, count: int = 60, keys: int = 7, time_of: Callable[[int], int] = in_order
+) -> dict[bytes, bytes]:
     """Append `count` records of a few keys, flushed; the last value of each key."""
     last = {}
     for number in range(count):
         key, value = b"k%d" % (number % keys), b"v%d" % number
-        vnode.append(keyed(key, value, NOW + number), now_ms=NOW)
+        vnode.append(keyed(key, value, time_of(number)), now_ms=NOW)
         last[key] = value
     vnode.flush()
     return last

@@ -397,6 +397,14 @@ SPARED = {
 }
 
 
+#: Files whose syncs are made in no life here, and where they are looked at.
+ELSEWHERE = {
+    "storage/compaction.py": "test_compaction.py drops each of them",
+    "storage/snapshots.py": "the lives of broker/tests/test_power_loss.py",
+    "storage/takeover.py": "an import that is cut off is begun again from its source",
+}
+
+
 @pytest.mark.slow
 def test_every_fsync_is_missed_when_it_is_left_out(tmp_path: Path) -> None:
     run = Run(tmp_path, 1)
@@ -406,4 +414,6 @@ def test_every_fsync_is_missed_when_it_is_left_out(tmp_path: Path) -> None:
     functions = functions_of("storage")
     assert [str(site) for site in missed if (functions[site.lines[-1]], site.role) not in SPARED] == []
     made = {line for site in sites for line in site.lines}
-    assert sync_lines("storage") - made == set(), "no life has come by there"
+    here = {line for line in sync_lines("storage") if line.partition(":")[0] not in ELSEWHERE}
+    here -= {line for line in here if functions[line] == "sync"}  # DataDir.sync: broker/tests/test_power_loss.py
+    assert here - made == set(), "no life has come by there"
