@@ -33,6 +33,11 @@ def optimised_plan(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().optimizedPlan()
 
 
+def projected(frame: DataFrame) -> list[Any]:
+    """The named expressions of a frame that is a projection."""
+    return list(seq(frame._jdf.queryExecution().analyzed().projectList()))
+
+
 def column(jvm: Any, expression: Any) -> Column:
     """An expression of Spark's as a column of PySpark's."""
     return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from barnabas.streams.windows.plan import CLOSE, parsed, planned, source_schema
+from barnabas.streams.windows.plan import CLOSE, Member, check, parsed, planned, source_schema
 from barnabas.streams.windows.runner import source_frame
+from barnabas.streams.windows.slots import Slot, slots_for
 from barnabas.streams.windows.source import FORMAT, write_mark
 from barnabas.wire.queries.plan import Values
 from barnabas.wire.streams.clauses import AT_ONCE
@@ -25,26 +27,27 @@ NOWHERE = "127.0.0.1:1"  # no broker has the directory
 
 
 class Run:
-    """One stream over a directory, without a broker: its results are kept, batch by batch."""
+    """Streams that share a query over a directory, without a broker: their results are kept, batch by batch."""
 
-    def __init__(self, session: SparkSession, path: Path, folder: Path, text: str, values: Values) -> None:
-        self.session, self.path, self.folder, self.text, self.values = session, path, folder, text, values
+    def __init__(self, session: SparkSession, path: Path, folder: Path, text: str | list[str], values: Values) -> None:
+        self.session, self.path, self.folder, self.values = session, path, folder, values
+        self.texts = [text] if isinstance(text, str) else text
         self.batches: dict[int, list[tuple[str | None, dict[str, Any], Any]]] = {}
+        self.streams: dict[int, list[dict[str, Any]]] = {}
         self.close_file = str(folder / "close")
         self.query: StreamingQuery | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     def start(self, *, starts: tuple[int, ...] = (), batch_bytes: int | None = None) -> StreamingQuery:
         """Run until all that is there is done."""
-        clauses, stages = parsed(self.text)
-        needed = frozenset(source_schema(self.values).names)
+        members = members_of(self.texts)
+        clauses = members[0].clauses
         plan = StreamPlan(source=clauses.source, starts=starts, format=self.values.format, schema=self.values.schema)
-        frame = source_frame(
-            self.session, str(self.path), NOWHERE, plan, needed, self.close_file, batch_bytes=batch_bytes
-        )
-        made = planned(self.session, clauses, stages, frame, self.values)
+        frame = source_frame(self.session, str(self.path), NOWHERE, plan, self.close_file, batch_bytes=batch_bytes)
+        slots = slots_of(self.session, members, self.values)
         self.query = (
-            made.results.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
+            planned(self.session, members, slots, frame, self.values)
+            .writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", str(self.folder / "checkpoint"))
             .trigger(availableNow=True)
             .foreachBatch(self._take)
@@ -53,10 +56,13 @@ class Run:
         return self.query
 
     def _take(self, frame: DataFrame, batch: int) -> None:
+        rows = frame.collect()
         self.batches[batch] = [
             (None if row.key is None else bytes(row.key).decode(), json.loads(bytes(row.value)), row.timestamp)
-            for row in frame.collect()
+            for row in rows
         ]
+        for row in rows:
+            self.streams.setdefault(row.stream, []).append(json.loads(bytes(row.value)))
 
     def mark(self, ms: int) -> None:
         """Have the windows up to a time closed."""
@@ -78,11 +84,25 @@ def in_order(values: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def in_batch(session: SparkSession, path: Path, text: str, values: Values) -> list[dict[str, Any]]:
     """What Spark gives for the same SELECT over the whole log at once."""
-    clauses, stages = parsed(text)
+    members = members_of([text])
+    clauses = members[0].clauses
     schema = source_schema(values)
     options = {"path": str(path), "topic": clauses.source, "format": values.format, "bootstrap.servers": NOWHERE}
     read = session.read.format(FORMAT).options(**options)
     inner = StructType([field for field in schema.fields if field.name != CLOSE])
     frame = read.schema(inner).load().withColumn(CLOSE, F.lit(None).cast("timestamp"))
-    rows = planned(session, clauses, stages, frame, values).results.collect()
+    rows = planned(session, members, slots_of(session, members, values), frame, values).collect()
     return in_order(json.loads(bytes(row.value)) for row in rows)
+
+
+def members_of(texts: Iterable[str]) -> list[Member]:
+    """Streams of these texts."""
+    return [Member(number, *parsed(text)) for number, text in enumerate(texts)]
+
+
+def slots_of(session: SparkSession, members: Iterable[Member], values: Values) -> list[Slot]:
+    """The slots of a query that all of these can use."""
+    needs: Counter[Slot] = Counter()
+    for member in members:
+        needs |= check(session, member.clauses, member.stages, values).slots
+    return slots_for(needs)

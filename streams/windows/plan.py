@@ -1,28 +1,33 @@
-"""From a stream's text to a plan of Spark's: over a streaming frame it runs, over an empty one it is a check.
+"""From the texts of streams to one plan of Spark's: over a streaming frame it runs, over an empty one it is a check.
 
-    source -> inputs of the aggregates -> watermark -> window -> aggregates by window and key -> results
+    source -> watermark -> a row for each stream that wants the record -> a row for each of its windows
+           -> aggregates by stream, window and key -> each stream's results
 
-The inputs and the results are SELECTs as those of query topics, and pass through the same allow-list (decision 12); the
-aggregates are called here. Invariant: whatever a client writes, the state of a window and key has a few bytes, or those
-of a record, for each aggregate.
+The inputs of a stream's aggregates and its results are SELECTs as those of query topics, and pass through the same
+allow-list (decision 12); the aggregates are called here. Invariants: whatever a client writes, the state of a window and
+key has a few bytes, or those of a record, for each aggregate; and a stream's results are the same whoever shares its
+plan (decision 31).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from barnabas.streams.query.analysis import Resolved, Selected, resolve, selected
+from barnabas.streams.query.analysis import Selected, resolve, selected
+from barnabas.streams.query.catalyst import column, jvm_of, projected
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.pushdown import Least
 from barnabas.streams.query.source_rows import PARTS, value_columns
 from barnabas.streams.source.names import CORRUPT
-from barnabas.streams.windows.stages import DURATION, END, START, WINDOWS, Call, Stages, quoted, stages_of
+from barnabas.streams.windows.slots import Input, Needs, Slot, aggregate, needs_of, places, slots_for
+from barnabas.streams.windows.stages import DURATION, END, START, WINDOWS, Stages, stages_of
 from barnabas.wire.queries.plan import Values
 from barnabas.wire.streams.clauses import RECORD_TIME, Clauses, Interval, parse_stream
 from barnabas.wire.streams.tokens import SyntaxProblem
@@ -33,18 +38,32 @@ CLOSE = "__close"
 OBSERVED = "barnabas"
 RECORDS, NO_TIME, AHEAD, MALFORMED = "records", "no_time", "ahead", "malformed"
 _TIME = "__event_time"
+_LENGTHS = ("__length", "__step", "__offset_us")
+#: The metadata by which Spark knows a column that a watermark closes.
+_WATERMARK = "spark.watermarkDelayMs"
+_NESTED = ("struct", "array", "map")
+_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 # Names of relations are the session's: what one thread looks at must not be another one's.
 _analysis = threading.Lock()
 _ALWAYS = ("_timestamp", "_partition", "_offset")
 
 
 class Planned(NamedTuple):
-    """A stream over a frame: its results as key, value and timestamp, and what their values are."""
+    """What a stream gives: its results over nothing, what their values are, and which slots it needs."""
 
     results: DataFrame
     value_format: str
     value_schema: str
-    needed: frozenset[str]  # the source's columns
+    slots: Counter[Slot]
+
+
+class Member(NamedTuple):
+    """A stream among those that share a plan: its number there, and the offsets before which it takes no record."""
+
+    number: int
+    clauses: Clauses
+    stages: Stages
+    starts: tuple[int, ...] = ()
 
 
 def parsed(text: str) -> tuple[Clauses, Stages]:
@@ -56,23 +75,19 @@ def parsed(text: str) -> tuple[Clauses, Stages]:
         raise QueryError(str(error)) from None
 
 
-def source_schema(values: Values, needed: Collection[str] | None = None) -> StructType:
-    """The columns that a stream may name of its source, or those of them that it needs, and the marks'.
+def source_schema(values: Values) -> StructType:
+    """The columns that a stream may name of its source, and the marks'.
 
-    A topic with a schema has its columns, and the parts of records but the value. Raises QueryError for a schema that
-    does not parse.
+    A topic with a schema has its columns, and the parts of records but the value. All are read whatever a stream names:
+    whether a record fits its topic's schema does not depend on who asks. Raises QueryError for a schema that does not
+    parse.
     """
     typed = value_columns(values)
-    fields = [field for field in typed.fields if needed is None or field.name in needed]
-    names = [name for name in PARTS if name in _ALWAYS or (name in needed if needed is not None else _has(typed, name))]
-    found = StructType([*fields, *_columns({name: PARTS[name] for name in names})])
-    if fields:
+    names = [name for name in PARTS if name in _ALWAYS or not typed.names or name != "_value"]
+    found = StructType([*typed.fields, *_columns({name: PARTS[name] for name in names})])
+    if typed.fields:
         found = found.add(CORRUPT, "string")
     return found.add(StructField(CLOSE, TimestampType()))
-
-
-def _has(typed: StructType, part: str) -> bool:
-    return not typed.names or part != "_value"
 
 
 def _columns(kinds: Mapping[str, str]) -> list[StructField]:
@@ -83,102 +98,228 @@ def _columns(kinds: Mapping[str, str]) -> list[StructField]:
 
 def check(spark: SparkSession, clauses: Clauses, stages: Stages, values: Values) -> Planned:
     """What a stream over such values would give. Raises QueryError for one that cannot be."""
-    return planned(spark, clauses, stages, spark.createDataFrame([], source_schema(values)), values)
-
-
-def planned(spark: SparkSession, clauses: Clauses, stages: Stages, frame: DataFrame, values: Values) -> Planned:
-    """The stream over `frame`, whose columns are those of `source_schema`. Raises QueryError."""
+    frame = spark.createDataFrame([], source_schema(values))
     with _analysis:
-        return _planned(spark, clauses, stages, frame, values)
+        found = _wanted(spark, Member(0, clauses, stages), frame, values)
+        slots = slots_for(found.needs.slots)
+        outputs, results = _planned(spark, [found], slots, frame)
+    return Planned(results, outputs[0].value_format, outputs[0].value_schema, found.needs.slots)
 
 
-def _planned(spark: SparkSession, clauses: Clauses, stages: Stages, frame: DataFrame, values: Values) -> Planned:
-    inputs = resolve(spark, stages.inputs, clauses.source, frame, value_columns(values))
-    _check_time(clauses, inputs)
-    rows = _windowed(clauses, _inputs(clauses, inputs, frame))
-    keys = [F.col(quoted(name)) for name in stages.keys]
-    # Spark takes no session without a key; this one is no constant, which it would leave out.
-    grouped = rows.groupBy("__w", *(keys or [F.col("__one")]))
-    made = grouped.agg(F.count(F.lit(1)).alias("__count"), *(_aggregate(call) for call in stages.calls))
-    start, end = F.col("__w.start"), F.col("__w.end")
-    windows = made.select(
-        start.alias(START),
-        end.alias(END),
-        (F.unix_millis(end) - F.unix_millis(start)).alias(DURATION),
-        *keys,
-        *(F.col(call.column) for call in stages.calls),
-        _key(stages.keys).alias("_key"),
-        start.alias("_timestamp"),
-        F.lit(None).cast(PARTS["_headers"]).alias("_headers"),
-    )
-    found = _outputs(spark, stages, windows)
-    results = windows.where(found.condition).select(
-        found.key.alias("key"), found.value.alias("value"), found.timestamp.alias("timestamp")
-    )
-    return Planned(results, found.value_format, found.value_schema, frozenset(inputs.needed))
+def planned(
+    spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot], frame: DataFrame, values: Values
+) -> DataFrame:
+    """The results of streams over `frame`, whose columns are those of `source_schema`: the stream's number, key, value
+    and timestamp. The streams have the same kind of window, event time, watermark and bound of times in the future.
+
+    Raises QueryError.
+    """
+    with _analysis:
+        return _planned(spark, [_wanted(spark, member, frame, values) for member in members], slots, frame)[1]
 
 
-def _inputs(clauses: Clauses, found: Resolved, frame: DataFrame) -> DataFrame:
-    """The aggregates' inputs, what is grouped by, and the event time with its watermark."""
+class _Wanted(NamedTuple):
+    """What a stream wants of a record: whether it is one for it, its keys with their types, and its slots' inputs."""
+
+    member: Member
+    condition: Column
+    keys: tuple[tuple[str, Column, str], ...]
+    needs: Needs
+    time: Column
+
+
+def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Values) -> _Wanted:
+    clauses, stages = member.clauses, member.stages
+    found = resolve(spark, stages.inputs, clauses.source, frame, value_columns(values))
+    columns = {name: (column, str(e.dataType().simpleString())) for name, column, e in found.chosen}
+    time, kind = columns["__time"]
+    if kind != "timestamp":
+        raise QueryError(f"the event time {clauses.time} is a {kind}: it must be a TIMESTAMP column")
+    condition = F.coalesce(found.condition, F.lit(False))
+    if member.starts:
+        starts = F.array(*(F.lit(start).cast("bigint") for start in member.starts))
+        first = F.get(starts, F.col("_partition"))  # none for a partition that the source got later
+        condition = condition & F.coalesce(F.col("_offset") >= first, F.lit(True))
+    keys = tuple((name, *columns[name]) for name in stages.keys)
+    return _Wanted(member, condition, keys, needs_of(stages.calls, columns), time)
+
+
+def _planned(
+    spark: SparkSession, wanted: Sequence[_Wanted], slots: Sequence[Slot], frame: DataFrame
+) -> tuple[list[Selected], DataFrame]:
+    rows = _windowed(wanted, _rows(wanted, slots, frame))
+    inputs = [[F.col(name) for name, _ in _inputs_of(number, slot)] for number, slot in enumerate(slots)]
+    aggregates = [aggregate(slot, inputs[number]).alias(f"a{number}") for number, slot in enumerate(slots)]
+    made = rows.groupBy("__stream", "__w", "__keys").agg(*aggregates)
+    found = [_results(spark, each, slots, made) for each in wanted]
+    return [each.outputs for each in found], _together(spark, found, made)
+
+
+# --- records to windows -----------------------------------------------------------------------------------------------
+
+
+def _inputs_of(number: int, slot: Slot) -> list[tuple[str, str]]:
+    """The columns of a slot's inputs, with their types."""
+    return [(f"s{number}_{place}", kind) for place, kind in enumerate(slot.kinds)]
+
+
+def _rows(wanted: Sequence[_Wanted], slots: Sequence[Slot], frame: DataFrame) -> DataFrame:
+    """A row for each record and stream that wants it, with the event time and its watermark."""
+    clauses = wanted[0].member.clauses
+    time, record = wanted[0].time, F.col(CLOSE).isNull()
     malformed = F.col(CORRUPT).isNotNull() if CORRUPT in frame.columns else F.lit(False)
-    chosen = [column.alias(name) for name, column, _ in found.chosen]
-    rows = frame.select(
-        *chosen,
-        F.coalesce(found.condition, F.lit(False)).alias("__wanted"),
-        malformed.alias("__malformed"),
-        F.col(CLOSE),
-        F.col("_timestamp").alias("__at"),
-        F.col("_partition").alias("__partition"),
-        F.col("_offset").alias("__offset"),
-        (F.col("_partition") * 0).alias("__one"),
-    )
-    record = F.col(CLOSE).isNull()
-    no_time = record & ~F.col("__malformed") & F.col("__time").isNull()
     ahead = F.lit(False)
     if clauses.time != RECORD_TIME:  # the broker bounds a record's own time
-        limit = F.unix_millis(F.col("__at")) + F.lit(clauses.max_ahead_ms)
-        ahead = record & F.coalesce(F.unix_millis(F.col("__time")) > limit, F.col("__time").isNotNull())
-    rows = rows.withColumns({"__no_time": no_time, "__ahead": ahead})
+        limit = F.unix_millis("_timestamp") + F.lit(clauses.max_ahead_ms)
+        ahead = record & F.coalesce(F.unix_millis(time) > limit, time.isNotNull())
+    taken = record & ~malformed & ~ahead
+    given = (F.when(taken & time.isNotNull() & each.condition, _given(each, slots)) for each in wanted)
+    rows = frame.select(
+        F.when(record, F.when(taken, time)).otherwise(F.col(CLOSE)).alias(_TIME),
+        F.array(*given).alias("__given"),
+        F.col("_partition").alias("__partition"),
+        F.col("_offset").alias("__offset"),
+        record.alias("__record"),
+        malformed.alias("__malformed"),
+        (record & ~malformed & time.isNull()).alias("__no_time"),
+        ahead.alias("__ahead"),
+    )
     rows = rows.observe(
         OBSERVED,
-        F.count_if(record).alias(RECORDS),
+        F.count_if(F.col("__record")).alias(RECORDS),
         F.count_if(F.col("__no_time")).alias(NO_TIME),
         F.count_if(F.col("__ahead")).alias(AHEAD),
         F.count_if(F.col("__malformed")).alias(MALFORMED),
     )
-    taken = record & ~F.col("__malformed") & ~F.col("__ahead")
-    rows = rows.withColumns(
-        {
-            _TIME: F.when(record, F.when(taken, F.col("__time"))).otherwise(F.col(CLOSE)),
-            "__kept": taken & F.col("__wanted"),
-        }
-    )
     rows = rows.withWatermark(_TIME, f"{clauses.watermark_ms} milliseconds")
-    # Marks and what WHERE leaves out move the watermark: a condition on the time is not moved below it by Spark.
-    return rows.where(F.col("__kept") | F.col(_TIME).isNull())
+    # Marks and what WHERE leaves out move the watermark. Spark moves a filter below it, but for one of generated rows.
+    rows = rows.select(_TIME, "__partition", "__offset", F.inline("__given"))
+    return rows.where(F.col("__stream").isNotNull())
 
 
-def _check_time(clauses: Clauses, found: Resolved) -> None:
-    kind = next(expression.dataType().simpleString() for name, _, expression in found.chosen if name == "__time")
-    if kind != "timestamp":
-        raise QueryError(f"the event time {clauses.time} is a {kind}: it must be a TIMESTAMP column")
-
-
-def _windowed(clauses: Clauses, rows: DataFrame) -> DataFrame:
-    window = clauses.window
+def _given(each: _Wanted, slots: Sequence[Slot]) -> Column:
+    """What a stream gives to a record: its number, its window's lengths in microseconds, its keys, and its inputs."""
+    window = each.member.clauses.window
     if isinstance(window, Interval):
-        step, offset = f"{window.sliding_ms} milliseconds", f"{window.offset_ms} milliseconds"
-        return rows.withColumn("__w", F.window(_TIME, f"{window.length_ms} milliseconds", step, offset))
-    return rows.withColumn("__w", F.session_window(_TIME, f"{window.gap_ms} milliseconds"))
+        lengths = window.length_ms, window.sliding_ms, window.offset_ms
+    else:
+        lengths = window.gap_ms, 0, 0
+    inputs = {place: each_input for each_input, place in _placed(each, slots)}
+    columns = []
+    for number, slot in enumerate(slots):
+        given = inputs[number].columns if number in inputs else [F.lit(None)] * len(slot.kinds)
+        for (name, kind), value in zip(_inputs_of(number, slot), given, strict=True):
+            columns.append(value.cast(kind).alias(name))
+    keys = F.array(*(_key_text(column, kind) for _, column, kind in each.keys)).cast("array<string>")
+    return F.struct(
+        F.lit(each.member.number).alias("__stream"),
+        *(F.lit(ms * 1000).cast("bigint").alias(name) for ms, name in zip(lengths, _LENGTHS, strict=True)),
+        keys.alias("__keys"),
+        *columns,
+    )
 
 
-def _key(names: tuple[str, ...]) -> Column:
+def _placed(each: _Wanted, slots: Sequence[Slot]) -> Iterator[tuple[Input, int]]:
+    at = places(each.needs, slots)
+    for found in each.needs.inputs:
+        yield found, at[found.slot, found.of]
+
+
+def _windowed(wanted: Sequence[_Wanted], rows: DataFrame) -> DataFrame:
+    """A row for each window that a record falls into, which ends at `__w`; of sessions Spark makes them."""
+    clauses = wanted[0].member.clauses
+    if not isinstance(clauses.window, Interval):
+        gap = F.concat(F.col("__length").cast("string"), F.lit(" microseconds"))
+        return rows.withColumn("__w", F.session_window(F.col(_TIME), gap)).withColumn("__at", F.unix_micros(_TIME))
+    at, length, step = F.col("__at"), F.col("__length"), F.col("__step")
+    rows = rows.withColumn("__at", F.unix_micros(_TIME)).drop(_TIME)
+    last = at - F.pmod(at - F.col("__offset_us"), step)
+    rows = rows.withColumn("__last", last)
+    earlier = F.floor((length - 1 - (at - F.col("__last"))) / step).cast("bigint")
+    first = F.col("__last") - earlier * step
+    rows = rows.withColumn("__start", F.explode(F.sequence(first, F.col("__last"), step)))
+    end = F.timestamp_micros(F.col("__start") + length)
+    return rows.withColumn("__w", end.alias("__w", metadata={_WATERMARK: clauses.watermark_ms}))
+
+
+def _key_text(column: Column, kind: str) -> Column:
+    """A value that is grouped by, as a text from which it is made again. Equal values have equal texts."""
+    if kind in ("float", "double"):
+        return F.when(column == 0, F.lit("0.0")).otherwise(column.cast("string"))  # there are two zeros
+    if kind == "binary":
+        return F.hex(column)
+    if kind == "timestamp":
+        return F.unix_micros(column).cast("string")
+    if kind.startswith(_NESTED):
+        return F.to_json(column, _JSON)
+    return column.cast("string")
+
+
+def _key_value(text: Column, kind: str) -> Column:
+    """The value that a text stands for."""
+    if kind == "binary":
+        return F.unhex(text)
+    if kind == "timestamp":
+        return F.timestamp_micros(text.cast("bigint"))
+    if kind.startswith(_NESTED):
+        return F.from_json(text, kind, _JSON)
+    return text.cast(kind)
+
+
+# --- windows to results -----------------------------------------------------------------------------------------------
+
+
+class _Result(NamedTuple):
+    """A stream's results: those of a window, over columns of `frame`."""
+
+    number: int
+    outputs: Selected
+    frame: DataFrame
+
+
+def _results(spark: SparkSession, each: _Wanted, slots: Sequence[Slot], made: DataFrame) -> _Result:
+    clauses, stages = each.member.clauses, each.member.stages
+    if isinstance(clauses.window, Interval):
+        end = F.col("__w")
+        start = F.timestamp_micros(F.unix_micros(end) - clauses.window.length_ms * 1000)
+    else:
+        start, end = F.col("__w.start"), F.col("__w.end")
+    at = places(each.needs, slots)
+    of = {key: F.col(f"a{place}") for key, place in at.items()}
+    keys = {name: _key_value(F.col("__keys")[place], kind) for place, (name, _, kind) in enumerate(each.keys)}
+    windows = made.select(
+        start.alias(START),
+        end.alias(END),
+        (F.unix_millis(end) - F.unix_millis(start)).alias(DURATION),
+        *(value.alias(name) for name, value in keys.items()),
+        *(result(of).alias(column) for column, result in each.needs.results),
+        _key(keys).alias("_key"),
+        start.alias("_timestamp"),
+        F.lit(None).cast(PARTS["_headers"]).alias("_headers"),
+    )
+    return _Result(each.member.number, _outputs(spark, stages, windows), windows)
+
+
+def _together(spark: SparkSession, found: Sequence[_Result], made: DataFrame) -> DataFrame:
+    """One projection of the windows of all streams: a window is looked at as its own stream's only."""
+    columns = [column(jvm_of(spark), alias) for each in found for alias in projected(each.frame)]
+    result = F.lit(None)
+    for each in found:
+        outputs = each.outputs
+        mine = (F.col("__stream") == each.number) & outputs.condition
+        row = F.struct(outputs.key.alias("key"), outputs.value.alias("value"), outputs.timestamp.alias("timestamp"))
+        result = F.when(mine, row).otherwise(result)
+    rows = made.select("__stream", *columns).select(F.col("__stream").alias("stream"), result.alias("__result"))
+    return rows.where(F.col("__result").isNotNull()).select("stream", "__result.*")
+
+
+def _key(columns: Mapping[str, Column]) -> Column:
     """The default key of a result: what is grouped by, as text; of several columns a JSON object."""
-    if not names:
+    if not columns:
         return F.lit(None).cast("string")
-    if len(names) == 1:
-        return F.col(quoted(names[0])).cast("string")
-    return F.to_json(F.struct(*(F.col(quoted(name)) for name in names)), {"ignoreNullFields": "false"})
+    if len(columns) == 1:
+        return next(iter(columns.values())).cast("string")
+    return F.to_json(F.struct(*(value.alias(name) for name, value in columns.items())), {"ignoreNullFields": "false"})
 
 
 def _outputs(spark: SparkSession, stages: Stages, windows: DataFrame) -> Selected:
@@ -193,34 +334,6 @@ def _outputs(spark: SparkSession, stages: Stages, windows: DataFrame) -> Selecte
             text = f"{text.split(':')[0]} in a window: it has {', '.join(known)}, and aggregates of other columns"
         raise QueryError(text) from None
     return selected(found, windows, values, Least((), False))
-
-
-# --- aggregates -------------------------------------------------------------------------------------------------------
-
-
-def _aggregate(call: Call) -> Column:
-    inputs = [F.col(name) for name in call.inputs]
-    function: Callable[..., Column] = _CALLS.get(call.function) or getattr(F, call.function)
-    return function(*inputs, *(F.lit(one) for one in call.literals)).alias(call.column)
-
-
-def _place(value: Column) -> Column:
-    """Where a record stands, if it has a value: two records of one time have an order, too."""
-    return F.when(value.isNotNull(), F.struct(_TIME, "__partition", "__offset"))
-
-
-_CALLS: dict[str, Callable[..., Any]] = {
-    "mean": F.avg,
-    "std": F.stddev,
-    "variance": F.var_samp,
-    "every": F.bool_and,
-    "any": F.bool_or,
-    "some": F.bool_or,
-    "approx_percentile": F.percentile_approx,
-    "first": lambda value: F.min_by(value, _place(value)),
-    "last": lambda value: F.max_by(value, _place(value)),
-    "spread": lambda value: F.max(value) - F.min(value),
-}
 
 
 def check_fits(topic: str, have: str, gives: str) -> None:

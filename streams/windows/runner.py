@@ -244,13 +244,12 @@ def source_frame(
     data_dir: str,
     server: str,
     plan: StreamPlan,
-    needed: frozenset[str],
     close_file: str,
     *,
     batch_bytes: int | None = None,
 ) -> DataFrame:
     """The rows of a stream's source, from where the stream begins. Raises QueryError."""
-    schema = source_schema(plan.values, needed)
+    schema = source_schema(plan.values)
     starts = {(plan.source, number): start for number, start in enumerate(plan.starts)}
     options = {
         "path": data_dir,
