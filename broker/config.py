@@ -232,8 +232,9 @@ BROKER = _keys([
     ConfigKey("barnabas.streams.trigger.ms", "int", 250, "Shortest time between two looks at the sources.", minimum=1),
     ConfigKey("barnabas.streams.tick.timeout.ms", "int", 30_000, "A query that is at a batch of records for longer is "
         "stopped, tried again with fewer, and failed the third time within an hour.", minimum=100),
-    ConfigKey("barnabas.streams.max", "int", 16, "Most streams. Each takes some 50 MB of memory, and CPU for each "
-        "batch.", minimum=0),
+    ConfigKey("barnabas.streams.max", "int", 16, "Most Spark queries of streams. Each takes some 50 MB of memory, and "
+        "CPU for each batch. Streams over one source share queries.", minimum=0),
+    ConfigKey("barnabas.streams.count.max", "int", 256, "Most streams.", minimum=0),
     ConfigKey("barnabas.streams.init.file", "string", None,
         "A Python file with a function init(spark), which may register "
         "functions for queries; run when the driver starts."),

@@ -125,6 +125,7 @@ class DriverProcess:
             "--driver-memory": config["barnabas.streams.driver.memory"],
             "--trigger-ms": str(config["barnabas.streams.trigger.ms"]),
             "--tick-timeout-ms": str(config["barnabas.streams.tick.timeout.ms"]),
+            "--max-streams": str(config["barnabas.streams.max"]),
         }
         words = [word for option in options.items() for word in option]
         command = [sys.executable, "-m", "barnabas.streams.query", "--child", *words]

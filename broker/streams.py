@@ -19,7 +19,6 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.queries.keys import FORMAT, MAX_QUERY_CHARS, SCHEMA
 from barnabas.wire.queries.messages import Changed, CheckedStream, CheckStream
 from barnabas.wire.streams.keys import (
-    GROUP_PREFIX,
     RUNNING,
     STREAM,
     STREAM_KEYS,
@@ -138,11 +137,11 @@ class Streams:
     def _fixed(self, name: str, configs: Mapping[str, str | None], answer: CheckedStream) -> dict[str, str]:
         """What the broker sets of a stream, as of now. Raises KafkaError."""
         called = configs.get(STREAM_NAME) or name
-        most = self._config["barnabas.streams.max"]
+        most = self._config["barnabas.streams.count.max"]
         if len(self.plans) >= most:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"There are {most} streams, as many as barnabas.streams.max allows: drop one, or raise it.",
+                f"There are {most} streams, as many as barnabas.streams.count.max allows: drop one, or raise it.",
             )
         for other in self.plans:
             if other != name and self._metadata.topics[other].configs.get(STREAM_NAME) == called:
@@ -169,11 +168,6 @@ class Streams:
             seen.add(source)
             query, stream = self._queries.plans.get(source), self.plans.get(source)
             source = stream.source if stream is not None else query.source if query is not None else ""
-
-
-def is_of_stream(group_id: str) -> bool:
-    """Whether a group says how far a stream is: only the streams driver commits in it."""
-    return group_id.startswith(GROUP_PREFIX)
 
 
 def is_stream(configs: Mapping[str, str | None]) -> bool:

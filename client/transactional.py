@@ -7,7 +7,7 @@ under way of an earlier one is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from barnabas.client.cluster import TRANSACTION, Cluster
@@ -47,16 +47,18 @@ class TransactionalProducer:
         answer = self._ask(request, InitProducerIdResponse, lambda told: told.error_code)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
-    def commit_offset(self, group: str, key: TopicPartition, position: Committed) -> None:
-        """A position of a group, which counts when the transaction is committed."""
-        topic, partition = key
-        part = TxnOffsetCommitRequestPartition(partition, position.offset, position.leader_epoch, position.metadata)
+    def commit_offsets(self, group: str, positions: Mapping[TopicPartition, Committed]) -> None:
+        """Positions of a group, which count when the transaction is committed."""
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, partition), at in positions.items():
+            part = TxnOffsetCommitRequestPartition(partition, at.offset, at.leader_epoch, at.metadata)
+            topics.setdefault(topic, []).append(part)
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            topics=[TxnOffsetCommitRequestTopic(topic, [part])],
+            topics=[TxnOffsetCommitRequestTopic(topic, parts) for topic, parts in topics.items()],
         )
 
         def attempt() -> None:

@@ -35,6 +35,7 @@ _COLUMNS = (
     ("INTO", "topic"),
     ("SOURCE", "source"),
     ("STATE", "state"),
+    ("QUERY", "query"),
     ("LAG", "lag"),
     ("ROWS", "rows"),
     ("ROWS/S", "rows_per_second"),

@@ -11,16 +11,16 @@ from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.streams import is_of_stream
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.wire.streams.keys import is_stream
 
 
 @api(DeleteGroupsRequest, DeleteGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS, changes=GROUPS | OFFSETS)
 def handle(
     context: Context, request: DeleteGroupsRequest, groups: Groups
 ) -> DeleteGroupsResponse | DelayedResponse | Awaitable[DeleteGroupsResponse]:
-    if any(map(is_of_stream, request.groups_names)):
+    if any(map(is_stream, request.groups_names)):
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return DeleteGroupsResponse(results=[DeletableGroupResult(name, code) for name in request.groups_names])
     if groups.elsewhere is not None:

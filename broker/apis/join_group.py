@@ -13,14 +13,14 @@ from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.streams import is_of_stream
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.wire.streams.keys import is_stream
 
 
 @api(JoinGroupRequest, JoinGroupResponse, uses=GROUPS, changes=MEMBERS)
 def handle(context: Context, request: JoinGroupRequest, groups: Groups) -> JoinGroupResponse | DelayedResponse:
-    if is_of_stream(request.group_id):
+    if is_stream(request.group_id):
         return JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     reply: Reply[JoinGroupResponse] = Reply()
     groups.coordinator.join(

@@ -13,7 +13,6 @@ from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.streams import is_of_stream
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -21,11 +20,12 @@ from barnabas.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from barnabas.wire.streams.keys import is_stream
 
 
 @api(OffsetCommitRequest, OffsetCommitResponse, uses=METADATA | GROUPS, changes=OFFSETS)
 def handle(context: Context, request: OffsetCommitRequest, groups: Groups) -> OffsetCommitResponse | DelayedResponse:
-    if is_of_stream(request.group_id):
+    if is_stream(request.group_id):
         return _refused(request)
     reply: Reply[OffsetCommitResponse] = Reply()
     groups.coordinator.commit(request, version=context.version, reply=reply)

@@ -8,16 +8,16 @@ from barnabas.broker.delayed_response import DelayedResponse
 from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, MEMBERS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.streams import is_of_stream
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from barnabas.wire.streams.keys import is_stream
 
 
 @api(OffsetDeleteRequest, OffsetDeleteResponse, uses=METADATA | GROUPS | MEMBERS, changes=OFFSETS)
 def handle(
     context: Context, request: OffsetDeleteRequest, groups: Groups
 ) -> OffsetDeleteResponse | DelayedResponse | Awaitable[OffsetDeleteResponse]:
-    if is_of_stream(request.group_id):
+    if is_stream(request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if groups.elsewhere is not None:
         return groups.elsewhere.delete_offsets(request)

@@ -16,7 +16,6 @@ from barnabas.broker.groups import Groups, Reply
 from barnabas.broker.order import GROUPS, METADATA, OFFSETS, TRANSACTIONS
 from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
-from barnabas.broker.streams import is_of_stream
 from barnabas.broker.transactions import Transactions, told_to_writer
 from barnabas.groupcoord.store import told
 from barnabas.groupcoord.transactions.state import V2
@@ -29,6 +28,7 @@ from barnabas.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from barnabas.wire.queries.writer import WRITER_ID
+from barnabas.wire.streams.keys import is_stream
 from barnabas.wire.types import replace
 
 ADDS_SINCE = 5
@@ -57,7 +57,7 @@ def handle(
     by_driver = request.transactional_id.startswith(WRITER_ID)
     try:
         known = parts.queries.secret.named(request.transactional_id)
-        if by_driver != is_of_stream(request.group_id):
+        if by_driver != is_stream(request.group_id):
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     except KafkaError as error:
         return _refused(request, error.code)

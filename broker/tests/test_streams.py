@@ -44,7 +44,7 @@ from barnabas.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.wire.queries.writer import WRITER_ID
-from barnabas.wire.streams.keys import group_of
+from barnabas.wire.streams.keys import GROUP
 
 STREAM = "SELECT n FROM {} INTERVAL(1s)"
 NOT_YOURS, NOT_YOUR_GROUP = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -185,7 +185,7 @@ async def test_streams_are_as_many_as_the_operator_allows_and_the_driver_hears_o
     start: Start,
 ) -> None:
     async with (
-        start(**BY_HAND, barnabas_streams_max="1") as running,
+        start(**BY_HAND, barnabas_streams_count_max="1") as running,
         driver_of(running) as driver,
         await running.client() as client,
     ):
@@ -193,7 +193,7 @@ async def test_streams_are_as_many_as_the_operator_allows_and_the_driver_hears_o
         assert (await make(client, "one")).error_code == 0
         refused = await make(client, "two")
         assert refused.error_code == ErrorCode.INVALID_CONFIG
-        assert "as many as barnabas.streams.max allows" in refused.error_message
+        assert "as many as barnabas.streams.count.max allows" in refused.error_message
         await driver_hears_of_a_change(driver)
         driver.messages.clear()
         grown = CreatePartitionsTopic(name="one", count=3, assignments=None)
@@ -226,7 +226,7 @@ async def test_the_driver_writes_results_and_progress_in_a_transaction_and_nobod
         await client.create_topic("out")
         mine, known = f"{driver.writer_id}/out", f"{WRITER_ID}/out"
         await client.ask(FindCoordinatorRequest(key=known, key_type=1), 3)
-        await client.ask(FindCoordinatorRequest(key=group_of("out")), 3)
+        await client.ask(FindCoordinatorRequest(key=GROUP), 3)
         began = await client.ask(InitProducerIdRequest(transactional_id=mine, transaction_timeout_ms=60_000))
         assert began.error_code == 0
         told = await client.ask(ListTransactionsRequest())
@@ -239,7 +239,7 @@ async def test_the_driver_writes_results_and_progress_in_a_transaction_and_nobod
             request = ProduceRequest(transactional_id=transactional_id, acks=-1, topic_data=data)
             return int((await client.ask(request, 12)).responses[0].partition_responses[0].error_code)
 
-        async def commit(transactional_id: str, group: str = group_of("out")) -> int:
+        async def commit(transactional_id: str, group: str = GROUP) -> int:
             parts = [TxnOffsetCommitRequestPartition(0, 7, committed_metadata="x")]
             request = TxnOffsetCommitRequest(
                 transactional_id, group, **who, topics=[TxnOffsetCommitRequestTopic("out", parts)]
@@ -255,7 +255,7 @@ async def test_the_driver_writes_results_and_progress_in_a_transaction_and_nobod
                 continue
             codes = {await write(stranger), await commit(stranger), await end(stranger)}
             codes.add((await client.ask(InitProducerIdRequest(transactional_id=stranger))).error_code)
-            codes.add((await client.ask(AddOffsetsToTxnRequest(stranger, **who, group_id=group_of("out")))).error_code)
+            codes.add((await client.ask(AddOffsetsToTxnRequest(stranger, **who, group_id=GROUP))).error_code)
             asked = AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=stranger,
                 v3_and_below_producer_id=began.producer_id,
@@ -269,7 +269,7 @@ async def test_the_driver_writes_results_and_progress_in_a_transaction_and_nobod
         assert await commit(mine, "another-group") == NOT_YOUR_GROUP
         assert await commit(mine) == 0
         assert await end(mine) == 0
-        fetch = OffsetFetchRequest(group_id=group_of("out"), topics=[OffsetFetchRequestTopic("out", [0])])
+        fetch = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic("out", [0])])
         with trio.fail_after(10):  # the transaction's markers follow its end
             while (part := (await client.ask(fetch, 7)).topics[0].partitions[0]).committed_offset < 0:
                 await trio.lowlevel.checkpoint()
@@ -283,7 +283,7 @@ async def test_the_group_of_a_stream_is_the_drivers(start: Start) -> None:
     async with start(**BY_HAND) as running, await running.client() as client:
         await client.create_topic("out")
         assert (await alter(client, "out", barnabas_stream_state="running")).error_code == 0  # the default says nothing
-        group = group_of("out")
+        group = GROUP
         await client.ask(FindCoordinatorRequest(key=group), 3)
         offsets = [OffsetCommitRequestTopic("out", partitions=[OffsetCommitRequestPartition(0, 9)])]
         told = await client.ask(OffsetCommitRequest(group, topics=offsets), 9)

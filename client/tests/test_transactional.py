@@ -69,7 +69,7 @@ def test_each_end_brings_the_epoch_of_the_next_transaction(coordinator: Coordina
     producer = coordinator.producer
     producer.begin()
     assert (producer.producer_id, producer.epoch) == (7, 3)
-    producer.commit_offset("g", ("t", 0), Committed(5, "note"))
+    producer.commit_offsets("g", {("t", 0): Committed(5, "note")})
     producer.end(commit=True)
     assert (producer.producer_id, producer.epoch) == (7, 4)
     kinds = InitProducerIdRequest, FindCoordinatorRequest, TxnOffsetCommitRequest, EndTxnRequest
@@ -89,7 +89,7 @@ def test_what_passes_is_waited_for(coordinator: Coordinator) -> None:
     coordinator.producer.begin()
     assert coordinator.time.slept == [0.1, 0.2]
     coordinator.codes = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR]
-    coordinator.producer.commit_offset("g", ("t", 0), Committed(5))
+    coordinator.producer.commit_offsets("g", {("t", 0): Committed(5)})
     assert coordinator.broker.asked(TxnOffsetCommitRequest) == 3
     assert coordinator.broker.asked(FindCoordinatorRequest) == 3  # of the id, of the group, and of the group again
 

@@ -16,7 +16,7 @@ from barnabas.streams.query.__main__ import main
 
 place, number = sys.argv[1], int(sys.argv[2])
 _met = {"rows": 0, "number": 0, "committed": 0}
-_commit_offset, _end = TransactionalProducer.commit_offset, TransactionalProducer.end
+_commit_offsets, _end = TransactionalProducer.commit_offsets, TransactionalProducer.end
 
 
 def die_at(here: str) -> None:
@@ -25,9 +25,9 @@ def die_at(here: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def commit_offset(self: TransactionalProducer, *args: Any) -> None:
+def commit_offsets(self: TransactionalProducer, *args: Any) -> None:
     die_at("rows")
-    _commit_offset(self, *args)
+    _commit_offsets(self, *args)
 
 
 def end(self: TransactionalProducer, *, commit: bool) -> None:
@@ -36,7 +36,7 @@ def end(self: TransactionalProducer, *, commit: bool) -> None:
     die_at("committed")
 
 
-TransactionalProducer.commit_offset = commit_offset  # type: ignore[assignment,method-assign]
+TransactionalProducer.commit_offsets = commit_offsets  # type: ignore[assignment,method-assign]
 TransactionalProducer.end = end  # type: ignore[method-assign]
 
 if __name__ == "__main__":

@@ -54,6 +54,12 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         default=30_000,
         help="a query that takes longer for one tick is stopped (default: %(default)s)",
     )
+    to.add_argument(
+        "--max-streams",
+        type=int,
+        default=16,
+        help="most queries of streams, each of which may have many streams (default: %(default)s)",
+    )
     to.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
     to.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
 
@@ -93,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
                     args.data_dir,
                     trigger_ms=args.trigger_ms,
                     timeout_ms=args.tick_timeout_ms,
+                    most_streams=args.max_streams,
                     say=say,
                     init=partial(run_init, path=args.init) if args.init else None,
                 )

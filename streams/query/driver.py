@@ -69,6 +69,7 @@ class Driver:
         *,
         trigger_ms: int,
         timeout_ms: int,
+        most_streams: int,
         say: Say,
         init: Callable[[SparkSession], None] | None = None,
     ) -> None:
@@ -99,6 +100,7 @@ class Driver:
             self._log_dir.path,
             lambda: self._control.writer_id,
             trigger_ms=trigger_ms,
+            most=most_streams,
             say=say,
             init=init,
         )

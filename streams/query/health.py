@@ -27,6 +27,11 @@ class Health:
         self._recent: list[tuple[float, int]] = []
         self._slow: list[float] = []
 
+    @property
+    def failures(self) -> int:
+        """How many ticks in a row went wrong."""
+        return self._failures
+
     def may_run(self, now: float) -> bool:
         """Whether it is to be run in this tick."""
         return self.state != FAILED and now >= self._next_try

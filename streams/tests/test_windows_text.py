@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import stat
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -10,10 +12,16 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.client.groups import Committed
+from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.windows.checkpoint import Folder, Progress, remove_others
+from barnabas.streams.windows.groups import Groups, Joined, kind_of, new_group
+from barnabas.streams.windows.slots import Slot, fits, slots_for
+from barnabas.streams.windows.source import read_mark, write_mark
 from barnabas.streams.windows.stages import Call, Stages, stages_of
+from barnabas.wire.queries.plan import Values
 from barnabas.wire.streams.clauses import parse_stream
+from barnabas.wire.streams.plan import StreamPlan
 
 
 def stages(text: str) -> Stages:
@@ -84,9 +92,17 @@ def with_batches(folder: Folder, batches: int, checkpoint: str = "id-1") -> None
     offsets.mkdir(parents=True)
     Path(folder.checkpoint, "metadata").write_bytes(msgspec.json.encode({"id": checkpoint}))
     for number in range(batches):
-        (offsets / str(number)).touch()
+        (offsets / str(number)).write_text('v1\n{}\n{"t": {"0": %d}, "#close": {"at": 0}}' % (10 * number))
     (offsets / ".7.crc").touch()
     (offsets / "8.tmp").touch()
+
+
+def member(topic: str = "t", run: int = 0, batch: int = 0) -> Joined:
+    return Joined(topic, f"id of {topic}", run, 0, batch)
+
+
+def noted(after: int, of: Joined, checkpoint: str = "id-1") -> Committed:
+    return Committed(after, Progress(of.topic_id, of.run, checkpoint).encode())
 
 
 @pytest.mark.parametrize(
@@ -105,37 +121,135 @@ def with_batches(folder: Folder, batches: int, checkpoint: str = "id-1") -> None
 def test_a_checkpoint_fits_if_its_last_batch_is_the_next_one_or_the_last_one_that_is_in(
     tmp_path: Path, batches: int, after: int | None, first: int | str
 ) -> None:
-    folder = Folder(str(tmp_path), "topic", 0)
+    folder = Folder(str(tmp_path), "query")
     with_batches(folder, batches)
-    position = None if after is None else Committed(after, Progress("topic", 0, "id-1").encode())
+    positions = {} if after is None else {"t": noted(after, member())}
     if isinstance(first, int):
-        assert folder.first_batch(position) == first
+        assert folder.first_batch([member()], positions) == first
         return
     with pytest.raises(QueryError, match=f"{first}.*RECALCULATE STREAM"):
-        folder.first_batch(position)
+        folder.first_batch([member()], positions)
 
 
 def test_another_checkpoint_or_none_does_not_fit_and_another_streams_progress_does_not_count(tmp_path: Path) -> None:
-    folder = Folder(str(tmp_path), "topic", 1)
-    noted = Committed(4, Progress("topic", 1, "id-1").encode())
+    folder, mine = Folder(str(tmp_path), "query"), member(run=1)
     with pytest.raises(QueryError, match="is gone: put it back"):
-        folder.first_batch(noted)
-    for other in (Progress("topic", 0, "id-1"), Progress("an older topic of the name", 1, "id-1")):
-        assert folder.first_batch(Committed(4, other.encode())) == 0
-    assert folder.first_batch(Committed(4, "no note of ours")) == 0
+        folder.first_batch([mine], {"t": noted(4, mine)})
+    for other in (Progress(mine.topic_id, 0, "id-1"), Progress("an older topic of the name", 1, "id-1")):
+        assert folder.first_batch([mine], {"t": Committed(4, other.encode())}) == 0
+    assert folder.first_batch([mine], {"t": Committed(4, "no note of ours")}) == 0
     with_batches(folder, 4, "id-2")
     with pytest.raises(QueryError, match="another one than that of the results"):
-        folder.first_batch(noted)
+        folder.first_batch([mine], {"t": noted(4, mine)})
     Path(folder.checkpoint, "metadata").write_bytes(b"{")
     with pytest.raises(QueryError, match="is damaged"):
-        folder.first_batch(noted)
+        folder.first_batch([mine], {"t": noted(4, mine)})
 
 
-def test_folders_of_streams_that_are_no_more_are_removed(tmp_path: Path) -> None:
+def test_of_the_streams_of_a_query_all_have_the_same_batches(tmp_path: Path) -> None:
+    """One that came later has those that were in then, until its own first batch is in."""
+    folder = Folder(str(tmp_path), "query")
+    with_batches(folder, 4)
+    one, later = member("one"), member("later", batch=3)
+    assert folder.first_batch([one, later], {"one": noted(3, one)}) == 3
+    assert folder.first_batch([one, later], {"one": noted(4, one), "later": noted(4, later)}) == 4
+    assert folder.first_batch([later], {}) == 3, "it is the only one that is left"
+    with pytest.raises(QueryError, match="not that of all its streams"):
+        folder.first_batch([one, later], {"one": noted(4, one)})
+
+
+def test_a_folder_says_how_far_its_last_batch_is_in_the_source(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path), "query")
+    assert folder.planned_offsets() == {}
+    with_batches(folder, 3)
+    assert folder.planned_offsets() == {("t", 0): 20}
+    Path(folder.checkpoint, "offsets", "2").write_text("v1\n")
+    with pytest.raises(QueryError, match="is damaged"):
+        folder.planned_offsets()
+
+
+def test_a_copy_of_a_checkpoint_stays_as_it_is(tmp_path: Path) -> None:
+    folder, copy = Folder(str(tmp_path), "query"), Folder(str(tmp_path), "copy")
+    with_batches(folder, 3)
+    write_mark(folder.close_file, 5)
+    folder.copy_to(copy)
+    write_mark(folder.close_file, 6)
+    Path(folder.checkpoint, "offsets", "3").write_text("v1\n")
+    Path(folder.checkpoint, "offsets", "0").unlink()
+    assert (copy.last_batch(), copy.checkpoint_id(), read_mark(copy.close_file)) == (2, "id-1", 5)
+    assert copy.planned_offsets() == {("t", 0): 20}
+    assert stat.S_IMODE(Path(copy.path).stat().st_mode) == 0o700
+
+
+def test_folders_of_queries_that_are_no_more_are_removed(tmp_path: Path) -> None:
     assert remove_others(str(tmp_path), []) == []
-    kept, gone = Folder(str(tmp_path), "kept", 2), Folder(str(tmp_path), "kept", 1)
+    kept, gone = Folder(str(tmp_path), "kept"), Folder(str(tmp_path), "gone")
     for folder in (kept, gone):
         folder.make()
         Path(folder.path).stat()
-    assert remove_others(str(tmp_path), [kept.path]) == ["kept.1"]
-    assert [path.name for path in (tmp_path / "streams").iterdir()] == ["kept.2"]
+    groups = Groups(str(tmp_path))
+    groups.write([])
+    assert remove_others(str(tmp_path), [kept.path]) == ["gone"]
+    assert sorted(path.name for path in (tmp_path / "streams").iterdir()) == ["groups", "kept"]
+    assert groups.read() == []
+
+
+def definition(topic: str, text: str, starts: tuple[int, ...] = (0,), run: int = 0) -> StreamDefinition:
+    plan = StreamPlan(source="s", source_id="s-1", starts=starts)
+    return StreamDefinition(topic, f"id of {topic}", topic, text, "running", run, plan, 1)
+
+
+def test_which_streams_share_a_query_is_kept_and_a_number_is_given_once(tmp_path: Path) -> None:
+    a, b, c = (definition(name, "SELECT count(*) FROM s INTERVAL(1s)") for name in "abc")
+    group = new_group(a, "kind", [Slot("sum", ("double",))])
+    group = group.join([b], 7)
+    assert [(m.topic, m.number, m.batch) for m in group.members] == [("a", 0, 0), ("b", 1, 7)]
+    apart = group.apart(group.members[1:])
+    left = group.only(group.members[:1]).join([c], 9)
+    assert [(m.topic, m.number, m.batch) for m in left.members] == [("a", 0, 0), ("c", 2, 9)]
+    assert apart.id != group.id
+    groups = Groups(str(tmp_path))
+    assert groups.read() == []
+    groups.write([left, apart])
+    assert groups.read() == [left, apart]
+    assert left.members[0].is_of(a)
+    assert not left.members[0].is_of(definition("a", a.text, run=1))
+    assert not left.members[0].is_of(None)
+    (tmp_path / "streams" / "groups").write_text("[")
+    with pytest.raises(QueryError, match="is damaged"):
+        groups.read()
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("SELECT max(x), k FROM s WHERE x > 1 PARTITION BY k INTERVAL(1h) SLIDING(1m)", True),
+        ("MAX_STATE_ROWS 7 FILL_HISTORY 1 SELECT count(*) FROM s INTERVAL(1s)", True),
+        ("WATERMARK 1s SELECT count(*) FROM s INTERVAL(1s)", False),
+        ("EVENT_TIME t SELECT count(*) FROM s INTERVAL(1s)", False),
+        ("TRIGGER AT_ONCE SELECT count(*) FROM s INTERVAL(1s)", False),
+        ("MAX_AHEAD 1s SELECT count(*) FROM s INTERVAL(1s)", False),
+        ("MAX_DELAY 3s SELECT count(*) FROM s INTERVAL(1s)", False),
+        ("SELECT count(*) FROM other INTERVAL(1s)", False),
+        ("SELECT count(*) FROM s SESSION(1s)", False),
+    ],
+)
+def test_streams_share_a_query_whose_windows_close_together(text: str, same: bool) -> None:
+    one, other = parse_stream("SELECT count(*) FROM s INTERVAL(1s)"), parse_stream(text)
+    values = Values(format="json", schema="x INT")
+    assert (kind_of(one, "s-1", values) == kind_of(other, "s-1", values)) == same
+    assert kind_of(one, "s-1", values) != kind_of(one, "s-2", values)
+    assert kind_of(one, "s-1", values) != kind_of(one, "s-1", Values(format="json", schema="x BIGINT"))
+
+
+def test_a_stream_fits_where_there_are_slots_for_all_it_needs() -> None:
+    total, first = Slot("sum", ("double",)), Slot("first", ("string",))
+    light = slots_for(Counter([total]))
+    assert light.count(total) == 2
+    assert fits(Counter({total: 2}), light)
+    assert not fits(Counter({total: 3}), light)
+    assert not fits(Counter([first]), light)
+    heavy = slots_for(Counter({first: 1, total: 5}))
+    assert heavy.count(total) == 5
+    assert fits(Counter([first, total]), heavy)
+    assert not fits(Counter([total]), heavy), "it would be sorted for nothing"

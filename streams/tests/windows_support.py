@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.plan import CLOSE, Member, check, parsed, planned, source_schema
 from barnabas.streams.windows.runner import source_frame
 from barnabas.streams.windows.slots import Slot, slots_for
@@ -30,25 +31,25 @@ class Run:
     """Streams that share a query over a directory, without a broker: their results are kept, batch by batch."""
 
     def __init__(self, session: SparkSession, path: Path, folder: Path, text: str | list[str], values: Values) -> None:
-        self.session, self.path, self.folder, self.values = session, path, folder, values
+        self.session, self.path, self.values = session, path, values
+        self.folder = Folder(str(folder), "query")
         self.texts = [text] if isinstance(text, str) else text
         self.batches: dict[int, list[tuple[str | None, dict[str, Any], Any]]] = {}
         self.streams: dict[int, list[dict[str, Any]]] = {}
-        self.close_file = str(folder / "close")
         self.query: StreamingQuery | None = None
-        folder.mkdir(parents=True, exist_ok=True)
+        self.folder.make()
 
     def start(self, *, starts: tuple[int, ...] = (), batch_bytes: int | None = None) -> StreamingQuery:
         """Run until all that is there is done."""
         members = members_of(self.texts)
         clauses = members[0].clauses
         plan = StreamPlan(source=clauses.source, starts=starts, format=self.values.format, schema=self.values.schema)
-        frame = source_frame(self.session, str(self.path), NOWHERE, plan, self.close_file, batch_bytes=batch_bytes)
+        frame = source_frame(self.session, str(self.path), NOWHERE, plan, self.folder, batch_bytes=batch_bytes)
         slots = slots_of(self.session, members, self.values)
         self.query = (
             planned(self.session, members, slots, frame, self.values)
             .writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .option("checkpointLocation", self.folder.checkpoint)
             .trigger(availableNow=True)
             .foreachBatch(self._take)
             .start()
@@ -66,7 +67,7 @@ class Run:
 
     def mark(self, ms: int) -> None:
         """Have the windows up to a time closed."""
-        write_mark(self.close_file, ms)
+        write_mark(self.folder.close_file, ms)
 
     def results(self) -> list[dict[str, Any]]:
         """All values, sorted."""

@@ -1,24 +1,30 @@
-"""A stream's folder, and how Spark's checkpoint in it fits what the broker has of the stream.
+"""A query's folder, and how Spark's checkpoint in it fits what the broker has of its streams.
 
-    DATA_DIR/streams/TOPIC_ID.RUN/checkpoint     Spark's: state, watermark, the offsets of each batch
-    DATA_DIR/streams/TOPIC_ID.RUN/close          the last mark that closed windows (source.py)
+    DATA_DIR/streams/ID/checkpoint     Spark's: state, watermark, the offsets of each batch
+    DATA_DIR/streams/ID/close          the last mark that closed windows (source.py)
+    DATA_DIR/streams/ID/hold           is there while a stream is being made that may share the query
 
-Results and progress reach the broker in one transaction, so its committed offset says which batches are in. Spark
-writes the offsets of a batch before the batch runs, and commits it after. So a checkpoint fits if its last batch is the
-next one, or the last one that is in. Another one, such as an older copy, would take a batch for one that is in.
+Results and progress reach the broker in one transaction, so its committed offsets say which batches are in: the same
+number for each stream of the query. Spark writes the offsets of a batch before the batch runs, and commits it after.
+So a checkpoint fits if its last batch is the next one, or the last one that is in. Another one, such as an older copy,
+would take a batch for one that is in.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from barnabas.client.groups import Committed
 from barnabas.streams.query.errors import QueryError
+from barnabas.streams.windows.groups import Joined
+from barnabas.streams.windows.source import ends_of
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.streams.keys import CHECKPOINTS
 
 _RECALCULATE = "RECALCULATE STREAM calculates it anew, and writes all results again"
@@ -45,13 +51,13 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Folder:
-    """The folder of one run of one stream."""
+    """The folder of one query."""
 
-    def __init__(self, data_dir: str, topic_id: str, run: int) -> None:
-        self.topic_id, self.run = topic_id, run
-        self.path = os.path.join(data_dir, CHECKPOINTS, f"{topic_id}.{run}")
+    def __init__(self, data_dir: str, group_id: str) -> None:
+        self.path = os.path.join(data_dir, CHECKPOINTS, group_id)
         self.checkpoint = os.path.join(self.path, "checkpoint")
         self.close_file = os.path.join(self.path, "close")
+        self.hold_file = os.path.join(self.path, "hold")
 
     def make(self) -> None:
         """Make it, for this user only. Raises OSError."""
@@ -76,22 +82,41 @@ class Folder:
             return -1
         return max((int(name) for name in names if name.isdecimal()), default=-1)
 
-    def progress(self) -> Progress:
-        """What is to be noted with its batches."""
-        return Progress(self.topic_id, self.run, self.checkpoint_id())
+    def planned_offsets(self) -> dict[TopicPartition, int]:
+        """Up to where the source is in a batch that is written, or is to be. Raises QueryError for damaged offsets."""
+        last = self.last_batch()
+        if last < 0:
+            return {}
+        path = Path(self.checkpoint, "offsets", str(last))
+        try:
+            offset = msgspec.json.decode(path.read_text().strip().split("\n")[-1], type=dict[str, dict[str, Any]])
+        except (OSError, msgspec.DecodeError):
+            raise QueryError(f"the checkpoint is damaged ({path}): {_RECALCULATE}") from None
+        return ends_of(offset)
 
-    def first_batch(self, position: Committed | None) -> int:
+    def copy_to(self, other: Folder) -> None:
+        """Give another query the same checkpoint. Spark changes no file of one: they are linked if that is possible.
+
+        Raises OSError.
+        """
+        shutil.rmtree(other.path, ignore_errors=True)
+        other.make()
+        if os.path.isdir(self.checkpoint):
+            shutil.copytree(self.checkpoint, other.checkpoint, copy_function=_link)
+        if os.path.exists(self.close_file):
+            shutil.copy(self.close_file, other.close_file)
+
+    def progress(self, member: Joined) -> Progress:
+        """What is to be noted of a stream with its batches."""
+        return Progress(member.topic_id, member.run, self.checkpoint_id())
+
+    def first_batch(self, members: Iterable[Joined], positions: Mapping[str, Committed]) -> int:
         """The number of the first batch that is not in yet. Raises QueryError where the checkpoint does not fit."""
-        noted = Progress.of(position)
-        if position is None or noted is None or (noted.topic_id, noted.run) != (self.topic_id, self.run):
-            after = 0  # of a stream of the same name before this one, or nothing at all
-        else:
-            after = position.offset
         mine, last = self.checkpoint_id(), self.last_batch()
-        if after and not mine:
-            raise QueryError(f"the checkpoint in {self.path} is gone: put it back, or {_RECALCULATE}")
-        if after and noted is not None and noted.checkpoint != mine:
-            raise QueryError(f"the checkpoint in {self.path} is another one than that of the results: {_RECALCULATE}")
+        found = {self._after(member, positions.get(member.topic), mine) for member in members}
+        if len(found) != 1:
+            raise QueryError(f"the checkpoint in {self.path} is not that of all its streams: {_RECALCULATE}")
+        (after,) = found
         if after not in (last, last + 1):
             which = "older than the results" if after > last else "newer than the results"
             raise QueryError(
@@ -99,13 +124,31 @@ class Folder:
             )
         return after
 
+    def _after(self, member: Joined, position: Committed | None, mine: str) -> int:
+        """How many batches of one stream are in."""
+        noted = Progress.of(position)
+        if position is None or noted is None or (noted.topic_id, noted.run) != (member.topic_id, member.run):
+            return member.batch  # of a stream of the same name before this one, or nothing at all
+        if position.offset and not mine:
+            raise QueryError(f"the checkpoint in {self.path} is gone: put it back, or {_RECALCULATE}")
+        if position.offset and noted.checkpoint != mine:
+            raise QueryError(f"the checkpoint in {self.path} is another one than that of the results: {_RECALCULATE}")
+        return position.offset
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy(source, target)
+
 
 def remove_others(data_dir: str, kept: Collection[str]) -> list[str]:
-    """Remove the folders of streams but for these; the names of those. What cannot be removed stays until later."""
+    """Remove the folders of queries but for these; the names of those. What cannot be removed stays until later."""
     names = {os.path.basename(path) for path in kept}
     parent = os.path.join(data_dir, CHECKPOINTS)
     try:
-        found = [name for name in os.listdir(parent) if name not in names]
+        found = [entry.name for entry in os.scandir(parent) if entry.is_dir() and entry.name not in names]
     except FileNotFoundError:
         return []
     for name in found:

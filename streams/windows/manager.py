@@ -1,14 +1,15 @@
-"""All streams of one driver: those that are to run are started one after the other, looked at, and started again.
+"""All streams of one driver: which of them share a query; the queries are started one after the other, looked at, and
+started again.
 
-A start takes seconds, so it happens in a thread of its own; the driver's loop only looks. Each stream waits longer from
-failure to failure, as query topics do.
+Starts, stops and changes of who shares a query take seconds, so they happen in a thread of their own; the driver's loop
+only looks. Each query waits longer from failure to failure, as query topics do.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -19,17 +20,24 @@ from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
 from barnabas.streams.query.errors import QueryError, reason_of
 from barnabas.streams.query.health import FAILED, now
 from barnabas.streams.windows.checkpoint import remove_others
-from barnabas.streams.windows.plan import Planned, check, parsed
+from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, new_group
+from barnabas.streams.windows.plan import MemberError, Planned, check, parsed
 from barnabas.streams.windows.runner import Runner
 from barnabas.streams.windows.session import streams_session
+from barnabas.streams.windows.slots import fits, slots_for
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamStatus
 from barnabas.wire.streams import keys
 from barnabas.wire.streams.clauses import Clauses
 
 Say = Callable[..., None]
-STARTING = "STARTING"
+STARTING, WAITING, LAGGING = "STARTING", "WAITING", "LAGGING"
 _ASK_SECONDS = 1.0
+# A stream that is being made has so long to appear before the query that it may share goes on without it.
+_HOLD_SECONDS = 5.0
+#: After so many failures in a row, the streams of a query part: then only the one at fault fails.
+_PART_AFTER = 4
+_PARTS = 16
 
 
 class Streams:
@@ -43,18 +51,23 @@ class Streams:
         writer_id: Callable[[], str],
         *,
         trigger_ms: int,
+        most: int,
         say: Say,
         init: Callable[[SparkSession], None] | None = None,
     ) -> None:
         self._spark, self._server, self._data_dir, self._writer_id = spark, server, data_dir, writer_id
-        self._trigger_ms, self._say, self._init = trigger_ms, say, init
+        self._trigger_ms, self._most, self._say, self._init = trigger_ms, most, say, init
         self._made: SparkSession | None = None
-        self._runners: dict[str, Runner] = {}
+        self._groups = Groups(data_dir)
+        self._catalog = Catalog({}, {})
+        self._runners: list[Runner] | None = None  # until the first streams are known
         self._up: set[Runner] = set()
-        self._busy: set[Runner] = set()  # they are being started or stopped
-        self._sources: dict[str, Source] = {}
+        self._busy: set[Runner] = set()  # they are being started, stopped or changed
+        self._held: dict[Runner, float] = {}
+        self._waiting: dict[str, str] = {}  # streams that have no query, and why
         self._ends: dict[TopicPartition, int] = {}
         self._asked_at = 0.0
+        self._starts = 0
         self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -68,40 +81,190 @@ class Streams:
         return self._made
 
     def check(self, text: str, source_of: Callable[[str], Source]) -> tuple[Clauses, Source, Planned]:
-        """What a stream would read and give. Raises QueryError, and what Spark raises."""
+        """What a stream would read and give. Raises QueryError, and what Spark raises.
+
+        A query that it may share plans no batch for a moment, so that it has not passed the stream's first record.
+        """
         clauses, stages = parsed(text)
         source = source_of(clauses.source)
-        return clauses, source, check(self.session, clauses, stages, source.values)
+        found = check(self.session, clauses, stages, source.values)
+        kind = kind_of(clauses, source.topic_id, source.values)
+        shared = [] if clauses.fill_history else self._shared_by(kind, found)
+        for runner in shared:
+            runner.hold()
+            self._held[runner] = now() + _HOLD_SECONDS
+        if not shared and len(self._runners or ()) >= self._most:
+            raise QueryError(self._no_room())
+        return clauses, source, found
 
-    # --- which there are ----------------------------------------------------------------------------------------------
+    def _no_room(self) -> str:
+        return (
+            f"it can share no query, and there are {self._most} of them, as many as barnabas.streams.max allows: "
+            "drop a stream, or raise it"
+        )
+
+    def _shared_by(self, kind: str, found: Planned) -> list[Runner]:
+        """The queries that a stream may share, those of most streams first."""
+        able = [
+            runner
+            for runner in self._runners or ()
+            if runner.group.kind == kind
+            and runner.runs
+            and runner.health.state != FAILED
+            and fits(found.slots, runner.group.slots)
+        ]
+        return sorted(able, key=lambda runner: -len(runner.group.members))
+
+    # --- who shares a query -------------------------------------------------------------------------------------------
 
     def know(self, catalog: Catalog) -> None:
-        """Know the streams anew: what has gone or changed is stopped."""
-        self._sources = catalog.sources
-        for topic, runner in list(self._runners.items()):
-            wanted = catalog.streams.get(topic)
-            if wanted is None or _identity(wanted) != _identity(runner.definition):
-                del self._runners[topic]
-                self._say("info", "stream.gone", topic=topic)
-                self._stop(runner)
-        for topic, definition in catalog.streams.items():
-            if topic in self._runners:
-                runner = self._runners[topic]
-                if runner.definition.state != definition.state:
-                    runner.health.changed()
-                runner.definition = definition
-                continue
-            self._say("info", "stream.found", topic=topic, source=definition.plan.source)
-            self._runners[topic] = Runner(
-                self.session, self._server, self._data_dir, self._writer_id, definition, self._trigger_ms
-            )
-        if catalog.is_whole:
-            kept = [runner.folder for runner in self._runners.values()]
-            self._do(lambda: self._remove_others([folder.path for folder in kept]))
+        """Know the streams anew: what has come, gone or changed finds its query."""
+        self._catalog = catalog
+        if catalog.streams or self._runners:
+            self._do(self._arrange)
 
-    def _remove_others(self, paths: list[str]) -> None:
-        for name in remove_others(self._data_dir, paths):
-            self._say("info", "stream.state_removed", folder=name)
+    def _arrange(self) -> None:
+        """Put each stream into a query. Runs in the thread."""
+        wanted = self._catalog.streams
+        if self._runners is None:
+            self._runners = [self._runner(group, self._of(group)) for group in self._read_groups()]
+        for runner in list(self._runners):
+            self._arrange_one(runner)
+        placed = {member.topic for runner in self._runners for member in runner.group.members}
+        new = [definition for definition in wanted.values() if definition.topic not in placed]
+        self._waiting = {topic: why for topic, why in self._waiting.items() if topic in wanted}
+        self._place([definition for definition in new if definition.state == keys.RUNNING])
+        for runner in list(self._held):
+            self._release(runner)
+        if self._catalog.is_whole:
+            for name in remove_others(self._data_dir, [runner.folder.path for runner in self._runners]):
+                self._say("info", "stream.state_removed", folder=name)
+
+    def _read_groups(self) -> list[Group]:
+        try:
+            found = self._groups.read()
+        except QueryError as error:
+            self._say("error", "streams.groups", error=str(error))
+            raise
+        return [group for group in (self._without_gone(group) for group in found) if group.members]
+
+    def _without_gone(self, group: Group) -> Group:
+        wanted = self._catalog.streams
+        return group.only([member for member in group.members if member.is_of(wanted.get(member.topic))])
+
+    def _of(self, group: Group) -> dict[str, StreamDefinition]:
+        return {member.topic: self._catalog.streams[member.topic] for member in group.members}
+
+    def _runner(self, group: Group, definitions: dict[str, StreamDefinition]) -> Runner:
+        return Runner(self.session, self._server, self._data_dir, self._writer_id, group, definitions)
+
+    def _arrange_one(self, runner: Runner) -> None:
+        """Streams that have gone leave a query, and so do those that rest while others run."""
+        group = self._without_gone(runner.group)
+        definitions = self._of(group)
+        resting = [member for member in group.members if definitions[member.topic].state != keys.RUNNING]
+        if not group.members:
+            self._say("info", "stream.gone", topics=_names(runner.group.members))
+            self._end(runner)
+            return
+        if len(group.members) < len(runner.group.members):
+            self._say("info", "stream.gone", topics=_names(set(runner.group.members) - set(group.members)))
+            self._halt(runner)
+            runner.change(group, definitions)
+            self._save()
+        elif definitions != runner.definitions:
+            states = {topic: each.state for topic, each in runner.definitions.items()}
+            grown = any(each.partitions != runner.definitions[topic].partitions for topic, each in definitions.items())
+            if grown:  # results go into these, too
+                self._halt(runner)
+            runner.definitions = definitions
+            if grown or states != {topic: each.state for topic, each in definitions.items()}:
+                runner.health.changed()
+        if 0 < len(resting) < len(group.members):
+            self._part(runner, resting)
+
+    def _part(self, runner: Runner, leaving: Sequence[Joined], why: str | None = None) -> None:
+        """Some streams leave a query for one of their own, with their state. `why` they fail there."""
+        self._halt(runner)
+        try:
+            runner.open()  # nothing is open of a transaction, and the checkpoint is the right one
+        except (QueryError, ClientError) as error:
+            self._say("warning", "stream.not_parted", topics=_names(leaving), error=str(error))
+            return
+        assert self._runners is not None
+        staying = [member for member in runner.group.members if member not in leaving]
+        apart = runner.group.apart(leaving)
+        made = self._runner(apart, self._of(apart))
+        runner.folder.copy_to(made.folder)
+        if why is not None:
+            made.health.stopped(why)
+        kept = runner.group.only(staying)
+        runner.change(kept, self._of(kept))
+        self._runners.append(made)
+        self._save()
+        self._say("info", "stream.parted", topics=_names(leaving), query=apart.id)
+
+    def _place(self, definitions: Sequence[StreamDefinition]) -> None:
+        """Find a query for each stream: one to share, or one of its own."""
+        assert self._runners is not None
+        joining: dict[Runner, list[StreamDefinition]] = {}
+        for definition in definitions:
+            try:
+                clauses, stages = parsed(definition.text)
+                found = check(self.session, clauses, stages, definition.plan.values)
+                kind = kind_of(clauses, definition.plan.source_id, definition.plan.values)
+                able = [r for r in self._shared_by(kind, found) if r.is_before(definition.plan.starts)]
+            except Exception as error:  # no stream ends the others
+                self._waiting[definition.topic] = reason_of(error)
+                self._say("error", "stream.failed", topic=definition.topic, error=reason_of(error))
+                continue
+            if able:
+                joining.setdefault(able[0], []).append(definition)
+            elif len(self._runners) >= self._most:
+                self._waiting[definition.topic] = self._no_room()
+                continue
+            else:
+                group = new_group(definition, kind, slots_for(found.slots))
+                self._runners.append(self._runner(group, {definition.topic: definition}))
+            self._waiting.pop(definition.topic, None)
+            self._say("info", "stream.found", topic=definition.topic, source=definition.plan.source)
+        for runner, new in joining.items():
+            self._join(runner, new)
+        if definitions:
+            self._save()
+
+    def _join(self, runner: Runner, new: Sequence[StreamDefinition]) -> None:
+        """Have a query more streams. It has planned no batch with their records."""
+        runner.hold()
+        self._halt(runner)
+        try:
+            batch = runner.open()
+        except (QueryError, ClientError) as error:
+            for definition in new:
+                self._waiting[definition.topic] = str(error)
+            return
+        able = [each for each in new if runner.is_before(each.plan.starts)]
+        group = runner.group.join(able, batch)
+        runner.change(group, self._of(group))
+        self._save()
+        if late := [each for each in new if each not in able]:  # it has gone on meanwhile
+            self._place(late)
+
+    def _save(self) -> None:
+        assert self._runners is not None
+        self._groups.write(runner.group for runner in self._runners)
+
+    def _end(self, runner: Runner) -> None:
+        assert self._runners is not None
+        self._halt(runner)
+        self._runners.remove(runner)
+        self._busy.discard(runner)
+        self._held.pop(runner, None)
+        self._save()
+
+    def _release(self, runner: Runner) -> None:
+        self._held.pop(runner, None)
+        runner.release()
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -113,28 +276,31 @@ class Streams:
         if at - self._asked_at >= _ASK_SECONDS:
             self._asked_at = at
             self._ask_ends(cluster)
-        for runner in list(self._runners.values()):
-            if runner in self._busy:
-                continue
-            if self._is_gone(runner):
-                continue
-            runs = runner in self._up
-            if runner.definition.state != keys.RUNNING:
-                if runs:
-                    self._stop(runner)
-                runner.count_lag(self._ends)
-            elif not runs:
-                if runner.health.may_run(at):
-                    self._start(runner)
-            else:
-                failure = self._failure(runner, at)
-                if isinstance(failure, QueryError):
-                    self._fail(runner, str(failure))
-                elif failure is not None:
-                    self._failed(runner, reason_of(failure))
+        for runner, until in list(self._held.items()):
+            if at >= until:
+                self._release(runner)
+        for runner in list(self._runners):
+            if runner not in self._busy and not self._is_gone(runner):
+                self._look_at(runner, at)
+
+    def _look_at(self, runner: Runner, at: float) -> None:
+        if not runner.runs:
+            if runner in self._up:
+                self._stop(runner)
+            runner.count_lag(self._ends, at)
+        elif runner not in self._up:
+            if runner.health.may_run(at):
+                self._start(runner)
+        else:
+            failure = self._failure(runner, at)
+            if failure is not None:
+                self._failed(runner, reason_of(failure))
+            elif runner.is_to_count():
+                self._busy.add(runner)
+                self._do(lambda: self._count(runner))
 
     def _failure(self, runner: Runner, at: float) -> str | Exception | None:
-        """Why a stream does not go on, if it does not."""
+        """Why a query does not go on, if it does not."""
         try:
             return runner.look(at, self._ends)
         except Exception as error:  # no stream ends the driver
@@ -142,17 +308,18 @@ class Streams:
 
     def _ask_ends(self, cluster: Cluster) -> None:
         """How far the sources are."""
-        wanted = {runner.definition.plan.source for runner in self._runners.values()}
-        parts = [(name, p) for name in wanted if name in self._sources for p in range(self._sources[name].partitions)]
+        sources = self._catalog.sources
+        wanted = {plan.source for plan in (definition.plan for definition in self._catalog.streams.values())}
+        parts = [(name, p) for name in wanted if name in sources for p in range(sources[name].partitions)]
         try:
             self._ends = list_offsets(cluster, parts, LATEST)
         except ClientError:
             cluster.metadata([])  # raises if it is the broker that has gone, and no topic
 
     def _is_gone(self, runner: Runner) -> bool:
-        """Whether the source is another topic now, or none; then the stream has failed."""
-        plan = runner.definition.plan
-        source = self._sources.get(plan.source)
+        """Whether the source is another topic now, or none; then the streams have failed."""
+        plan = runner.source
+        source = self._catalog.sources.get(plan.source)
         if source is not None and source.topic_id == plan.source_id:
             return False
         what = "was deleted" if source is None else "was deleted and made again"
@@ -160,46 +327,76 @@ class Streams:
             self._fail(runner, f"the source {plan.source} {what}: drop this stream, and make it again")
         return True
 
+    # --- in the thread ------------------------------------------------------------------------------------------------
+
     def _start(self, runner: Runner) -> None:
         self._busy.add(runner)
+        self._do(lambda: self._start_now(runner))
 
-        def start() -> None:
-            try:
-                runner.start(now())
-                self._up.add(runner)
-            except QueryError as error:
-                self._fail(runner, str(error))
-            except Exception as error:
-                self._failed(runner, reason_of(error))
-            finally:
-                self._busy.discard(runner)
+    def _start_now(self, runner: Runner) -> None:
+        if runner in self._up or runner not in (self._runners or ()):
+            self._busy.discard(runner)
+            return
+        # Spark's triggers of one length are all at the same instants: these are not.
+        self._starts += 1
+        trigger_ms = self._trigger_ms + self._trigger_ms * (self._starts % _PARTS) // _PARTS
+        try:
+            runner.start(now(), trigger_ms)
+            self._up.add(runner)
+        except MemberError as error:
+            (member,) = (each for each in runner.group.members if each.number == error.number)
+            self._fail_one(runner, member, str(error))
+        except QueryError as error:
+            self._fail(runner, str(error))
+        except Exception as error:
+            self._failed(runner, reason_of(error))
+        finally:
+            self._busy.discard(runner)
 
-        self._do(start)
+    def _count(self, runner: Runner) -> None:
+        """Streams whose state has outgrown its limit stop."""
+        try:
+            for topic, why in runner.outgrown().items():
+                (member,) = (each for each in runner.group.members if each.topic == topic)
+                self._fail_one(runner, member, why)
+        finally:
+            self._busy.discard(runner)
+
+    def _fail_one(self, runner: Runner, member: Joined, why: str) -> None:
+        """A stream cannot go on, and those that share its query do."""
+        if len(runner.group.members) == 1:
+            self._fail(runner, why)
+            return
+        self._say("error", "stream.failed", topic=member.topic, error=why)
+        self._part(runner, [member], why)
 
     def _stop(self, runner: Runner) -> None:
         self._busy.add(runner)
+        self._do(lambda: self._halt(runner))
 
-        def stop() -> None:
-            try:
-                runner.stop()
-            except Exception as error:
-                self._say("warning", "stream.not_stopped", topic=runner.definition.topic, error=reason_of(error))
-            finally:
-                self._up.discard(runner)
-                self._busy.discard(runner)
-
-        self._do(stop)
+    def _halt(self, runner: Runner) -> None:
+        """End a query, for good or for a while."""
+        try:
+            runner.stop()
+        except Exception as error:
+            self._say("warning", "stream.not_stopped", topics=_names(runner.group.members), error=reason_of(error))
+        finally:
+            self._up.discard(runner)
+            self._busy.discard(runner)
 
     def _failed(self, runner: Runner, error: str) -> None:
-        """It is tried again, later each time."""
+        """It is tried again, later each time. If that does not help, its streams part."""
         runner.health.failed(now(), error)
-        self._say("warning", "stream.retrying", topic=runner.definition.topic, error=error)
+        self._say("warning", "stream.retrying", topics=_names(runner.group.members), error=error)
         self._stop(runner)
+        members = runner.group.members
+        if runner.health.failures >= _PART_AFTER and len(members) > 1:
+            self._do(lambda: self._part(runner, members[: len(members) // 2]))
 
     def _fail(self, runner: Runner, error: str) -> None:
         """It cannot go on until somebody changes something."""
         runner.health.stopped(error)
-        self._say("error", "stream.failed", topic=runner.definition.topic, error=error)
+        self._say("error", "stream.failed", topics=_names(runner.group.members), error=error)
         self._stop(runner)
 
     def _do(self, task: Callable[[], None]) -> None:
@@ -210,27 +407,46 @@ class Streams:
 
     def _run(self) -> None:
         while True:
-            self._todo.get()()
+            task = self._todo.get()
+            try:
+                task()
+            except Exception as error:  # the next change of a topic, or the driver's next start, tries again
+                self._say("error", "streams.arranging", error=reason_of(error))
 
     def stop(self) -> None:
         """End all queries, as the driver ends or makes a new one of itself."""
-        for runner in self._runners.values():
+        for runner in self._runners or ():
             runner.abandon()
-        self._runners.clear()
+        self._runners = []
 
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def told(self) -> list[StreamStatus]:
         """How all streams are."""
-        return [runner.told(now(), self._state(runner)) for runner in self._runners.values()]
+        at = now()
+        found = {
+            topic: runner.told(topic, at, self._state(runner, definition))
+            for runner in self._runners or ()
+            for topic, definition in runner.definitions.items()
+        }
+        for topic, definition in self._catalog.streams.items():
+            if topic not in found:
+                why = self._waiting.get(topic)
+                state = definition.state.upper() if definition.state != keys.RUNNING else WAITING if why else STARTING
+                source = definition.plan.source
+                found[topic] = StreamStatus(
+                    topic=topic, name=definition.name, source=source, state=state, last_error=why
+                )
+        return [found[topic] for topic in self._catalog.streams if topic in found]
 
-    def _state(self, runner: Runner) -> str:
-        if runner.definition.state != keys.RUNNING:
-            return runner.definition.state.upper()
-        up_or_down = runner in self._up or runner.health.error is not None
-        return runner.health.state if up_or_down else STARTING
+    def _state(self, runner: Runner, definition: StreamDefinition) -> str:
+        if definition.state != keys.RUNNING:
+            return definition.state.upper()
+        if runner not in self._up and runner.health.error is None:
+            return STARTING
+        return LAGGING if runner.is_behind and runner.health.error is None else runner.health.state
 
 
-def _identity(definition: StreamDefinition) -> tuple[object, ...]:
-    """What makes a stream another one: its topic, its text, and the run."""
-    return definition.topic_id, definition.run, definition.text, definition.plan, definition.partitions
+def _names(members: object) -> str:
+    assert isinstance(members, tuple | list | set)
+    return ", ".join(sorted(member.topic for member in members))

@@ -4,9 +4,9 @@
            -> aggregates by stream, window and key -> each stream's results
 
 The inputs of a stream's aggregates and its results are SELECTs as those of query topics, and pass through the same
-allow-list (decision 12); the aggregates are called here. Invariants: whatever a client writes, the state of a window and
-key has a few bytes, or those of a record, for each aggregate; and a stream's results are the same whoever shares its
-plan (decision 31).
+allow-list (decision 12); the aggregates are called here. Invariants: whatever a client writes, the state of a window
+and key has a few bytes, or those of a record, for each aggregate; and a stream's results are the same whoever shares
+its plan (decision 31).
 """
 
 from __future__ import annotations
@@ -64,6 +64,14 @@ class Member(NamedTuple):
     clauses: Clauses
     stages: Stages
     starts: tuple[int, ...] = ()
+
+
+class MemberError(QueryError):
+    """One of the streams that share a plan cannot be: that of this number."""
+
+    def __init__(self, number: int, error: str) -> None:
+        super().__init__(error)
+        self.number = number
 
 
 def parsed(text: str) -> tuple[Clauses, Stages]:
@@ -130,11 +138,14 @@ class _Wanted(NamedTuple):
 
 def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Values) -> _Wanted:
     clauses, stages = member.clauses, member.stages
-    found = resolve(spark, stages.inputs, clauses.source, frame, value_columns(values))
+    try:
+        found = resolve(spark, stages.inputs, clauses.source, frame, value_columns(values))
+    except QueryError as error:
+        raise MemberError(member.number, str(error)) from None
     columns = {name: (column, str(e.dataType().simpleString())) for name, column, e in found.chosen}
     time, kind = columns["__time"]
     if kind != "timestamp":
-        raise QueryError(f"the event time {clauses.time} is a {kind}: it must be a TIMESTAMP column")
+        raise MemberError(member.number, f"the event time {clauses.time} is a {kind}: it must be a TIMESTAMP column")
     condition = F.coalesce(found.condition, F.lit(False))
     if member.starts:
         starts = F.array(*(F.lit(start).cast("bigint") for start in member.starts))
@@ -297,7 +308,10 @@ def _results(spark: SparkSession, each: _Wanted, slots: Sequence[Slot], made: Da
         start.alias("_timestamp"),
         F.lit(None).cast(PARTS["_headers"]).alias("_headers"),
     )
-    return _Result(each.member.number, _outputs(spark, stages, windows), windows)
+    try:
+        return _Result(each.member.number, _outputs(spark, stages, windows), windows)
+    except QueryError as error:
+        raise MemberError(each.member.number, str(error)) from None
 
 
 def _together(spark: SparkSession, found: Sequence[_Result], made: DataFrame) -> DataFrame:

@@ -1,13 +1,16 @@
-"""One stream as it runs: a streaming query of Spark's, the transactions of its results, and how it is doing."""
+"""A query of Spark's as it runs: the streams that share it, the transactions of their results, and how it is doing."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField, StructType
@@ -21,31 +24,38 @@ from barnabas.streams.query.health import Health
 from barnabas.streams.query.reading import reader_options
 from barnabas.streams.query.source_rows import PARTS
 from barnabas.streams.source.names import CORRUPT
-from barnabas.streams.source.offsets import from_wire, to_wire
+from barnabas.streams.source.offsets import to_wire
 from barnabas.streams.windows.checkpoint import Folder
+from barnabas.streams.windows.groups import Group
 from barnabas.streams.windows.plan import (
     AHEAD,
     MALFORMED,
     NO_TIME,
     OBSERVED,
-    check,
+    Member,
+    MemberError,
     parsed,
     planned,
     source_schema,
 )
-from barnabas.streams.windows.sink import TransactionSink
-from barnabas.streams.windows.source import FORMAT, read_mark, write_mark
+from barnabas.streams.windows.sink import Target, TransactionSink
+from barnabas.streams.windows.source import FORMAT, ends_of, read_mark, write_mark
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamStatus
 from barnabas.wire.queries.writer import WRITER_ID
-from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS, Interval
-from barnabas.wire.streams.keys import group_of
+from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS, Interval, Window
+from barnabas.wire.streams.keys import GROUP, RUNNING
 from barnabas.wire.streams.plan import StreamPlan
 
 #: Of the source, for one batch.
 MAX_BATCH_BYTES = 32 << 20
 # After this long without a sign of life the broker aborts a transaction. A batch writes for some seconds at most.
 _TRANSACTION_MS = 120_000
+# A query is behind if it has had a lag all this time, which has not become less.
+_BEHIND_SECONDS = 30.0
+# The state of several streams is counted again when it has grown by a tenth: that reads all of it.
+_COUNT_AGAIN = 1.1
+_SHOWN_ID = 8
 
 
 class Runner:
@@ -57,73 +67,124 @@ class Runner:
         server: str,
         data_dir: str,
         writer_id: Callable[[], str],
-        definition: StreamDefinition,
-        trigger_ms: int,
+        group: Group,
+        definitions: Mapping[str, StreamDefinition],
     ) -> None:
         self._session, self._server, self._data_dir, self._writer_id = session, server, data_dir, writer_id
-        self.definition, self._trigger_ms = definition, trigger_ms
-        self.folder = Folder(data_dir, definition.topic_id, definition.run)
+        self.group = group
+        #: By topic.
+        self.definitions = dict(definitions)
+        self.folder = Folder(data_dir, group.id)
         self.health = Health()
+        self.is_behind = False
         self._query: StreamingQuery | None = None
         self._producer: TransactionalProducer | None = None
         self._sink: TransactionSink | None = None
         self._batch = -1
-        self._told_rows = 0
+        self._told_rows: dict[str, int] = {}
         self._watermark: int | None = None
-        self._state_rows = self._late = self._ignored = 0
+        self._late = self._ignored = 0
+        self.state_rows = self._counted_rows = 0
         self._data_at = 0.0
+        self._behind_at, self._behind_by, self._least_lag = 0.0, 0, 0
         self._max_delay = 0.0
         self._span_ms = self._delay_ms = 0
-        self._most_state_rows = MAX_STATE_ROWS
-        #: How far it is in its source.
+        #: How many rows of state each stream may have, by topic.
+        self.most_rows: dict[str, int] = {}
+        #: How each stream is doing, and how far the query is in its source.
+        self.streams = {topic: Health() for topic in definitions}
         self.ends: dict[TopicPartition, int] = {}
+
+    @property
+    def source(self) -> StreamPlan:
+        """What all its streams read."""
+        return next(iter(self.definitions.values())).plan
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is to run: its streams run, or rest together."""
+        return all(definition.state == RUNNING for definition in self.definitions.values())
+
+    def change(self, group: Group, definitions: Mapping[str, StreamDefinition]) -> None:
+        """Have it other streams. It does not run meanwhile."""
+        self.group, self.definitions = group, dict(definitions)
+        self.streams = {topic: self.streams.get(topic) or Health() for topic in definitions}
+        self.health.changed()
 
     # --- starting and stopping ----------------------------------------------------------------------------------------
 
-    def start(self, now: float) -> None:
-        """Take the transactional id over and go on where the stream is. Raises QueryError, ClientError, and Spark's."""
-        definition = self.definition
-        clauses, stages = parsed(definition.text)
-        checked = check(self._session, clauses, stages, definition.plan.values)
-        self.folder.make()
-        self._producer = self._take_over()
-        found = committed(self._producer.cluster, group_of(definition.topic), [(definition.topic, 0)], stable=True)
-        sink = TransactionSink(
-            self._producer,
-            self._server,
-            definition.topic,
-            definition.partitions,
-            definition.max_batch_bytes,
-            self.folder,
-        )
-        sink.next_batch = self.folder.first_batch(found.get((definition.topic, 0)))
-        frame = source_frame(
-            self._session, self._data_dir, self._server, definition.plan, checked.needed, self.folder.close_file
-        )
-        results = planned(self._session, clauses, stages, frame, definition.plan.values).results
-        window = clauses.window
-        self._span_ms = window.length_ms if isinstance(window, Interval) else window.gap_ms
-        self._most_state_rows = clauses.max_state_rows
+    def open(self) -> int:
+        """Take the transactional id over, and find out how many batches are in. Raises QueryError, ClientError."""
+        if self._producer is None:
+            self.folder.make()
+            name = self.group.id
+            self._producer = TransactionalProducer(
+                Cluster(self._server),
+                f"{self._writer_id()}/{name}",
+                f"{WRITER_ID}/{name}",
+                timeout_ms=_TRANSACTION_MS,
+            )
+            self._producer.begin()
+        keys = [(member.topic, 0) for member in self.group.members]
+        found = committed(self._producer.cluster, GROUP, keys, stable=True)
+        return self.folder.first_batch(self.group.members, {topic: at for (topic, _), at in found.items()})
+
+    def start(self, now: float, trigger_ms: int) -> None:
+        """Go on where the streams are. Raises QueryError, ClientError, and Spark's."""
+        first = self.open()
+        assert self._producer is not None
+        targets = {
+            member: Target(member.topic, of.partitions, of.max_batch_bytes)
+            for member, of in ((member, self.definitions[member.topic]) for member in self.group.members)
+        }
+        sink = TransactionSink(self._producer, self._server, targets, self.folder)
+        sink.next_batch = first
+        members = self._members()
+        plan = msgspec.structs.replace(self.source, starts=self.group.starts)
+        frame = source_frame(self._session, self._data_dir, self._server, plan, self.folder)
+        results = planned(self._session, members, self.group.slots, frame, plan.values)
+        clauses = members[0].clauses
+        self._span_ms = max(_span(member.clauses.window) for member in members)
+        self.most_rows = {
+            each.topic: member.clauses.max_state_rows for each, member in zip(self.group.members, members, strict=True)
+        }
         self._delay_ms, self._max_delay = clauses.watermark_ms, clauses.max_delay_ms / 1000
-        self._sink, self._told_rows, self._data_at = sink, 0, now
+        self._sink, self._data_at = sink, now
+        self._told_rows = dict(sink.rows)
+        self.release()
         self._query = (
             results.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)
-            .trigger(processingTime=f"{self._trigger_ms} milliseconds")
+            .trigger(processingTime=f"{trigger_ms} milliseconds")
             .foreachBatch(sink)
             .start()
         )
 
-    def _take_over(self) -> TransactionalProducer:
-        topic = self.definition.topic
-        producer = TransactionalProducer(
-            Cluster(self._server),
-            f"{self._writer_id()}/{topic}",
-            f"{WRITER_ID}/{topic}",
-            timeout_ms=_TRANSACTION_MS,
-        )
-        producer.begin()
-        return producer
+    def _members(self) -> list[Member]:
+        """Its streams. Raises MemberError."""
+        found = []
+        for joined in self.group.members:
+            definition = self.definitions[joined.topic]
+            starts = () if definition.plan.starts == self.group.starts else definition.plan.starts
+            try:
+                found.append(Member(joined.number, *parsed(definition.text), starts))
+            except QueryError as error:
+                raise MemberError(joined.number, str(error)) from None
+        return found
+
+    def is_before(self, starts: tuple[int, ...]) -> bool:
+        """Whether it has planned no batch with a record from these offsets on. Raises QueryError."""
+        begins = {(self.source.source, number): start for number, start in enumerate(self.group.starts)}
+        ends = begins | self.folder.planned_offsets()
+        return all(end <= starts[number] if number < len(starts) else not end for (_, number), end in ends.items())
+
+    def hold(self) -> None:
+        """Have it plan no batch with new records until it is released. Raises OSError."""
+        Path(self.folder.hold_file).touch()
+
+    def release(self) -> None:
+        """Let it go on."""
+        Path(self.folder.hold_file).unlink(missing_ok=True)
 
     def stop(self) -> None:
         """End the query, and the transaction that it may have open. Raises ClientError."""
@@ -164,16 +225,12 @@ class Runner:
             missed = last.batchId > self._batch + 1
             for progress in query.recentProgress if missed else [last]:
                 self._note(progress, now)
-        rows = sink.rows
-        if rows != self._told_rows:
-            self.health.ran(now, rows - self._told_rows, 0, 0.0)
-            self._told_rows = rows
-        if self._state_rows > self._most_state_rows:
-            raise QueryError(
-                f"its state has {self._state_rows:,} rows, more than MAX_STATE_ROWS ({self._most_state_rows:,}): drop "
-                "the stream, and make it with fewer keys, shorter windows, a shorter WATERMARK, or a larger number"
-            )
-        self.count_lag(source_ends)
+        for topic, rows in list(sink.rows.items()):
+            more = rows - self._told_rows.get(topic, 0)
+            if more and topic in self.streams:
+                self.streams[topic].ran(now, more, 0, 0.0)
+                self._told_rows[topic] = rows
+        self.count_lag(source_ends, now)
         self._close_quiet(now)
         return None
 
@@ -186,7 +243,7 @@ class Runner:
         self._batch = progress.batchId
         self.health.ran(now, 0, 0, progress.durationMs.get("triggerExecution", 0) / 1000)
         for operator in progress.stateOperators:
-            self._state_rows = operator.numRowsTotal
+            self.state_rows = operator.numRowsTotal
             self._late += operator.numRowsDroppedByWatermark
         seen = progress.observedMetrics.get(OBSERVED)
         if seen is not None:
@@ -195,16 +252,42 @@ class Runner:
             self._data_at = now
         for source in progress.sources:
             if source.endOffset:
-                wire = json.loads(source.endOffset)
-                self.ends, _ = from_wire({key: value for key, value in wire.items() if key != "#close"})
+                self.ends = ends_of(json.loads(source.endOffset))
 
-    def count_lag(self, source_ends: Mapping[TopicPartition, int]) -> None:
-        """Take note of how far the source is."""
-        plan = self.definition.plan
-        begins = {(plan.source, number): start for number, start in enumerate(plan.starts)}
+    def is_to_count(self) -> bool:
+        """Whether a stream may have more state than it may: all together have more than one may, and more than when
+        they were counted last."""
+        if self.state_rows <= min(self.most_rows.values(), default=MAX_STATE_ROWS):
+            self._counted_rows = 0
+            return False
+        return self.state_rows > self._counted_rows * _COUNT_AGAIN
+
+    def outgrown(self) -> dict[str, str]:
+        """The streams that have more state than they may, and what to say of it."""
+        self._counted_rows = self.state_rows
+        rows = Counter({self.group.members[0].number: self.state_rows})
+        if len(self.group.members) > 1:
+            state = self._session.read.format("statestore").load(self.folder.checkpoint)
+            rows = Counter({row["__stream"]: row["count"] for row in state.groupBy("key.__stream").count().collect()})
+        return {
+            member.topic: f"its state has {rows[member.number]:,} rows, more than MAX_STATE_ROWS "
+            f"({self.most_rows[member.topic]:,}): drop the stream, and make it with fewer keys, shorter windows, a "
+            "shorter WATERMARK, or a larger number"
+            for member in self.group.members
+            if rows[member.number] > self.most_rows[member.topic]
+        }
+
+    def count_lag(self, source_ends: Mapping[TopicPartition, int], now: float) -> None:
+        """Take note of how far the source is, and whether the query keeps up with it."""
+        plan = self.source
+        begins = {(plan.source, number): start for number, start in enumerate(self.group.starts)}
         at = begins | self.ends
         mine = {key: end for key, end in source_ends.items() if key[0] == plan.source}
-        self.health.lag = sum(max(end - at.get(key, 0), 0) for key, end in mine.items())
+        lag = sum(max(end - at.get(key, 0), 0) for key, end in mine.items())
+        self.health.lag, self._least_lag = lag, min(self._least_lag, lag)
+        if now - self._behind_at >= _BEHIND_SECONDS:
+            self.is_behind = self._least_lag > 0 and lag >= self._behind_by > 0
+            self._behind_at, self._behind_by, self._least_lag = now, lag, lag
 
     def _close_quiet(self, now: float) -> None:
         """Close the windows of a topic into which nothing has come for MAX_DELAY.
@@ -218,25 +301,30 @@ class Runner:
             write_mark(self.folder.close_file, last + self._span_ms + self._delay_ms)
             self._data_at = now
 
-    def told(self, now: float, state: str) -> StreamStatus:
-        """The figures of the stream."""
-        definition = self.definition
-        told = self.health.told(now, definition.topic, definition.plan.source)
+    def told(self, topic: str, now: float, state: str) -> StreamStatus:
+        """The figures of a stream: its results are its own, the others those of all that share its query."""
+        definition, own, shared = self.definitions[topic], self.streams[topic], self.health
+        told = own.told(now, topic, self.source.source)
         return StreamStatus(
-            topic=definition.topic,
+            topic=topic,
             name=definition.name,
-            source=definition.plan.source,
+            source=self.source.source,
             state=state,
-            lag=told.lag,
+            query=self.group.id[:_SHOWN_ID],
+            lag=shared.lag,
             rows=told.rows,
             rows_per_second=told.rows_per_second,
-            batch_ms=told.batch_ms,
+            batch_ms=round(shared.batch_ms, 1),
             watermark=self._watermark or None,
-            state_rows=self._state_rows,
+            state_rows=self.state_rows,
             late=self._late,
             ignored=self._ignored,
-            last_error=told.last_error,
+            last_error=shared.error,
         )
+
+
+def _span(window: Window) -> int:
+    return window.length_ms if isinstance(window, Interval) else window.gap_ms
 
 
 def source_frame(
@@ -244,11 +332,11 @@ def source_frame(
     data_dir: str,
     server: str,
     plan: StreamPlan,
-    close_file: str,
+    folder: Folder,
     *,
     batch_bytes: int | None = None,
 ) -> DataFrame:
-    """The rows of a stream's source, from where the stream begins. Raises QueryError."""
+    """The rows of a query's source, from where the query begins. Raises QueryError."""
     schema = source_schema(plan.values)
     starts = {(plan.source, number): start for number, start in enumerate(plan.starts)}
     options = {
@@ -258,7 +346,8 @@ def source_frame(
         "startingOffsets": json.dumps(to_wire(starts)),
         "maxBytesPerTrigger": str(batch_bytes or MAX_BATCH_BYTES),
         "failOnDataLoss": "false",
-        "closeFile": close_file,
+        "closeFile": folder.close_file,
+        "holdFile": folder.hold_file,
     }
     if CORRUPT in schema.names:
         options |= reader_options(plan.values)

@@ -1,8 +1,8 @@
-"""A batch's results and the stream's progress, in one Kafka transaction.
+"""A batch's results and the progress of its streams, in one Kafka transaction.
 
-Spark calls a sink at least once for each batch, with the same offsets and state. The committed offset of the stream's
-group is the number of the next batch: a batch below it is in, and its rows are made for the state only. A batch that
-failed half-way was aborted when the stream took its transactional id over again. So nothing of a first call is left
+Spark calls a sink at least once for each batch, with the same offsets and state. The committed offset of each stream is
+the number of the next batch: a batch below it is in, and its rows are made for the state only. A batch that failed
+half-way was aborted when the query took its transactional id over again. So nothing of a first call is left
 when a second one writes, and the two need not give the same rows in the same order.
 
 Invariant: rows of one transaction are written by one attempt of one task. A second attempt ends the batch.
@@ -11,7 +11,9 @@ Invariant: rows of one transaction are written by one attempt of one task. A sec
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -26,26 +28,36 @@ from barnabas.client.produce import Batch, produce
 from barnabas.client.transactional import NOT_YET, TransactionalProducer
 from barnabas.streams.encode import encode
 from barnabas.streams.windows.checkpoint import Folder
-from barnabas.wire.streams.keys import group_of
+from barnabas.streams.windows.groups import Joined
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.streams.keys import GROUP
 
-REPORT = "written bigint"
-_REPORT_SCHEMA = pa.schema([pa.field("written", pa.int64())])
+REPORT = "topic string, written bigint"
+_REPORT_SCHEMA = pa.schema([pa.field("topic", pa.string()), pa.field("written", pa.int64())])
 _FLUSH_BYTES = 4 << 20
 _TIMEOUT_MS = 60_000
 _AGAIN_SECONDS, _PATIENCE_SECONDS = 0.005, 30.0
 _clusters: dict[str, Cluster] = {}  # a worker serves many tasks
 
 
+class Target(NamedTuple):
+    """The topic that a stream writes."""
+
+    topic: str
+    partitions: int
+    max_bytes: int
+
+
 class TransactionSink:
-    """What Spark calls for each batch of a stream."""
+    """What Spark calls for each batch of the streams of a query."""
 
     def __init__(
-        self, producer: TransactionalProducer, server: str, topic: str, partitions: int, max_bytes: int, folder: Folder
+        self, producer: TransactionalProducer, server: str, targets: Mapping[Joined, Target], folder: Folder
     ) -> None:
-        self._producer, self._server, self._topic, self._folder = producer, server, topic, folder
-        self._partitions, self._max_bytes = partitions, max_bytes
+        self._producer, self._server, self._targets, self._folder = producer, server, targets, folder
         self.next_batch = 0
-        self.rows = 0
+        #: By topic, how many results have been written.
+        self.rows = dict.fromkeys((target.topic for target in targets.values()), 0)
 
     def __call__(self, results: DataFrame, batch: int) -> None:
         """Write a batch. Raises what ends the query: it is begun anew then."""
@@ -53,36 +65,31 @@ class TransactionSink:
             results.write.format("noop").mode("overwrite").save()  # its state is made by its rows being made
             return
         producer = self._producer
-        writer = Writer(
-            self._server,
-            self._topic,
-            self._partitions,
-            self._max_bytes,
-            producer.transactional_id,
-            producer.producer_id,
-            producer.epoch,
-        )
-        written = sum(row.written for row in results.mapInArrow(writer.__call__, REPORT).collect())
-        key = (self._topic, 0)
-        producer.commit_offset(group_of(self._topic), key, Committed(batch + 1, self._folder.progress().encode()))
+        targets = {member.number: target for member, target in self._targets.items()}
+        identity = producer.transactional_id, producer.producer_id, producer.epoch
+        reports = results.mapInArrow(Writer(self._server, targets, *identity).__call__, REPORT).collect()
+        positions = {
+            (target.topic, 0): Committed(batch + 1, self._folder.progress(member).encode())
+            for member, target in self._targets.items()
+        }
+        producer.commit_offsets(GROUP, positions)
         producer.end(commit=True)
         self.next_batch = batch + 1
-        self.rows += written
+        for report in reports:
+            self.rows[report.topic] += report.written
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """The task's side: rows of key, value and timestamp to the partitions of their keys."""
+    """The task's side: rows of stream, key, value and timestamp to the partitions of their keys."""
 
     server: str
-    topic: str
-    partitions: int
-    max_bytes: int
+    targets: dict[int, Target]
     transactional_id: str
     producer_id: int
     epoch: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all rows of the task; their number."""
+        """Write all rows of the task; their number by topic."""
         context = TaskContext.get()
         if context is not None and context.attemptNumber() > 0:
             raise RuntimeError("another attempt may have written some of the rows: the batch is written anew")
@@ -90,7 +97,8 @@ class Writer(msgspec.Struct, frozen=True):
         for batch in batches:
             log.add(batch)
         log.flush()
-        yield pa.RecordBatch.from_pylist([{"written": log.written}], schema=_REPORT_SCHEMA)
+        told = [{"topic": topic, "written": written} for topic, written in log.written.items()]
+        yield pa.RecordBatch.from_pylist(told, schema=_REPORT_SCHEMA)
 
 
 class _Log:
@@ -100,9 +108,9 @@ class _Log:
         self._writer = writer
         self._rows: list[pa.RecordBatch] = []
         self._size = 0
-        self._of_key: dict[bytes, int] = {}
-        self._sequences: dict[int, int] = {}
-        self.written = 0
+        self._of_key: dict[tuple[int, bytes], TopicPartition] = {}
+        self._sequences: dict[TopicPartition, int] = {}
+        self.written: Counter[str] = Counter()
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows; those that waited are sent when there are many."""
@@ -118,38 +126,43 @@ class _Log:
             return
         rows = pa.Table.from_batches(self._rows).combine_chunks().to_batches()[0]
         self._rows, self._size = [], 0
-        places = [self._partition(key) for key in rows.column("key").to_pylist()]
-        parts = dict.fromkeys(places)
+        streams, keys = rows.column("stream").to_pylist(), rows.column("key").to_pylist()
+        found: dict[TopicPartition, list[int]] = {}
+        sizes = {}
+        for row, (stream, key) in enumerate(zip(streams, keys, strict=True)):
+            place = self._partition(stream, key)
+            found.setdefault(place, []).append(row)
+            sizes[place] = self._writer.targets[stream].max_bytes
+        rows = rows.drop_columns(["stream"])
         cluster = _clusters.pop(self._writer.server, None) or Cluster(self._writer.server)
-        queues = {}
-        for partition in parts:
-            mine = rows.take(pa.array([row for row, place in enumerate(places) if place == partition]))
-            queues[partition] = self._batches(partition, mine)
+        queues = {place: self._batches(place, rows.take(pa.array(mine)), sizes[place]) for place, mine in found.items()}
         while queues:
-            sending = {partition: next(queue, None) for partition, queue in queues.items()}
-            queues = {partition: queue for partition, queue in queues.items() if sending[partition] is not None}
-            self._send(cluster, [Batch(self._writer.topic, p, data) for p, data in sending.items() if data is not None])
-        self.written += rows.num_rows
+            sending = {place: next(queue, None) for place, queue in queues.items()}
+            queues = {place: queue for place, queue in queues.items() if sending[place] is not None}
+            self._send(cluster, [Batch(*place, data) for place, data in sending.items() if data is not None])
+        for (topic, _), mine in found.items():
+            self.written[topic] += len(mine)
         _clusters[self._writer.server] = cluster
 
-    def _partition(self, key: bytes | None) -> int:
+    def _partition(self, stream: int, key: bytes | None) -> TopicPartition:
+        target = self._writer.targets[stream]
         if key is None:
-            return 0
-        found = self._of_key.get(key)
+            return target.topic, 0
+        found = self._of_key.get((stream, key))
         if found is None:
-            found = self._of_key[key] = murmur2(key) % self._writer.partitions
+            found = self._of_key[stream, key] = target.topic, murmur2(key) % target.partitions
         return found
 
-    def _batches(self, partition: int, rows: pa.RecordBatch) -> Iterator[bytes]:
+    def _batches(self, place: TopicPartition, rows: pa.RecordBatch, max_bytes: int) -> Iterator[bytes]:
         numbered = rows.append_column("offset", pa.array(range(rows.num_rows), pa.int64()))
-        sequence = self._sequences.get(partition, 0)
-        self._sequences[partition] = sequence + rows.num_rows
+        sequence = self._sequences.get(place, 0)
+        self._sequences[place] = sequence + rows.num_rows
         for batch in encode(
             numbered,
             base_offset=0,
             producer_id=self._writer.producer_id,
             producer_epoch=self._writer.epoch,
-            max_bytes=self._writer.max_bytes,
+            max_bytes=max_bytes,
             transaction_sequence=sequence,
         ):
             yield bytes(8) + batch.data[8:]

@@ -1,8 +1,8 @@
 """The aggregates of streams that share a query: one row of state has the same columns for all of them.
 
-Spark fixes the columns of a query's state when the query is first started. So a query has slots: an aggregate of Spark's
-over a type, such as a sum of doubles. A stream uses some of them, and gives the others nothing. What it has on top of its
-slots is computed from their results:
+Spark fixes the columns of a query's state when the query is first started. So a query has slots: an aggregate of
+Spark's over a type, such as a sum of doubles. A stream uses some of them, and gives the others nothing. What it has on
+top of its slots is computed from their results:
 
     avg(temp)      sum(double) and count        max(n), n INT     max(bigint), cast to int
 

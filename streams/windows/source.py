@@ -3,12 +3,16 @@
 A mark is a row that has a time and nothing else. The driver writes the time into a file; the file's time is part of the
 source's offset, so Spark's checkpoint says which mark a batch has, and a batch that is repeated has the same one.
 
+While the file `holdFile` is there, no record is new: a stream that is being made may share the query, which must not
+read its first record before.
+
 Of a backlog, which takes several batches, the partitions are read at the pace of their records' times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+import os
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +32,7 @@ from barnabas.streams.windows.plan import CLOSE
 from barnabas.wire.aliases import TopicPartition
 
 FORMAT = "barnabas-stream"
-_FILE = "closefile"
+_FILES = ("closefile", "holdfile")
 #: The mark in an offset; it can be no topic's name.
 _MARK, _AT = "#close", "at"
 
@@ -49,11 +53,12 @@ def read_mark(path: str) -> int:
 
 
 class StreamDataSource(WalDataSource):
-    """The `wal` source with the option `closeFile`, and the column of the marks as the schema's last."""
+    """The `wal` source with `closeFile` and `holdFile`, and the column of the marks as the schema's last."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         given = dict(options)
-        self._close_file = next((given.pop(name) for name in list(given) if name.lower() == _FILE), "")
+        found = {name.lower(): given.pop(name) for name in list(given) if name.lower() in _FILES}
+        self._close_file, self._hold_file = (found.get(name, "") for name in _FILES)
         super().__init__(given)
 
     @classmethod
@@ -62,7 +67,7 @@ class StreamDataSource(WalDataSource):
 
     def streamReader(self, schema: StructType) -> MarkedReader:
         inner = StructType([field for field in schema.fields if field.name != CLOSE])
-        return MarkedReader(self._options, self._rows(inner), self._close_file)
+        return MarkedReader(self._options, self._rows(inner), self._close_file, self._hold_file)
 
 
 class MarkPartition(InputPartition):
@@ -76,9 +81,9 @@ class MarkPartition(InputPartition):
 class MarkedReader(StreamReader):
     """Offsets are those of the `wal` source, and the time of the last mark."""
 
-    def __init__(self, options: Options, rows: Rows, close_file: str) -> None:
+    def __init__(self, options: Options, rows: Rows, close_file: str, hold_file: str = "") -> None:
         super().__init__(options, rows)
-        self._close_file = close_file
+        self._close_file, self._hold_file = close_file, hold_file
         kind = pa.timestamp("us", "UTC")
         self._schema = pa.schema([*rows.target, pa.field(CLOSE, kind)])
 
@@ -86,6 +91,8 @@ class MarkedReader(StreamReader):
         return {**super().initialOffset(), _MARK: {_AT: 0}}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if self._hold_file and os.path.exists(self._hold_file):
+            return start
         plain, mark = _apart(start)
         latest = max(mark, read_mark(self._close_file))
         return {**self._in_time(plain, super().latestOffset(plain, limit)), _MARK: {_AT: latest}}
@@ -141,6 +148,12 @@ def _blank(field: pa.Field) -> pa.Array:
     if field.nullable:
         return pa.nulls(1, field.type)
     return pa.array([0 if pa.types.is_integer(field.type) else ""], field.type)
+
+
+def ends_of(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """The source's own offsets in one of Spark's."""
+    ends, _ = from_wire({key: value for key, value in offset.items() if key != _MARK})
+    return ends
 
 
 def _apart(offset: dict[str, Any]) -> tuple[dict[str, Any], int]:

@@ -90,6 +90,7 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     state_rows: int = 0
     late: int = 0
     ignored: int = 0
+    query: str = ""
     last_error: str | None = None
 
 

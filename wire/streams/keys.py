@@ -10,17 +10,12 @@ STREAM_KEYS = (STREAM, STREAM_PLAN, STREAM_NAME, STREAM_STATE, STREAM_RUN)
 RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
 STATES = (RUNNING, PAUSED, STOPPED)
 
-#: Groups of this prefix keep how far streams are: only the streams driver commits in them.
-GROUP_PREFIX = "barnabas.stream."
+#: The group that keeps how far streams are, at partition 0 of each one's topic: only the streams driver commits in it.
+GROUP = "barnabas.streams"
 #: The folder in the data directory that holds the checkpoints of streams.
 CHECKPOINTS = "streams"
 
 
 def is_stream(group: str) -> bool:
-    """Whether a group says how far a stream is. That stays in the log as long as the topic of the stream is there."""
-    return group.startswith(GROUP_PREFIX)
-
-
-def group_of(topic: str) -> str:
-    """The group that says which batches of the stream into `topic` are in."""
-    return GROUP_PREFIX + topic
+    """Whether a group says how far streams are. That stays in the log as long as the topic of the stream is there."""
+    return group == GROUP

@@ -1,0 +1,117 @@
+"""Which streams share a query: kept in one file, which says where each stream's state is.
+
+    DATA_DIR/streams/groups            the list
+    DATA_DIR/streams/ID                a query's folder (checkpoint.py)
+
+Streams share a query if they read the same records of the same topic in the same way, with the same event time and
+watermark, have the same kind of window, and find their slots there. A stream joins a query before this one has read
+the stream's first record; else it has one of its own. It leaves with a copy of the checkpoint, in which its state is as
+it was.
+
+Invariant: each stream is in one query. The file is replaced as a whole, so at any instant it says in which.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from barnabas.streams.query.definitions import StreamDefinition
+from barnabas.streams.query.errors import QueryError
+from barnabas.streams.windows.slots import Slot
+from barnabas.wire.streams.clauses import Clauses, Interval
+from barnabas.wire.streams.keys import CHECKPOINTS
+
+#: The file, beside the folders of the queries.
+FILE = "groups"
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """A stream in a query: its number there, which no other one gets, and how many batches were in when it came."""
+
+    topic: str
+    topic_id: str
+    run: int
+    number: int
+    batch: int = 0
+
+    def is_of(self, definition: StreamDefinition | None) -> bool:
+        """Whether it is this stream: the same topic, as often calculated."""
+        return definition is not None and (definition.topic_id, definition.run) == (self.topic_id, self.run)
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Streams that share a query. `kind` is what they have in common, `starts` where the query begins in its source."""
+
+    id: str
+    kind: str
+    slots: tuple[Slot, ...]
+    starts: tuple[int, ...]
+    members: tuple[Joined, ...]
+    next_number: int
+
+    def join(self, definitions: Iterable[StreamDefinition], batch: int) -> Group:
+        """With more streams, of whose records none is in the first `batch` batches."""
+        new = tuple(
+            Joined(each.topic, each.topic_id, each.run, self.next_number + place, batch)
+            for place, each in enumerate(definitions)
+        )
+        return msgspec.structs.replace(self, members=self.members + new, next_number=self.next_number + len(new))
+
+    def only(self, members: Sequence[Joined]) -> Group:
+        """With these of its members."""
+        return msgspec.structs.replace(self, members=tuple(members))
+
+    def apart(self, members: Sequence[Joined]) -> Group:
+        """Another group, of these of its members."""
+        return msgspec.structs.replace(self, id=uuid.uuid4().hex, members=tuple(members))
+
+
+def new_group(definition: StreamDefinition, kind: str, slots: Sequence[Slot]) -> Group:
+    """The group of a stream that shares no query that there is."""
+    made = Group(uuid.uuid4().hex, kind, tuple(slots), definition.plan.starts, (), 0)
+    return made.join([definition], 0)
+
+
+def kind_of(clauses: Clauses, source_id: str, values: msgspec.Struct) -> str:
+    """What streams that share a query have in common: which records they take, and when their windows close."""
+    window = "interval" if isinstance(clauses.window, Interval) else "session"
+    same = clauses.time, clauses.watermark_ms, clauses.max_ahead_ms, clauses.max_delay_ms, clauses.trigger, window
+    return msgspec.json.encode([clauses.source, source_id, values, *same]).decode()
+
+
+class Groups:
+    """The list in its file."""
+
+    def __init__(self, data_dir: str) -> None:
+        self._path = os.path.join(data_dir, CHECKPOINTS, FILE)
+
+    def read(self) -> list[Group]:
+        """All groups. Raises QueryError for a damaged file."""
+        try:
+            with open(self._path, "rb") as file:
+                return msgspec.json.decode(file.read(), type=list[Group])
+        except FileNotFoundError:
+            return []
+        except msgspec.DecodeError as error:
+            raise QueryError(
+                f"{self._path} is damaged ({error}): put it back, or remove it and RECALCULATE all streams"
+            ) from None
+
+    def write(self, groups: Iterable[Group]) -> None:
+        """Replace the list. Raises OSError."""
+        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+        new = f"{self._path}.new"
+        with open(new, "wb") as file:
+            file.write(msgspec.json.encode(list(groups)))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self._path)
+        folder = os.open(os.path.dirname(self._path), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
