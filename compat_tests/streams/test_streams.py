@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from compat_tests.waiting import until
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 from barnabas.scripts import cli
+from barnabas.wire.streams.plan import stream_plan_of
 
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
@@ -234,6 +236,118 @@ def test_a_stream_whose_state_outgrows_its_limit_stops(broker: Barnabas, admin: 
     figures = wait_for_state(broker, "counted", "FAILED")
     assert "its state has 9 rows, more than MAX_STATE_ROWS (5)" in figures["last_error"]
     broker.expected_errors.append("stream.failed")
+
+
+class Sender:
+    """Writes a record for each second of event time into a topic, until it is ended."""
+
+    def __init__(self, broker: Barnabas, topic: str) -> None:
+        self.written: list[Reading] = []
+        self._broker, self._topic, self._ends = broker, topic, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ends.wait(0.1):
+            more = readings(number, 10)
+            send(self._broker, self._topic, more)
+            self.written += more
+            number += 10
+
+    def finish(self) -> list[Reading]:
+        """End it; all that it has written."""
+        self._ends.set()
+        self._thread.join(30)
+        return self.written
+
+
+def query_of(broker: Barnabas, name: str) -> str:
+    return str(wait_for_state(broker, name, "RUNNING", batch_ms=1)["query"])
+
+
+SHARED = (
+    "WATERMARK 10m AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM shared "
+    "PARTITION BY device INTERVAL(1m) SLIDING({})"
+)
+
+
+def test_streams_over_one_source_share_a_query_which_they_join_and_leave(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While records come, and the results of each are those of its own records."""
+    admin.create_topic("shared", 2, SENSORS)
+    for name in ("first", "paused"):
+        admin.create_topic(name, 2, {"barnabas.stream": SHARED.format("30s")})
+    sender = Sender(broker, "shared")
+    try:
+        assert query_of(broker, "first") == query_of(broker, "paused")
+        wait_for_results(broker, "paused", 2, 1)
+        admin.create_topic("joined", 1, {"barnabas.stream": SHARED.format("20s")})
+        assert query_of(broker, "joined") == query_of(broker, "first")
+        wait_for_results(broker, "joined", 1, 1)
+        sql(broker, capsys, "PAUSE STREAM paused")
+        wait_for_state(broker, "paused", "PAUSED")
+        count = len(results(broker, "first", 2))
+        wait_for_results(broker, "first", 2, count + 10)
+        sql(broker, capsys, "RESUME STREAM paused")
+        assert query_of(broker, "paused") != query_of(broker, "first")
+        admin.create_topic("dropped", 1, {"barnabas.stream": SHARED.format("10s")})
+        assert query_of(broker, "dropped") in (query_of(broker, "first"), query_of(broker, "paused"))
+        sql(broker, capsys, "DROP STREAM dropped")
+        sql(broker, capsys, "RECALCULATE STREAM joined")
+        until(lambda: len(folders_of(broker, "first", "paused", "joined")) == 3, "it has a query of its own", DEADLINE)
+    finally:
+        written = sender.finish()
+    send(broker, "shared", closing(10**5))
+    expected = windows(written, 60_000, 30_000)
+    for name in ("first", "paused"):
+        assert wait_for_results(broker, name, 2, len(expected)) == expected, name
+    with Cluster(broker.address) as cluster:
+        plan = stream_plan_of(topic_configs(cluster, ["joined"], ["barnabas.stream.plan"])["joined"])
+    assert plan is not None
+    seen = [0, 0]
+    after = []
+    for reading in written:
+        if seen[reading.partition] >= plan.starts[reading.partition]:
+            after.append(reading)
+        seen[reading.partition] += 1
+    assert 0 < len(after) < len(written)
+    expected = windows(after, 60_000, 20_000)
+    both = wait_for_results(broker, "joined", 1, len(expected))
+    until(lambda: set(map(str, results(broker, "joined", 1))) == set(map(str, expected)), "all come again", DEADLINE)
+    assert len(both) >= len(expected)
+    for name in ("first", "paused", "joined"):
+        sql(broker, capsys, f"DROP STREAM {name}")
+
+
+def folders_of(broker: Barnabas, *names: str) -> set[str]:
+    return {status_of(broker, name).get("query", "") for name in names}
+
+
+def test_of_streams_that_share_a_query_only_the_one_stops_whose_state_outgrows_its_limit(
+    broker: Barnabas, admin: Driver
+) -> None:
+    admin.create_topic("many", 1, SENSORS)
+    text = "MAX_STATE_ROWS {} AS SELECT device, _wstart, count(*) AS c FROM many PARTITION BY {} INTERVAL(10s)"
+    admin.create_topic("all", 1, {"barnabas.stream": text.format(1000, "device")})
+    admin.create_topic("few", 1, {"barnabas.stream": text.format(8, "device")})
+    admin.create_topic("two", 1, {"barnabas.stream": text.format(8, "least(device, 'device 1') AS device")})
+    for name in ("all", "few", "two"):
+        wait_for_state(broker, name, "RUNNING")
+    assert len(folders_of(broker, "all", "few", "two")) == 1
+    send(broker, "many", [Reading(BASE, f"device {n}", 1, 0) for n in range(9)])
+    figures = wait_for_state(broker, "few", "FAILED")
+    assert "its state has 9 rows, more than MAX_STATE_ROWS (8)" in figures["last_error"]
+    broker.expected_errors.append("stream.failed")
+    send(broker, "many", [Reading(BASE + 60_000, "end", 1, 0)])
+    assert len(wait_for_results(broker, "all", 1, 9)) == 9
+    assert {row["device"]: row["c"] for row in wait_for_results(broker, "two", 1, 2)}["device 1"] == 8
+    assert results(broker, "few", 1) == []
+    for name in ("all", "two"):
+        wait_for_state(broker, name, "RUNNING")
+    for name in ("all", "few", "two"):
+        admin.delete_topic(name)
 
 
 def test_a_checkpoint_that_does_not_fit_stops_its_stream_and_no_other(

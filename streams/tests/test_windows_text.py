@@ -92,7 +92,7 @@ def with_batches(folder: Folder, batches: int, checkpoint: str = "id-1") -> None
     offsets.mkdir(parents=True)
     Path(folder.checkpoint, "metadata").write_bytes(msgspec.json.encode({"id": checkpoint}))
     for number in range(batches):
-        (offsets / str(number)).write_text('v1\n{}\n{"t": {"0": %d}, "#close": {"at": 0}}' % (10 * number))
+        (offsets / str(number)).write_text(f'v1\n{{}}\n{{"t": {{"0": {10 * number}}}, "#close": {{"at": 0}}}}')
     (offsets / ".7.crc").touch()
     (offsets / "8.tmp").touch()
 

@@ -33,7 +33,8 @@ class Run:
     def __init__(self, session: SparkSession, path: Path, folder: Path, text: str | list[str], values: Values) -> None:
         self.session, self.path, self.values = session, path, values
         self.folder = Folder(str(folder), "query")
-        self.texts = [text] if isinstance(text, str) else text
+        self.members = members_of([text] if isinstance(text, str) else text)
+        self.slots = slots_of(session, self.members, values)
         self.batches: dict[int, list[tuple[str | None, dict[str, Any], Any]]] = {}
         self.streams: dict[int, list[dict[str, Any]]] = {}
         self.query: StreamingQuery | None = None
@@ -41,13 +42,11 @@ class Run:
 
     def start(self, *, starts: tuple[int, ...] = (), batch_bytes: int | None = None) -> StreamingQuery:
         """Run until all that is there is done."""
-        members = members_of(self.texts)
-        clauses = members[0].clauses
+        clauses = self.members[0].clauses
         plan = StreamPlan(source=clauses.source, starts=starts, format=self.values.format, schema=self.values.schema)
         frame = source_frame(self.session, str(self.path), NOWHERE, plan, self.folder, batch_bytes=batch_bytes)
-        slots = slots_of(self.session, members, self.values)
         self.query = (
-            planned(self.session, members, slots, frame, self.values)
+            planned(self.session, self.members, self.slots, frame, self.values)
             .writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)
             .trigger(availableNow=True)

@@ -7,6 +7,7 @@ only looks. Each query waits longer from failure to failure, as query topics do.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -91,8 +92,9 @@ class Streams:
         kind = kind_of(clauses, source.topic_id, source.values)
         shared = [] if clauses.fill_history else self._shared_by(kind, found)
         for runner in shared:
-            runner.hold()
-            self._held[runner] = now() + _HOLD_SECONDS
+            with contextlib.suppress(OSError):  # the stream has a query of its own then
+                runner.hold()
+                self._held[runner] = now() + _HOLD_SECONDS
         if not shared and len(self._runners or ()) >= self._most:
             raise QueryError(self._no_room())
         return clauses, source, found
@@ -289,7 +291,7 @@ class Streams:
                 self._stop(runner)
             runner.count_lag(self._ends, at)
         elif runner not in self._up:
-            if runner.health.may_run(at):
+            if runner.health.may_run(at) and not self._is_full():
                 self._start(runner)
         else:
             failure = self._failure(runner, at)
@@ -298,6 +300,10 @@ class Streams:
             elif runner.is_to_count():
                 self._busy.add(runner)
                 self._do(lambda: self._count(runner))
+
+    def _is_full(self) -> bool:
+        """Whether as many queries run as may."""
+        return len(self._up) + len(self._busy - self._up) >= self._most
 
     def _failure(self, runner: Runner, at: float) -> str | Exception | None:
         """Why a query does not go on, if it does not."""
@@ -443,7 +449,7 @@ class Streams:
         if definition.state != keys.RUNNING:
             return definition.state.upper()
         if runner not in self._up and runner.health.error is None:
-            return STARTING
+            return WAITING if runner not in self._busy and self._is_full() else STARTING
         return LAGGING if runner.is_behind and runner.health.error is None else runner.health.state
 
 

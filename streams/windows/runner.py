@@ -180,6 +180,7 @@ class Runner:
 
     def hold(self) -> None:
         """Have it plan no batch with new records until it is released. Raises OSError."""
+        self.folder.make()
         Path(self.folder.hold_file).touch()
 
     def release(self) -> None:

@@ -1,0 +1,241 @@
+"""Streams: the delay of results behind their windows for one stream and for twenty of one source, the CPU of twenty
+quiet ones, and a backlog.
+
+    python -m bench.streams [--records 1000000] [--seconds 40] [--json FILE]
+
+Records have 1,000 keys and come at 1,000 a second, with their own time as event time; 2 partitions, Spark at local[2],
+the broker's default durability. `delay` is from the end of a window, by the clock, until its result is at a consumer
+that reads committed records. CPU is that of driver, JVM and workers. The twenty streams differ in window, aggregates
+and condition. `quiet` are twenty streams, each over a source of its own into which nothing comes. Of the backlog, one
+record comes every 10 ms of event time, in windows of a minute, so that a window of a key holds 6 records, and a hundred
+times as many where it is dense.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from barnabas.client.admin import create_topic, delete_topic
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import check
+from barnabas.scripts.status import last_status
+from barnabas.wire.queries.messages import StreamStatus
+from barnabas.wire.table import table
+from bench.servers import Meter
+from compat_tests.broker_process import Barnabas
+from compat_tests.query_topics.processes import processes
+
+PARTITIONS, KEYS, RATE = 2, 1000, 1000
+SCHEMA = {"barnabas.value.format": "json", "barnabas.value.schema": "device STRING, temp DOUBLE, n BIGINT"}
+ONE = "SELECT _wend, device, avg(temp) AS t FROM {source} PARTITION BY device INTERVAL(10s) SLIDING(5s)"
+KINDS = (
+    ONE,
+    "SELECT _wend, device, min(temp) AS a, max(temp) AS b FROM {source} PARTITION BY device INTERVAL(10s)",
+    "SELECT _wend, device, count(*) c, sum(n) AS s FROM {source} WHERE n > {number} PARTITION BY device INTERVAL(5s)",
+    "SELECT _wend, avg(temp) AS t, spread(temp) AS s FROM {source} INTERVAL({number}s) SLIDING(1s)",
+)
+QUIET = 20
+WARM_SECONDS = 20.0
+DEADLINE = 600.0
+Figure = tuple[str, str, float]
+
+
+def make(cluster: Cluster, topic: str, text: str) -> float:
+    """Make a stream; the seconds that it took."""
+    began = time.perf_counter()
+    made = create_topic(cluster, topic, {"barnabas.stream": text}, partitions=1)
+    check(made.error_code, topic, made.error_message)
+    return time.perf_counter() - began
+
+
+def streams_of(cluster: Cluster) -> dict[str, StreamStatus]:
+    """How the streams are, by topic."""
+    status = last_status(cluster)
+    return {stream.topic: stream for stream in (status.streams if status else ())}
+
+
+def wait(cluster: Cluster, topics: Sequence[str], done: Callable[[StreamStatus], bool]) -> None:
+    """Return when all of these are done."""
+    until = time.monotonic() + DEADLINE
+    while True:
+        told = streams_of(cluster)
+        if all(topic in told and done(told[topic]) for topic in topics):
+            return
+        assert time.monotonic() < until, told
+        time.sleep(0.1)
+
+
+def value(number: int) -> str:
+    return json.dumps(
+        {"device": f"device {number % KEYS}", "temp": number % 400 / 10, "n": number % 1000, "x": "x" * 60}
+    )
+
+
+def send(server: str, topic: str, ends: threading.Event) -> None:
+    """Records at a steady rate, until it is ended."""
+    producer = Producer({"bootstrap.servers": server, "linger.ms": 5})
+    began, number = time.perf_counter(), 0
+    while not ends.is_set():
+        pause = began + number / RATE - time.perf_counter()
+        if pause > 0:
+            time.sleep(pause)
+        producer.produce(topic, value(number), partition=number % PARTITIONS)
+        producer.poll(0)
+        number += 1
+    producer.flush()
+
+
+def delays(server: str, topics: Sequence[str], seconds: float) -> list[float]:
+    """Seconds from the ends of windows to their results, sorted: of all results that come in this time."""
+    consumer = Consumer({"bootstrap.servers": server, "group.id": "bench", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, 0) for topic in topics])
+    until, found = time.monotonic() + seconds, []
+    while time.monotonic() < until:
+        for message in consumer.consume(1000, 0.05):
+            if message.error() is None:
+                end = datetime.fromisoformat(json.loads(message.value() or b"")["_wend"])
+                found.append(time.time() - end.timestamp())
+    consumer.close()
+    return sorted(found)
+
+
+class Load:
+    """A source into which records come."""
+
+    def __init__(self, broker: Barnabas, cluster: Cluster, source: str) -> None:
+        self._ends = threading.Event()
+        create_topic(cluster, source, SCHEMA, partitions=PARTITIONS)
+        self._thread = threading.Thread(target=send, args=(broker.address, source, self._ends))
+        self._thread.start()
+
+    def end(self) -> None:
+        """End it."""
+        self._ends.set()
+        self._thread.join()
+
+
+def steady(broker: Barnabas, cluster: Cluster, count: int, seconds: float) -> list[Figure]:
+    """The delay of some streams over one source, and what they take."""
+    source = f"source-{count}"
+    load = Load(broker, cluster, source)
+    names, made = [], []
+    try:
+        for number in range(count):
+            names.append(f"{source}-{number}")
+            made.append(
+                make(cluster, names[-1], KINDS[number % len(KINDS)].format(source=f"`{source}`", number=number + 1))
+            )
+        wait(cluster, names, lambda told: told.rows > 0)
+        time.sleep(WARM_SECONDS)
+        driver = Meter(processes(broker, "driver")[0].pid)
+        began, cpu = time.perf_counter(), driver.cpu()
+        found = delays(broker.address, names, seconds)
+        cores = (driver.cpu() - cpu) / (time.perf_counter() - began)
+        told = [each for topic, each in streams_of(cluster).items() if topic in names]
+    finally:
+        load.end()
+        for name in names:
+            delete_topic(cluster, name)
+    what = f"{count} stream{'s' * (count > 1)}"
+    return [
+        (f"{what}, queries", "", len({each.query for each in told})),
+        (f"{what}, delay p50", "s", found[len(found) // 2]),
+        (f"{what}, delay p99", "s", found[len(found) * 99 // 100]),
+        (f"{what}, a batch", "ms", max(each.batch_ms for each in told)),
+        (f"{what}, lag", "records", max(each.lag for each in told)),
+        (f"{what}, CPU", "cores", cores),
+        (f"{what}, making one more", "s", max(made[1:], default=made[0])),
+    ]
+
+
+def quiet(broker: Barnabas, cluster: Cluster, seconds: float) -> list[Figure]:
+    """What streams take over sources into which nothing comes."""
+    names = [f"quiet-{number}" for number in range(QUIET)]
+    for name in names:
+        create_topic(cluster, f"source-of-{name}", SCHEMA, partitions=PARTITIONS)
+        make(cluster, name, ONE.format(source=f"`source-of-{name}`"))
+    producer = Producer({"bootstrap.servers": broker.address})
+    for name in names:
+        producer.produce(f"source-of-{name}", value(0))
+    producer.flush()
+    wait(cluster, names, lambda told: told.state == "RUNNING" and told.state_rows > 0)
+    time.sleep(WARM_SECONDS)
+    driver = Meter(processes(broker, "driver")[0].pid)
+    began, cpu = time.perf_counter(), driver.cpu()
+    time.sleep(seconds)
+    cores = (driver.cpu() - cpu) / (time.perf_counter() - began)
+    for name in names:
+        delete_topic(cluster, name)
+    return [
+        (f"{QUIET} quiet streams, CPU", "cores", cores),
+        (f"{QUIET} quiet streams, memory", "GB", driver.rss() / 1024),
+    ]
+
+
+def backlog(broker: Barnabas, cluster: Cluster, records: int, step_us: int, count: int) -> Figure:
+    """Records a second of streams over a topic that is full already."""
+    source = f"backlog-{step_us}-{count}"
+    create_topic(cluster, source, SCHEMA, partitions=PARTITIONS)
+    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 50, "batch.size": 1 << 18})
+    first = int(time.time() * 1000) - records * step_us // 1000 - 1000
+    for number in range(records):
+        at = first + number * step_us // 1000
+        while True:
+            try:
+                producer.produce(source, value(number), partition=number % PARTITIONS, timestamp=at)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush()
+    text = (
+        "FILL_HISTORY 1 WATERMARK 1s AS SELECT _wend, device, avg(temp + {number}) AS t FROM {source} "
+        "PARTITION BY device INTERVAL(1m)"
+    )
+    names = [f"{source}-{number}" for number in range(count)]
+    began = time.perf_counter()
+    for number, name in enumerate(names):
+        make(cluster, name, text.format(source=f"`{source}`", number=number))
+    wait(cluster, names, lambda told: told.batch_ms > 0 and told.lag == 0)
+    took = time.perf_counter() - began
+    for name in names:
+        delete_topic(cluster, name)
+    return f"backlog, {'dense' if step_us < 1000 else 'sparse'}, {count} stream", "records/s", records / took
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--json", metavar="FILE", help="write the figures to a file, too")
+    args = parser.parse_args()
+    settings: dict[str, Any] = {"barnabas.streams.master": "local[2]", "barnabas.streams.max": "32"}
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory() as folder:
+        broker = Barnabas(Path(folder), {**settings, "num.partitions": str(PARTITIONS)})
+        broker.start()
+        try:
+            with Cluster(broker.address) as cluster:
+                for count in (1, 20):
+                    figures += steady(broker, cluster, count, args.seconds)
+                figures += quiet(broker, cluster, args.seconds)
+                figures += [backlog(broker, cluster, args.records, step, 1) for step in (10_000, 100)]
+        finally:
+            broker.stop()
+    print(table(("what", "unit", "figure"), [(what, unit, f"{figure:,.3g}") for what, unit, figure in figures]))
+    if args.json:
+        Path(args.json).write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
