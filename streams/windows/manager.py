@@ -275,7 +275,8 @@ class Streams:
         at = now()
         if not self._runners:
             return
-        if at - self._asked_at >= _ASK_SECONDS:
+        due = at - self._asked_at >= _ASK_SECONDS
+        if due:
             self._asked_at = at
             self._ask_ends(cluster)
         for runner, until in list(self._held.items()):
@@ -283,9 +284,9 @@ class Streams:
                 self._release(runner)
         for runner in list(self._runners):
             if runner not in self._busy and not self._is_gone(runner):
-                self._look_at(runner, at)
+                self._look_at(runner, at, due)
 
-    def _look_at(self, runner: Runner, at: float) -> None:
+    def _look_at(self, runner: Runner, at: float, due: bool) -> None:
         if not runner.runs:
             if runner in self._up:
                 self._stop(runner)
@@ -293,7 +294,7 @@ class Streams:
         elif runner not in self._up:
             if runner.health.may_run(at) and not self._is_full():
                 self._start(runner)
-        else:
+        elif due:
             failure = self._failure(runner, at)
             if failure is not None:
                 self._failed(runner, reason_of(failure))

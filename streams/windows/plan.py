@@ -48,6 +48,10 @@ _analysis = threading.Lock()
 _ALWAYS = ("_timestamp", "_partition", "_offset")
 
 
+#: The columns of results. Others may stand behind them.
+RESULT = ("stream", "key", "value", "timestamp")
+
+
 class Planned(NamedTuple):
     """What a stream gives: its results over nothing, what their values are, and which slots it needs."""
 
@@ -323,8 +327,11 @@ def _together(spark: SparkSession, found: Sequence[_Result], made: DataFrame) ->
         mine = (F.col("__stream") == each.number) & outputs.condition
         row = F.struct(outputs.key.alias("key"), outputs.value.alias("value"), outputs.timestamp.alias("timestamp"))
         result = F.when(mine, row).otherwise(result)
-    rows = made.select("__stream", *columns).select(F.col("__stream").alias("stream"), result.alias("__result"))
-    return rows.where(F.col("__result").isNotNull()).select("stream", "__result.*")
+    # All slots come out, whoever uses them: Spark leaves an aggregate out that nobody asks for, and its state with it.
+    kept = [name for name in made.columns if name.startswith("a")]
+    rows = made.select("__stream", *kept, *columns)
+    rows = rows.select(F.col("__stream").alias("stream"), result.alias("__result"), *kept)
+    return rows.where(F.col("__result").isNotNull()).select("stream", "__result.*", *kept)
 
 
 def _key(columns: Mapping[str, Column]) -> Column:
