@@ -40,7 +40,14 @@ def check_java() -> None:
 def options(*, brief: bool = False) -> str:
     """Options of the JVM, for `spark.driver.extraJavaOptions`.
 
-    With `brief` code is compiled quickly rather than well, for what ends soon.
+    With `brief` code is compiled quickly rather than well, for what ends soon. Spark looks through the message of a
+    failed batch with a regular expression that needs a deep stack: with Java's own the reason is lost.
     """
-    found = ["-XX:SharedArchiveFile=" + str(ARCHIVE), "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    found = [
+        "-Xss16m",
+        "-XX:SharedArchiveFile=" + str(ARCHIVE),
+        "-Xshare:auto",
+        "-Xlog:cds=off",
+        "-Xlog:cds+dynamic=off",
+    ]
     return " ".join([*found, "-XX:TieredStopAtLevel=1"] if brief else found)

@@ -250,6 +250,11 @@ def test_a_stream_that_joins_takes_the_records_from_its_first_one_on(session: Sp
     run.start()
     run.results()
     assert run.streams == {0: [{"x": 3}], 1: [{"x": 38 + 39}], 2: [{"x": 39}]}
+    put(58)
+    run.members = run.members[1:]
+    run.start()
+    run.results()
+    assert run.streams == {0: [{"x": 3}], 1: [{"x": 38 + 39}], 2: [{"x": 39}, {"x": 48}]}
 
 
 def test_of_streams_that_share_a_query_the_one_that_cannot_be_is_named(session: SparkSession) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from barnabas.streams.windows.checkpoint import Folder
-from barnabas.streams.windows.plan import CLOSE, Member, check, parsed, planned, source_schema
+from barnabas.streams.windows.plan import CLOSE, Member, check, parsed, planned, results_of, source_schema
 from barnabas.streams.windows.runner import source_frame
 from barnabas.streams.windows.slots import Slot, slots_for
 from barnabas.streams.windows.source import FORMAT, write_mark
@@ -56,7 +56,7 @@ class Run:
         return self.query
 
     def _take(self, frame: DataFrame, batch: int) -> None:
-        rows = frame.collect()
+        rows = results_of(frame).collect()
         self.batches[batch] = [
             (None if row.key is None else bytes(row.key).decode(), json.loads(bytes(row.value)), row.timestamp)
             for row in rows
@@ -91,7 +91,8 @@ def in_batch(session: SparkSession, path: Path, text: str, values: Values) -> li
     read = session.read.format(FORMAT).options(**options)
     inner = StructType([field for field in schema.fields if field.name != CLOSE])
     frame = read.schema(inner).load().withColumn(CLOSE, F.lit(None).cast("timestamp"))
-    rows = planned(session, members, slots_of(session, members, values), frame, values).collect()
+    made = planned(session, members, slots_of(session, members, values), frame, values)
+    rows = results_of(made).collect()
     return in_order(json.loads(bytes(row.value)) for row in rows)
 
 

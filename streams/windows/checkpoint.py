@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,9 +96,8 @@ class Folder:
         return ends_of(offset)
 
     def copy_to(self, other: Folder) -> None:
-        """Give another query the same checkpoint. Spark changes no file of one: they are linked if that is possible.
-
-        Raises OSError.
+        """Give another query the same checkpoint, under an id of its own. Spark changes no file of one: they are linked
+        if that is possible. Raises OSError, QueryError.
         """
         shutil.rmtree(other.path, ignore_errors=True)
         other.make()
@@ -105,15 +105,23 @@ class Folder:
             shutil.copytree(self.checkpoint, other.checkpoint, copy_function=_link)
         if os.path.exists(self.close_file):
             shutil.copy(self.close_file, other.close_file)
+        if self.checkpoint_id():  # Spark ends a query when another one of its id starts
+            path = Path(other.checkpoint, "metadata")
+            for name in ("metadata", ".metadata.crc"):
+                path.with_name(name).unlink(missing_ok=True)
+            path.write_bytes(msgspec.json.encode({"id": str(uuid.uuid4())}))
 
     def progress(self, member: Joined) -> Progress:
         """What is to be noted of a stream with its batches."""
         return Progress(member.topic_id, member.run, self.checkpoint_id())
 
-    def first_batch(self, members: Iterable[Joined], positions: Mapping[str, Committed]) -> int:
-        """The number of the first batch that is not in yet. Raises QueryError where the checkpoint does not fit."""
+    def first_batch(self, members: Iterable[Joined], positions: Mapping[str, Committed], was: str = "") -> int:
+        """The number of the first batch that is not in yet; `was` is the checkpoint of which this one is a copy.
+
+        Raises QueryError where the checkpoint does not fit.
+        """
         mine, last = self.checkpoint_id(), self.last_batch()
-        found = {self._after(member, positions.get(member.topic), mine) for member in members}
+        found = {self._after(member, positions.get(member.topic), mine, was) for member in members}
         if len(found) != 1:
             raise QueryError(f"the checkpoint in {self.path} is not that of all its streams: {_RECALCULATE}")
         (after,) = found
@@ -124,14 +132,14 @@ class Folder:
             )
         return after
 
-    def _after(self, member: Joined, position: Committed | None, mine: str) -> int:
+    def _after(self, member: Joined, position: Committed | None, mine: str, was: str) -> int:
         """How many batches of one stream are in."""
         noted = Progress.of(position)
         if position is None or noted is None or (noted.topic_id, noted.run) != (member.topic_id, member.run):
             return member.batch  # of a stream of the same name before this one, or nothing at all
         if position.offset and not mine:
             raise QueryError(f"the checkpoint in {self.path} is gone: put it back, or {_RECALCULATE}")
-        if position.offset and noted.checkpoint != mine:
+        if position.offset and noted.checkpoint not in (mine, was):
             raise QueryError(f"the checkpoint in {self.path} is another one than that of the results: {_RECALCULATE}")
         return position.offset
 

@@ -44,7 +44,11 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Streams that share a query. `kind` is what they have in common, `starts` where the query begins in its source."""
+    """Streams that share a query.
+
+    `kind` is what they have in common, `starts` where the query begins in its source, and `was` Spark's id of the
+    checkpoint of which its own is a copy.
+    """
 
     id: str
     kind: str
@@ -52,6 +56,7 @@ class Group(msgspec.Struct, frozen=True):
     starts: tuple[int, ...]
     members: tuple[Joined, ...]
     next_number: int
+    was: str = ""
 
     def join(self, definitions: Iterable[StreamDefinition], batch: int) -> Group:
         """With more streams, of whose records none is in the first `batch` batches."""
@@ -65,9 +70,9 @@ class Group(msgspec.Struct, frozen=True):
         """With these of its members."""
         return msgspec.structs.replace(self, members=tuple(members))
 
-    def apart(self, members: Sequence[Joined]) -> Group:
-        """Another group, of these of its members."""
-        return msgspec.structs.replace(self, id=uuid.uuid4().hex, members=tuple(members))
+    def apart(self, members: Sequence[Joined], checkpoint: str) -> Group:
+        """Another group, of these of its members, with a copy of the checkpoint of that id."""
+        return msgspec.structs.replace(self, id=uuid.uuid4().hex, members=tuple(members), was=checkpoint)
 
 
 def new_group(definition: StreamDefinition, kind: str, slots: Sequence[Slot]) -> Group:

@@ -195,7 +195,7 @@ class Streams:
             return
         assert self._runners is not None
         staying = [member for member in runner.group.members if member not in leaving]
-        apart = runner.group.apart(leaving)
+        apart = runner.group.apart(leaving, runner.folder.checkpoint_id())
         made = self._runner(apart, self._of(apart))
         runner.folder.copy_to(made.folder)
         if why is not None:

@@ -48,8 +48,7 @@ _analysis = threading.Lock()
 _ALWAYS = ("_timestamp", "_partition", "_offset")
 
 
-#: The columns of results. Others may stand behind them.
-RESULT = ("stream", "key", "value", "timestamp")
+_RESULT, _WANTED = ("stream", "key", "value", "timestamp"), "wanted"
 
 
 class Planned(NamedTuple):
@@ -118,11 +117,18 @@ def check(spark: SparkSession, clauses: Clauses, stages: Stages, values: Values)
     return Planned(results, outputs[0].value_format, outputs[0].value_schema, found.needs.slots)
 
 
+def results_of(batch: DataFrame) -> DataFrame:
+    """The results in a batch of `planned`. A condition there would be moved by Spark to the records, as one on what is
+    grouped by, and let pass what is in the state already."""
+    return batch.where(_WANTED).select(*_RESULT)
+
+
 def planned(
     spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot], frame: DataFrame, values: Values
 ) -> DataFrame:
-    """The results of streams over `frame`, whose columns are those of `source_schema`: the stream's number, key, value
-    and timestamp. The streams have the same kind of window, event time, watermark and bound of times in the future.
+    """The windows of streams over `frame`, whose columns are those of `source_schema`; `results_of` takes the results
+    out: the stream's number, key, value and timestamp. The streams have the same kind of window, event time, watermark
+    and bound of times in the future.
 
     Raises QueryError.
     """
@@ -331,7 +337,7 @@ def _together(spark: SparkSession, found: Sequence[_Result], made: DataFrame) ->
     kept = [name for name in made.columns if name.startswith("a")]
     rows = made.select("__stream", *kept, *columns)
     rows = rows.select(F.col("__stream").alias("stream"), result.alias("__result"), *kept)
-    return rows.where(F.col("__result").isNotNull()).select("stream", "__result.*", *kept)
+    return rows.select("stream", F.col("__result").isNotNull().alias(_WANTED), "__result.*", *kept)
 
 
 def _key(columns: Mapping[str, Column]) -> Column:

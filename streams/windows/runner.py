@@ -127,7 +127,8 @@ class Runner:
             self._producer.begin()
         keys = [(member.topic, 0) for member in self.group.members]
         found = committed(self._producer.cluster, GROUP, keys, stable=True)
-        return self.folder.first_batch(self.group.members, {topic: at for (topic, _), at in found.items()})
+        positions = {topic: at for (topic, _), at in found.items()}
+        return self.folder.first_batch(self.group.members, positions, self.group.was)
 
     def start(self, now: float, trigger_ms: int) -> None:
         """Go on where the streams are. Raises QueryError, ClientError, and Spark's."""

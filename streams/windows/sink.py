@@ -29,7 +29,7 @@ from barnabas.client.transactional import NOT_YET, TransactionalProducer
 from barnabas.streams.encode import encode
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.groups import Joined
-from barnabas.streams.windows.plan import RESULT
+from barnabas.streams.windows.plan import results_of
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.streams.keys import GROUP
 
@@ -69,7 +69,7 @@ class TransactionSink:
         targets = {member.number: target for member, target in self._targets.items()}
         identity = producer.transactional_id, producer.producer_id, producer.epoch
         writer = Writer(self._server, targets, *identity)
-        reports = results.select(*RESULT).mapInArrow(writer.__call__, REPORT).collect()
+        reports = results_of(results).mapInArrow(writer.__call__, REPORT).collect()
         positions = {
             (target.topic, 0): Committed(batch + 1, self._folder.progress(member).encode())
             for member, target in self._targets.items()
