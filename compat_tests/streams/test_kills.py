@@ -1,4 +1,5 @@
-"""Driver, JVM, workers and broker are killed: a stream's results are those of a run that nobody has disturbed."""
+"""Driver, JVM, workers and broker are killed: the results of two streams that share a query are those of a run that
+nobody has disturbed."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ from compat_tests.streams.support import (
     records,
     results,
     send,
+    status_of,
     wait_for_results,
+    wait_for_state,
     windows,
 )
 from compat_tests.tools import ROOT, missing
@@ -46,7 +49,7 @@ MINUTE = 60_000
 #: Of one second of event time for each record: partitions may be that far apart when a batch is cut.
 TEXT = (
     "WATERMARK 10m FILL_HISTORY 1 AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source "
-    "PARTITION BY device INTERVAL(1m) SLIDING(30s)"
+    "PARTITION BY device INTERVAL(1m) SLIDING({})"
 )
 
 
@@ -61,7 +64,16 @@ def readings(first: int, count: int) -> list[Reading]:
 def make(broker: Barnabas) -> None:
     admin: Driver = KafkaPythonDriver(broker.address)
     admin.create_topic("source", PARTITIONS, SENSORS)
-    make_stream(broker, "out", PARTITIONS, TEXT)
+    make_stream(broker, "out", PARTITIONS, TEXT.format("30s"))
+    make_stream(broker, "other", 1, TEXT.format("1m"))
+    wait_for_state(broker, "other", "RUNNING")
+    assert status_of(broker, "other")["query"] == status_of(broker, "out")["query"]
+
+
+def wait_for_other(broker: Barnabas, written: list[Reading]) -> None:
+    """The other stream has its results, too, each once."""
+    expected = windows(written, MINUTE, MINUTE)
+    assert wait_for_results(broker, "other", 1, len(expected)) == expected
 
 
 @contextlib.contextmanager
@@ -102,11 +114,13 @@ def test_a_driver_that_dies_between_two_writes_of_a_batch(tmp_path: Path) -> Non
         found = wait_for_results(broker, "out", PARTITIONS, len(expected))
         assert found == expected
         assert len(records(broker, "out", PARTITIONS, "read_uncommitted")) == 2 * len(expected)
+        wait_for_other(broker, everything)
         more = readings(2001, 60)
         send(broker, "source", [*more, *closing(4000)])
         with driver(broker):
             expected = windows([*everything, *closing(2000), *more], MINUTE, MINUTE // 2)
             assert wait_for_results(broker, "out", PARTITIONS, len(expected)) == expected
+            wait_for_other(broker, [*everything, *closing(2000), *more])
 
 
 class Writer:
@@ -170,6 +184,7 @@ def run(tmp_path: Path, victims: list[str], seed: int) -> None:
         found = wait_for_results(broker, "out", PARTITIONS, len(expected))
         assert found == expected
         assert in_order(results(broker, "out", PARTITIONS)) == expected
+        wait_for_other(broker, written)
         print(f"{len(victims)} kills, {len(written)} records, {len(expected)} results")
 
 

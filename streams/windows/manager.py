@@ -95,9 +95,12 @@ class Streams:
             with contextlib.suppress(OSError):  # the stream has a query of its own then
                 runner.hold()
                 self._held[runner] = now() + _HOLD_SECONDS
-        if not shared and len(self._runners or ()) >= self._most:
+        if not shared and not self._has_room():
             raise QueryError(self._no_room())
         return clauses, source, found
+
+    def _has_room(self) -> bool:
+        return sum(runner.runs for runner in self._runners or ()) < self._most
 
     def _no_room(self) -> str:
         return (
@@ -222,7 +225,7 @@ class Streams:
                 continue
             if able:
                 joining.setdefault(able[0], []).append(definition)
-            elif len(self._runners) >= self._most:
+            elif not self._has_room():
                 self._waiting[definition.topic] = self._no_room()
                 continue
             else:
@@ -431,11 +434,11 @@ class Streams:
     def told(self) -> list[StreamStatus]:
         """How all streams are."""
         at = now()
-        found = {
-            topic: runner.told(topic, at, self._state(runner, definition))
-            for runner in self._runners or ()
-            for topic, definition in runner.definitions.items()
-        }
+        found = {}
+        for runner in self._runners or ():
+            for topic, definition in runner.definitions.items():
+                state = self._state(runner, definition)
+                found[topic] = runner.told(topic, at, state, self._no_room() if state == WAITING else None)
         for topic, definition in self._catalog.streams.items():
             if topic not in found:
                 why = self._waiting.get(topic)

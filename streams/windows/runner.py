@@ -303,8 +303,10 @@ class Runner:
             write_mark(self.folder.close_file, last + self._span_ms + self._delay_ms)
             self._data_at = now
 
-    def told(self, topic: str, now: float, state: str) -> StreamStatus:
-        """The figures of a stream: its results are its own, the others those of all that share its query."""
+    def told(self, topic: str, now: float, state: str, why: str | None = None) -> StreamStatus:
+        """The figures of a stream: its results are its own, the others those of all that share its query. `why` is what
+        keeps it from running, but for an error.
+        """
         definition, own, shared = self.definitions[topic], self.streams[topic], self.health
         told = own.told(now, topic, self.source.source)
         return StreamStatus(
@@ -321,7 +323,7 @@ class Runner:
             state_rows=self.state_rows,
             late=self._late,
             ignored=self._ignored,
-            last_error=shared.error,
+            last_error=shared.error or why,
         )
 
 
