@@ -67,12 +67,12 @@ def test_the_stream_at_fault_goes_alone_with_its_state_and_queries_are_bounded(t
         with Cluster(broker.address) as cluster:
             set_topic_config(cluster, "good", {"barnabas.stream.state": "paused"})
             wait_for_state(broker, "good", "PAUSED")
+            set_topic_config(cluster, "bad", {}, unset=["max.message.bytes"])
+            assert wait_for_results(broker, "bad", 1, len(expected)) == expected
+            until(lambda: status_of(broker, "bad")["last_error"] is None, "it is well again", DEADLINE)
             admin.create_topic("third", 1, {"barnabas.stream": TEXT.format("another")})
             wait_for_state(broker, "third", "RUNNING")
             set_topic_config(cluster, "good", {"barnabas.stream.state": "running"})
             assert "barnabas.streams.max" in wait_for_state(broker, "good", "WAITING")["last_error"]
             set_topic_config(cluster, "third", {}, unset=["barnabas.stream"])
             wait_for_state(broker, "good", "RUNNING")
-            set_topic_config(cluster, "bad", {}, unset=["max.message.bytes"])
-        assert wait_for_results(broker, "bad", 1, len(expected)) == expected
-        until(lambda: status_of(broker, "bad")["last_error"] is None, "it is well again", DEADLINE)

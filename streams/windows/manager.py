@@ -8,6 +8,7 @@ only looks. Each query waits longer from failure to failure, as query topics do.
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ from barnabas.wire.streams.clauses import Clauses
 Say = Callable[..., None]
 STARTING, WAITING, LAGGING = "STARTING", "WAITING", "LAGGING"
 _ASK_SECONDS = 1.0
+_AGAIN_SECONDS = 5.0
 # A stream that is being made has so long to appear before the query that it may share goes on without it.
 _HOLD_SECONDS = 5.0
 #: After so many failures in a row, the streams of a query part: then only the one at fault fails.
@@ -62,12 +64,14 @@ class Streams:
         self._groups = Groups(data_dir)
         self._catalog = Catalog({}, {})
         self._runners: list[Runner] | None = None  # until the first streams are known
+        self._asleep: list[Group] = []  # of some of their topics nothing is known yet
         self._up: set[Runner] = set()
         self._busy: set[Runner] = set()  # they are being started, stopped or changed
         self._held: dict[Runner, float] = {}
         self._waiting: dict[str, str] = {}  # streams that have no query, and why
         self._ends: dict[TopicPartition, int] = {}
         self._asked_at = 0.0
+        self._again_at = math.inf  # when streams are arranged again, after that has failed
         self._starts = 0
         self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -125,40 +129,53 @@ class Streams:
     def know(self, catalog: Catalog) -> None:
         """Know the streams anew: what has come, gone or changed finds its query."""
         self._catalog = catalog
-        if catalog.streams or self._runners:
-            self._do(self._arrange)
+        self._do(self._arrange)
 
     def _arrange(self) -> None:
         """Put each stream into a query. Runs in the thread."""
-        wanted = self._catalog.streams
         if self._runners is None:
-            self._runners = [self._runner(group, self._of(group)) for group in self._read_groups()]
+            self._asleep, self._runners = self._read_groups(), []
+        wanted = self._wanted()
+        for group in list(self._asleep):
+            if self._catalog.is_whole or all(member.topic in wanted for member in group.members):
+                self._asleep.remove(group)
+                if (kept := self._without_gone(group)).members:
+                    self._runners.append(self._runner(kept, self._of(kept)))
         for runner in list(self._runners):
             self._arrange_one(runner)
-        placed = {member.topic for runner in self._runners for member in runner.group.members}
+        placed = {member.topic for group in self._all_groups() for member in group.members}
         new = [definition for definition in wanted.values() if definition.topic not in placed]
         self._waiting = {topic: why for topic, why in self._waiting.items() if topic in wanted}
         self._place([definition for definition in new if definition.state == keys.RUNNING])
         for runner in list(self._held):
             self._release(runner)
         if self._catalog.is_whole:
-            for name in remove_others(self._data_dir, [runner.folder.path for runner in self._runners]):
+            for name in remove_others(self._data_dir, [group.id for group in self._all_groups()]):
                 self._say("info", "stream.state_removed", folder=name)
+
+    def _wanted(self) -> dict[str, StreamDefinition]:
+        """The streams by topic. One of whose topic nothing is known at the moment is as it was."""
+        known = {} if self._catalog.is_whole else {t: d for r in self._runners or () for t, d in r.definitions.items()}
+        return known | self._catalog.streams
 
     def _read_groups(self) -> list[Group]:
         try:
-            found = self._groups.read()
+            return self._groups.read()
         except QueryError as error:
+            self._waiting = dict.fromkeys(self._catalog.streams, str(error))
             self._say("error", "streams.groups", error=str(error))
             raise
-        return [group for group in (self._without_gone(group) for group in found) if group.members]
+
+    def _all_groups(self) -> list[Group]:
+        return [*self._asleep, *(runner.group for runner in self._runners or ())]
 
     def _without_gone(self, group: Group) -> Group:
-        wanted = self._catalog.streams
+        wanted = self._wanted()
         return group.only([member for member in group.members if member.is_of(wanted.get(member.topic))])
 
     def _of(self, group: Group) -> dict[str, StreamDefinition]:
-        return {member.topic: self._catalog.streams[member.topic] for member in group.members}
+        wanted = self._wanted()
+        return {member.topic: wanted[member.topic] for member in group.members}
 
     def _runner(self, group: Group, definitions: dict[str, StreamDefinition]) -> Runner:
         return Runner(self.session, self._server, self._data_dir, self._writer_id, group, definitions)
@@ -175,8 +192,7 @@ class Streams:
         if len(group.members) < len(runner.group.members):
             self._say("info", "stream.gone", topics=_names(set(runner.group.members) - set(group.members)))
             self._halt(runner)
-            runner.change(group, definitions)
-            self._save()
+            self._change({runner: group})
         elif definitions != runner.definitions:
             states = {topic: each.state for topic, each in runner.definitions.items()}
             grown = any(each.partitions != runner.definitions[topic].partitions for topic, each in definitions.items())
@@ -203,10 +219,7 @@ class Streams:
         runner.folder.copy_to(made.folder)
         if why is not None:
             made.health.stopped(why)
-        kept = runner.group.only(staying)
-        runner.change(kept, self._of(kept))
-        self._runners.append(made)
-        self._save()
+        self._change({runner: runner.group.only(staying), made: apart})
         self._say("info", "stream.parted", topics=_names(leaving), query=apart.id)
 
     def _place(self, definitions: Sequence[StreamDefinition]) -> None:
@@ -230,13 +243,11 @@ class Streams:
                 continue
             else:
                 group = new_group(definition, kind, slots_for(found.slots))
-                self._runners.append(self._runner(group, {definition.topic: definition}))
+                self._change({self._runner(group, {definition.topic: definition}): group})
             self._waiting.pop(definition.topic, None)
             self._say("info", "stream.found", topic=definition.topic, source=definition.plan.source)
         for runner, new in joining.items():
             self._join(runner, new)
-        if definitions:
-            self._save()
 
     def _join(self, runner: Runner, new: Sequence[StreamDefinition]) -> None:
         """Have a query more streams. It has planned no batch with their records."""
@@ -249,23 +260,27 @@ class Streams:
                 self._waiting[definition.topic] = str(error)
             return
         able = [each for each in new if runner.is_before(each.plan.starts)]
-        group = runner.group.join(able, batch)
-        runner.change(group, self._of(group))
-        self._save()
+        self._change({runner: runner.group.join(able, batch)})
         if late := [each for each in new if each not in able]:  # it has gone on meanwhile
             self._place(late)
 
-    def _save(self) -> None:
+    def _change(self, groups: dict[Runner, Group]) -> None:
+        """Have queries other streams, or new queries. None runs with what is not written. Raises OSError."""
         assert self._runners is not None
-        self._groups.write(runner.group for runner in self._runners)
+        runners = [*self._runners, *(runner for runner in groups if runner not in self._runners)]
+        self._groups.write([*self._asleep, *(groups.get(runner, runner.group) for runner in runners)])
+        for runner, group in groups.items():
+            if runner in self._runners:
+                runner.change(group, self._of(group))
+            else:
+                self._runners.append(runner)
 
     def _end(self, runner: Runner) -> None:
         assert self._runners is not None
         self._halt(runner)
         self._runners.remove(runner)
-        self._busy.discard(runner)
         self._held.pop(runner, None)
-        self._save()
+        self._groups.write(self._all_groups())
 
     def _release(self, runner: Runner) -> None:
         self._held.pop(runner, None)
@@ -276,6 +291,9 @@ class Streams:
     def look(self, cluster: Cluster) -> None:
         """Start what is to run, stop what is not, see how the others do. Raises ClientError if the broker is gone."""
         at = now()
+        if at >= self._again_at:
+            self._again_at = math.inf
+            self._do(self._arrange)
         if not self._runners:
             return
         due = at - self._asked_at >= _ASK_SECONDS
@@ -420,8 +438,9 @@ class Streams:
             task = self._todo.get()
             try:
                 task()
-            except Exception as error:  # the next change of a topic, or the driver's next start, tries again
+            except Exception as error:
                 self._say("error", "streams.arranging", error=reason_of(error))
+                self._again_at = now() + _AGAIN_SECONDS
 
     def stop(self) -> None:
         """End all queries, as the driver ends or makes a new one of itself."""

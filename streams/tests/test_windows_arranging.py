@@ -1,0 +1,108 @@
+"""Which streams share a query as topics come and go; no query runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+
+from barnabas.streams.query.definitions import Catalog, StreamDefinition
+from barnabas.streams.windows.groups import Group, Groups, new_group
+from barnabas.streams.windows.manager import WAITING, Streams
+from barnabas.wire.streams.plan import StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def definition(topic: str, state: str = "paused") -> StreamDefinition:
+    plan = StreamPlan(source="s", source_id="s-1", starts=(0,))
+    return StreamDefinition(topic, f"id of {topic}", topic, "SELECT count(*) FROM s INTERVAL(1s)", state, 0, plan, 1)
+
+
+def catalog(*streams: StreamDefinition, is_whole: bool = True) -> Catalog:
+    return Catalog({}, {}, streams={stream.topic: stream for stream in streams}, is_whole=is_whole)
+
+
+def streams_in(folder: Path) -> tuple[Streams, list[dict[str, Any]]]:
+    said: list[dict[str, Any]] = []
+
+    def say(level: str, event: str, **fields: Any) -> None:
+        said.append({"event": event, **fields})
+
+    made = Streams(cast("SparkSession", None), "nowhere", str(folder), lambda: "", trigger_ms=1, most=4, say=say)
+    made._made = cast("SparkSession", object())  # no stream runs
+    return made, said
+
+
+def know(streams: Streams, known: Catalog) -> None:
+    """As `know`, in this thread."""
+    streams._catalog = known
+    streams._arrange()
+
+
+def shared(folder: Path, *topics: str) -> Group:
+    group = new_group(definition(topics[0]), "kind", []).join(map(definition, topics[1:]), 0)
+    Groups(str(folder)).write([group])
+    (folder / "streams" / group.id).mkdir()
+    (folder / "streams" / "other").mkdir()
+    return group
+
+
+def test_what_is_gone_leaves_its_query_and_the_last_one_takes_it_along(tmp_path: Path) -> None:
+    group = shared(tmp_path, "a", "b")
+    streams, _ = streams_in(tmp_path)
+    know(streams, catalog(definition("a"), definition("b")))
+    assert not (tmp_path / "streams" / "other").exists()
+    assert {told.topic: told.query for told in streams.told()} == dict.fromkeys("ab", group.id[:8])
+    know(streams, catalog(definition("b")))
+    assert [[member.topic for member in each.members] for each in Groups(str(tmp_path)).read()] == [["b"]]
+    again = msgspec.structs.replace(definition("b"), topic_id="another")
+    know(streams, catalog(again))
+    assert Groups(str(tmp_path)).read() == []
+    assert not (tmp_path / "streams" / group.id).exists()
+    assert [(told.topic, told.state, told.query) for told in streams.told()] == [("b", "PAUSED", "")]
+
+
+def test_a_stream_of_whose_topic_nothing_is_known_for_a_while_keeps_its_state(tmp_path: Path) -> None:
+    group = shared(tmp_path, "a", "b")
+    streams, _ = streams_in(tmp_path)
+    for known in (catalog(definition("a"), is_whole=False), catalog(is_whole=False)):
+        know(streams, known)
+        assert Groups(str(tmp_path)).read() == [group]
+        assert (tmp_path / "streams" / group.id).exists()
+    know(streams, catalog(definition("a"), definition("b")))
+    know(streams, catalog(definition("a"), is_whole=False))
+    assert Groups(str(tmp_path)).read() == [group]
+    know(streams, catalog(definition("a")))
+    assert [[member.topic for member in each.members] for each in Groups(str(tmp_path)).read()] == [["a"]]
+
+
+def test_with_a_damaged_list_no_stream_runs_and_each_says_why(tmp_path: Path) -> None:
+    group = shared(tmp_path, "a")
+    (tmp_path / "streams" / "groups").write_text("[{")
+    streams, said = streams_in(tmp_path)
+    with pytest.raises(Exception, match="is damaged"):
+        know(streams, catalog(definition("a", "running")))
+    (told,) = streams.told()
+    assert told.state == WAITING
+    assert "RECALCULATE" in (told.last_error or "")
+    assert said[0]["event"] == "streams.groups"
+    assert (tmp_path / "streams" / group.id).exists()
+
+
+def test_a_change_that_cannot_be_written_is_not_made(tmp_path: Path) -> None:
+    group = shared(tmp_path, "a", "b")
+    streams, _ = streams_in(tmp_path)
+    know(streams, catalog(definition("a"), definition("b")))
+    (tmp_path / "streams" / "groups.new").mkdir()  # as with a full disk
+    with pytest.raises(OSError, match=r"groups\.new"):
+        know(streams, catalog(definition("b")))
+    assert Groups(str(tmp_path)).read() == [group]
+    (tmp_path / "streams" / "groups.new").rmdir()
+    know(streams, catalog(definition("b")))
+    assert [[member.topic for member in each.members] for each in Groups(str(tmp_path)).read()] == [["b"]]
