@@ -25,7 +25,7 @@ def test_a_worker_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
     broker = Barnabas(tmp_path / "broker", {"barnabas.streams.driver": "none"})
     with spark_cluster(tmp_path) as (url, workers), broker, driver_on(url, broker):
         KafkaPythonDriver(broker.address).create_topic("source", PARTITIONS, SENSORS)
-        make_stream(broker, "out", PARTITIONS, TEXT)
+        make_stream(broker, "out", PARTITIONS, TEXT.format("30s"))
         closed: list[Reading] = []
         begin = 0
         for victim in [None, *workers]:

@@ -74,7 +74,7 @@ class Sender:
         if self._producer is not None:
             metadata = msgspec.json.encode((place.line, place.rows)).decode()
             position = Committed(place.bytes, metadata)
-            self._producer.commit_offset(self._group, (self._topic, 0), position)
+            self._producer.commit_offsets(self._group, {(self._topic, 0): position})
             self._producer.end(commit=True)
         self.place = place
 
