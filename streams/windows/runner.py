@@ -295,11 +295,12 @@ class Runner:
         """Close the windows of a topic into which nothing has come for MAX_DELAY.
 
         The mark's time lies behind all windows that can be open: records have times up to the watermark plus its delay.
+        What came together with a mark may be in windows that are open after it: then there is another one.
         """
         if not self._max_delay or self.health.lag or now - self._data_at < self._max_delay or not self._watermark:
             return
         last = self._watermark + self._delay_ms
-        if last > read_mark(self.folder.close_file):  # else the last thing that came was a mark
+        if last > read_mark(self.folder.close_file) or self.state_rows:  # else the last thing that came was a mark
             write_mark(self.folder.close_file, last + self._span_ms + self._delay_ms)
             self._data_at = now
 
