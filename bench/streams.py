@@ -182,21 +182,26 @@ def quiet(broker: Barnabas, cluster: Cluster, seconds: float) -> list[Figure]:
     ]
 
 
-def backlog(broker: Barnabas, cluster: Cluster, records: int, step_us: int, count: int) -> Figure:
-    """Records a second of streams over a topic that is full already."""
-    source = f"backlog-{step_us}-{count}"
-    create_topic(cluster, source, SCHEMA, partitions=PARTITIONS)
-    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 50, "batch.size": 1 << 18})
+def filled(server: str, topic: str, records: int, step_us: int) -> None:
+    """Records for a topic, one for so many microseconds of event time, the last of them now."""
+    producer = Producer({"bootstrap.servers": server, "linger.ms": 50, "batch.size": 1 << 18})
     first = int(time.time() * 1000) - records * step_us // 1000 - 1000
     for number in range(records):
         at = first + number * step_us // 1000
         while True:
             try:
-                producer.produce(source, value(number), partition=number % PARTITIONS, timestamp=at)
+                producer.produce(topic, value(number), partition=number % PARTITIONS, timestamp=at)
                 break
             except BufferError:
                 producer.poll(0.1)
     producer.flush()
+
+
+def backlog(broker: Barnabas, cluster: Cluster, records: int, step_us: int, count: int) -> Figure:
+    """Records a second of streams over a topic that is full already."""
+    source = f"backlog-{step_us}-{count}"
+    create_topic(cluster, source, SCHEMA, partitions=PARTITIONS)
+    filled(broker.address, source, records, step_us)
     text = (
         "FILL_HISTORY 1 WATERMARK 1s AS SELECT _wend, device, avg(temp + {number}) AS t FROM {source} "
         "PARTITION BY device INTERVAL(1m)"
