@@ -152,6 +152,12 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="WHERE",
         help="where a new subscription begins: now (default), oldest, or a GTID position of MariaDB",
     )
+    binlog.add_argument(
+        "--snapshot",
+        choices=("never", "initial"),
+        default="never",
+        help="initial: a new subscription first copies the rows that are there (default: never)",
+    )
     binlog.add_argument("--partitions", type=int, default=1, help="of the topics that it makes (default: 1)")
     binlog.add_argument(
         "--config",
