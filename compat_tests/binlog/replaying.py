@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from barnabas.connect.binlog.selected import SESSION, Selected
-from barnabas.connect.binlog.server import Server
+from barnabas.connect.binlog.server import Server, known_columns
 from compat_tests.binlog.mariadb import MariaDb
 
 Rows = Counter[tuple[str, ...]]
@@ -39,7 +39,7 @@ def rows_of(server: MariaDb, database: str, table: str) -> Rows:
     async def ask() -> Rows:
         asked = Server(server.reader(), 4242)
         async with await asked.open() as connection:
-            selected = Selected(database, table, await asked.known(connection, database, table))
+            selected = Selected(database, table, await known_columns(connection, database, table))
             for statement in SESSION:
                 await connection.query(statement)
             sql = selected.sql(None, 10_000_000)

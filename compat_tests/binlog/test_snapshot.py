@@ -14,6 +14,7 @@ import trio
 
 from barnabas.connect.binlog.selected import SESSION, Selected
 from barnabas.connect.binlog.server import Server as Backend
+from barnabas.connect.binlog.server import known_columns
 from barnabas.connect.mysql.connection import LostError
 from barnabas.connect.mysql.packets import ServerError
 from compat_tests.binlog.mariadb import MariaDb
@@ -32,7 +33,7 @@ TABLES = {
     "e_made": "id INT PRIMARY KEY, v VARCHAR(200), g INT AS (id * 2) VIRTUAL, s INT AS (id+1) STORED, h INT INVISIBLE",
     "f_old": "id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(200)) ENGINE=MyISAM",
     "g_last": "id BIGINT UNSIGNED PRIMARY KEY, v VARCHAR(200)",
-}  # fmt: skip
+}
 
 
 def fill(server: MariaDb, database: str, rows: int) -> None:
@@ -137,11 +138,29 @@ def test_a_snapshot_that_is_killed_has_each_row_once(tmp_path: Path, mariadb: Ma
 
 
 KEYS = [
-    "INT", "BIGINT UNSIGNED", "DECIMAL(10,3)", "FLOAT", "DOUBLE", "BIT(10)", "YEAR", "DATE", "TIME(3)", "DATETIME(2)",
-    "TIMESTAMP", "VARCHAR(40)", "VARCHAR(40) COLLATE utf8mb4_bin", "CHAR(10) CHARACTER SET latin1",
-    "VARCHAR(40) CHARACTER SET utf16 COLLATE utf16_general_ci", "VARBINARY(20)", "BINARY(4)", "ENUM('z','b','m')",
-    "SET('z','b','m')", "UUID", "INET6", "INET4",
-]  # fmt: skip
+    "INT",
+    "BIGINT UNSIGNED",
+    "DECIMAL(10,3)",
+    "FLOAT",
+    "DOUBLE",
+    "BIT(10)",
+    "YEAR",
+    "DATE",
+    "TIME(3)",
+    "DATETIME(2)",
+    "TIMESTAMP",
+    "VARCHAR(40)",
+    "VARCHAR(40) COLLATE utf8mb4_bin",
+    "CHAR(10) CHARACTER SET latin1",
+    "VARCHAR(40) CHARACTER SET utf16 COLLATE utf16_general_ci",
+    "VARBINARY(20)",
+    "BINARY(4)",
+    "ENUM('z','b','m')",
+    "SET('z','b','m')",
+    "UUID",
+    "INET6",
+    "INET4",
+]
 VALUES = {
     "BIT": ["b'1'", "b'1000000000'", "0"],
     "YEAR": ["1901", "2155", "0"],
@@ -158,7 +177,7 @@ VALUES = {
     "UUID": ["'123e4567-e89b-12d3-a456-426655440000'", "'023e4567-e89b-12d3-b456-426655440000'", "UUID()"],
     "INET6": ["'::1'", "'2001:db8::1'", "'::'"],
     "INET4": ["'10.0.0.1'", "'9.255.255.255'"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", KEYS)
@@ -166,17 +185,20 @@ def test_the_server_tells_what_is_behind_a_row(mariadb: MariaDb, kind: str) -> N
     """A copy goes on behind any row, and no row is on both sides, whatever the primary key is."""
     values = VALUES.get(kind.partition("(")[0].partition(" ")[0], ["0", "1", "1.25", "7", "1.1", "10000"])
     mariadb.sql(
-        *SESSION, "CREATE DATABASE IF NOT EXISTS behind", "USE behind", "DROP TABLE IF EXISTS t",
+        *SESSION,
+        "CREATE DATABASE IF NOT EXISTS behind",
+        "USE behind",
+        "DROP TABLE IF EXISTS t",
         f"CREATE TABLE t (k {kind}, n INT, PRIMARY KEY (n, k))",
         *(f"INSERT IGNORE INTO t VALUES ({value}, {number})" for value in values for number in (1, 2)),
-    )  # fmt: skip
+    )
 
     async def ask() -> None:
         asked = Backend(mariadb.reader(), 4242)
         async with await asked.open() as connection:
             for statement in SESSION:
                 await connection.query(statement)
-            table = Selected("behind", "t", await asked.known(connection, "behind", "t"))
+            table = Selected("behind", "t", await known_columns(connection, "behind", "t"))
             places = [table.place(table.row(raw)) async for raw in connection.raw_rows(table.sql(None, 100))]
             assert len(places) >= 2 * len(values) - 4
             for number, place in enumerate(places):
@@ -209,8 +231,11 @@ def test_other_formats_mark_the_rows_of_a_snapshot(
         assert told == [("r", "true", 1), ("c", "false", 2)]
     else:
         assert [(each["type"], each["data"]) for each in found] == [
-            ("bootstrap-start", {}), ("bootstrap-insert", {"id": 1}), ("bootstrap-complete", {}), ("insert", {"id": 2}),
-        ]  # fmt: skip
+            ("bootstrap-start", {}),
+            ("bootstrap-insert", {"id": 1}),
+            ("bootstrap-complete", {}),
+            ("insert", {"id": 2}),
+        ]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import trio
 
 from barnabas.connect.binlog.selected import SESSION as selected_session
 from barnabas.connect.binlog.selected import Selected
-from barnabas.connect.binlog.server import Server
+from barnabas.connect.binlog.server import Server, known_columns
 from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import changes, place_of
 
@@ -121,7 +121,7 @@ def selected(mariadb: MariaDb, database: str, number: int) -> list[tuple[str, li
     async def ask() -> list[tuple[str, list[str]]]:
         asked = Server(mariadb.reader(), 4242)
         async with await asked.open() as connection:
-            table = Selected(database, f"a{number}", await asked.known(connection, database, f"a{number}"))
+            table = Selected(database, f"a{number}", await known_columns(connection, database, f"a{number}"))
             for statement in selected_session:
                 await connection.query(statement)
             rows = [table.row(raw) async for raw in connection.raw_rows(table.sql(None, 1000))]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import signal
 import sys
-import time
 
 import trio
 
@@ -19,7 +17,7 @@ from barnabas.connect.binlog.sink import Sink
 from barnabas.connect.binlog.snapshot import Copier
 from barnabas.connect.binlog.subscribe import FinalError, Subscription, server_id_of
 from barnabas.connect.mysql.source import SourceError, source_of
-from barnabas.wire.logfmt import told as line_of
+from barnabas.connect.telling import end_at_signals, failed, say
 from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
@@ -34,13 +32,13 @@ def binlog(args: argparse.Namespace) -> int:
         source = source_of(args.source)
         settings = _settings(args, args.name or f"{source.host}-{source.port}")
     except (SourceError, ValueError) as error:
-        return _failed(str(error))
+        return failed(str(error))
     server = Server(source, args.server_id or server_id_of(settings.name))
     sink = Sink(args.server, settings.name, settings.partitions, settings.configs)
     try:
-        trio.run(_follow, Subscription(server, sink, settings, _say))
+        trio.run(_follow, Subscription(server, sink, settings, say))
     except FinalError as error:
-        return _failed(str(error))
+        return failed(str(error))
     finally:
         sink.close()
     return 0
@@ -79,7 +77,7 @@ async def _follow(subscription: Subscription) -> None:
     """Raises FinalError."""
     final: FinalError | None = None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_end_at_signals, nursery.cancel_scope)
+        nursery.start_soon(end_at_signals, nursery.cancel_scope)
         nursery.start_soon(_show_progress, subscription)
         try:
             await subscription.run()
@@ -88,13 +86,6 @@ async def _follow(subscription: Subscription) -> None:
         nursery.cancel_scope.cancel()
     if final is not None:
         raise final
-
-
-async def _end_at_signals(scope: trio.CancelScope) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return
 
 
 async def _show_progress(subscription: Subscription) -> None:
@@ -112,10 +103,10 @@ async def _show_progress(subscription: Subscription) -> None:
             continue
         await trio.sleep(_PROGRESS_SECONDS)
         if (copier := subscription.copier) is not None:
-            _say("info", "binlog.copied", rows=copier.done, of_about=copier.total, table=copier.table)
+            say("info", "binlog.copied", rows=copier.done, of_about=copier.total, table=copier.table)
         now = subscription.position
         if now is not None and before is not None and now.messages > before.messages:
-            _say(
+            say(
                 "info",
                 "binlog.written",
                 messages=now.messages,
@@ -139,7 +130,7 @@ def status(args: argparse.Namespace) -> int:
         with Cluster(args.server) as cluster:
             found = positions(cluster)
     except ClientError as error:
-        return _failed(str(error))
+        return failed(str(error))
     rows = [
         (
             name,
@@ -166,13 +157,3 @@ def _time(seconds: int) -> str:
     if not seconds:
         return "-"
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _say(level: str, event: str, **fields: object) -> None:
-    now = datetime.datetime.fromtimestamp(time.time(), datetime.UTC).isoformat(timespec="milliseconds")
-    print(f"{now.replace('+00:00', 'Z')} {level} {line_of(event, fields)}", file=sys.stderr, flush=True)
-
-
-def _failed(reason: str) -> int:
-    print(visible(f"barnabas: {reason}"), file=sys.stderr)
-    return 1

@@ -141,3 +141,9 @@ def _renamed(words: _Words) -> list[Table]:
         found += words.table()
         if not words.take(","):
             return found
+
+
+def is_drop(sql: str) -> bool:
+    """Whether a statement removes things."""
+    found = tokens(sql)
+    return bool(found) and found[0].kind == "word" and found[0].text == "DROP"

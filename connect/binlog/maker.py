@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import trio
 
-from barnabas.connect.binlog.ddl import tables_of
+from barnabas.connect.binlog.ddl import is_drop, tables_of
 from barnabas.connect.binlog.events import DELETE, WRITE
 from barnabas.connect.binlog.messages import Format, Group, key_of
 from barnabas.connect.binlog.naming import Chosen, Topics
@@ -17,6 +17,7 @@ from barnabas.connect.binlog.place import Position
 from barnabas.connect.binlog.reader import Begin, Change, End, Item, Place, Statement
 from barnabas.connect.binlog.server import RefusedError, Server
 from barnabas.connect.binlog.sink import Header, Out
+from barnabas.connect.mysql.connection import name_quoted
 
 CHUNK_BYTES, CHUNK_SECONDS = 1 << 20, 0.05
 _IDLE_SECONDS = 10.0
@@ -170,13 +171,18 @@ class Maker:
 
     def _statement(self, statement: Statement) -> None:
         assert self._group is not None
-        if not self._continues(statement):
-            self._index += 1
+        named = tables_of(statement.sql, statement.database) or []
+        if not self._next() or _is_about_accounts(statement.sql):
             return
-        if not self._next() or _is_about_accounts(statement.sql) or not self._chosen.has_database(statement.database):
+        sql = self._of_what_is_copied(statement, named)
+        if not sql:
             return
-        topic = self._topics.statements(statement.database)
-        if topic is not None:
+        statement = statement._replace(sql=sql)
+        if not self._chosen.has_statement(named, statement.database):
+            return
+        databases = dict.fromkeys(database for database, _ in named) or (statement.database,)
+        topics = dict.fromkeys(self._topics.statements(database) for database in databases)
+        for topic in filter(None, topics):
             self._add(topic, None, self._format.statement(self._group, self._index, statement))
 
     def _change(self, change: Change, known: list[tuple[bool, ...]] | None) -> None:
@@ -200,21 +206,21 @@ class Maker:
                 half = self._format.change(self._group, change._replace(kind=kind))
                 self._add(topic, key_of(layout, image), half((image,), self._index))
 
-    def _continues(self, statement: Statement) -> bool:
-        """Whether a statement is about what is copied already; else the copy to come has what it did."""
-        if self._copied is None or not self._chosen.has_database(statement.database):
-            return True
-        named = tables_of(statement.sql, statement.database)
-        if not named:
-            return True
-        told = {self._copied.has(*table) for table in named}
-        if len(told) > 1:
-            names = ", ".join(".".join(table) for table in named)
-            raise RefusedError(
-                f"{names} were renamed or dropped together while only a part of them was copied: begin anew with "
-                "--snapshot initial and a new name (--name)"
-            )
-        return told.pop()
+    def _of_what_is_copied(self, statement: Statement, named: list[tuple[str, str]]) -> str:
+        """A statement about tables that are copied already; nothing of others, as the copy to come has what it did."""
+        named = [table for table in named if self._chosen.has(*table)]
+        if self._copied is None or not named:
+            return statement.sql
+        copied = [table for table in named if self._copied.has(*table)]
+        if len(copied) in (0, len(named)):
+            return statement.sql if copied else ""
+        if is_drop(statement.sql):
+            return "DROP TABLE IF EXISTS " + ", ".join(f"{name_quoted(db)}.{name_quoted(name)}" for db, name in copied)
+        names = ", ".join(".".join(table) for table in named)
+        raise RefusedError(
+            f"{names} were renamed while only a part of them was copied: begin anew with --snapshot initial and a new "
+            "name (--name)"
+        )
 
 
 def _is_about_accounts(sql: str) -> bool:

@@ -52,6 +52,7 @@ class Known(NamedTuple):
     collation: str
     values: tuple[str, ...]  # of ENUM and SET
     key: int  # its place in the primary key, from 1
+    generated: bool = False
 
 
 class _Part(NamedTuple):

@@ -152,7 +152,7 @@ class Server:
         """What the columns of a table are now. Raises RefusedError, ServerError."""
         connection = await connect(self.source)
         try:
-            known = await self.known(connection, database, table)
+            known = await known_columns(connection, database, table)
         finally:
             await connection.close()
         if not known:
@@ -171,29 +171,31 @@ class Server:
             for each in known
         ]
 
-    async def known(self, connection: Connection, database: str, table: str) -> list[Known]:
-        """What the server says of the columns of a table; nothing where there is none. Raises ServerError."""
-        of = f"WHERE TABLE_SCHEMA = {quoted(database)} AND TABLE_NAME = {quoted(table)}"
-        rows = await connection.query(
-            "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME "
-            f"FROM information_schema.COLUMNS {of} ORDER BY ORDINAL_POSITION"
+
+async def known_columns(connection: Connection, database: str, table: str) -> list[Known]:
+    """What the server says of the columns of a table; nothing where there is none. Raises ServerError."""
+    of = f"WHERE TABLE_SCHEMA = {quoted(database)} AND TABLE_NAME = {quoted(table)}"
+    rows = await connection.query(
+        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA "
+        f"FROM information_schema.COLUMNS {of} ORDER BY ORDINAL_POSITION"
+    )
+    keys = await connection.query(
+        f"SELECT COLUMN_NAME, SEQ_IN_INDEX FROM information_schema.STATISTICS {of} AND INDEX_NAME = 'PRIMARY'"
+    )
+    places = {name: int(place or 0) for name, place in keys}
+    return [
+        Known(
+            name or "",
+            (kind or "").lower(),
+            full or "",
+            charset or "binary",
+            collation or "",
+            _values(full or ""),
+            places.get(name, 0),
+            "GENERATED" in (extra or "").upper().replace("DEFAULT_GENERATED", ""),
         )
-        keys = await connection.query(
-            f"SELECT COLUMN_NAME, SEQ_IN_INDEX FROM information_schema.STATISTICS {of} AND INDEX_NAME = 'PRIMARY'"
-        )
-        places = {name: int(place or 0) for name, place in keys}
-        return [
-            Known(
-                name or "",
-                (kind or "").lower(),
-                full or "",
-                charset or "binary",
-                collation or "",
-                _values(full or ""),
-                places.get(name, 0),
-            )
-            for name, kind, full, charset, collation in rows
-        ]
+        for name, kind, full, charset, collation, extra in rows
+    ]
 
 
 _OTHER_HISTORY = (

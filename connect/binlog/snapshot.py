@@ -26,7 +26,7 @@ from barnabas.connect.binlog.naming import Chosen, Topics
 from barnabas.connect.binlog.place import Copied, Position
 from barnabas.connect.binlog.reader import Change, Place, Statement
 from barnabas.connect.binlog.selected import SESSION, Selected
-from barnabas.connect.binlog.server import RefusedError, Server
+from barnabas.connect.binlog.server import RefusedError, Server, known_columns
 from barnabas.connect.binlog.sink import Out
 from barnabas.connect.mysql.connection import Connection, name_quoted
 
@@ -132,7 +132,7 @@ class Copier:
         copied = self._copied
         if copied.whole or copied.after is None:
             return None
-        known = await self._server.known(view.connection, copied.database, copied.table)
+        known = await known_columns(view.connection, copied.database, copied.table)
         selected = Selected(copied.database, copied.table, known)
         if selected.order != copied.order:  # it was dropped, or its rows come in another order: it begins anew
             self._advance()
@@ -213,7 +213,7 @@ class Copier:
         self._group = self._group_of(view)
         self.table = f"{table.database}.{table.name}"
         await connection.query(f"SELECT 1 FROM {_named(table)} LIMIT 0")  # from now on nobody alters it
-        known = await self._server.known(connection, table.database, table.name)
+        known = await known_columns(connection, table.database, table.name)
         selected = Selected(table.database, table.name, known)
         await self._begin(connection, table, selected)
         change = Change(READ, selected.layout, [], self._group.timestamp)
@@ -258,8 +258,9 @@ class Copier:
             self._empty(database, name)
         statements = self._topics.statements(database)
         if statements is not None:
+            (of,) = await connection.query(f"SHOW CREATE DATABASE IF NOT EXISTS {name_quoted(database)}")
             (made,) = await connection.query(f"SHOW CREATE TABLE {_named(table)}")
-            for sql in (f"CREATE DATABASE IF NOT EXISTS {name_quoted(database)}", made[1] or ""):
+            for sql in (of[1] or "", made[1] or ""):
                 self._statement(statements, database, sql)
         topic = self._topics.of(database, name)
         self._mark(topic, self._format.copying(self._group, self._next(), database, name, done=False))

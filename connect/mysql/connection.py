@@ -158,6 +158,16 @@ class Connection:
         """Run a statement; its rows as texts, None for NULL. Raises ServerError, LostError."""
         return [row async for row in self.rows(sql)]
 
+    async def execute(self, sql: str) -> int:
+        """Run a statement that has no rows; how many rows it found or made. Raises ServerError, LostError."""
+        await self._command(_QUERY, sql.encode())
+        told = await self._soon()
+        if told[0] == ERROR:
+            raise server_error(told)
+        if told[0] != OK:
+            raise ProtocolError("rows came where none were asked for")
+        return lenenc_int(told, 1)[0]
+
     async def rows(self, sql: str) -> AsyncIterator[Row]:
         """As `query`, row by row. Take all of them."""
         async for row in self.raw_rows(sql):
