@@ -152,6 +152,12 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="WHERE",
         help="where a new subscription begins: now (default), oldest, or a GTID position of MariaDB",
     )
+    binlog.add_argument(
+        "--snapshot",
+        choices=("never", "initial"),
+        default="never",
+        help="initial: a new subscription first copies the rows that are there (default: never)",
+    )
     binlog.add_argument("--partitions", type=int, default=1, help="of the topics that it makes (default: 1)")
     binlog.add_argument(
         "--config",
@@ -164,7 +170,35 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
     binlog.set_defaults(run=_lazy("barnabas.connect.binlog.command", "binlog"))
     status = verbs.add_parser("status", parents=[broker], help="how far the subscriptions are")
     status.set_defaults(run=_lazy("barnabas.connect.binlog.command", "status"))
+    _add_apply(verbs, broker)
     _add_influx(verbs, broker)
+
+
+def _add_apply(verbs: Commands[argparse.ArgumentParser], broker: argparse.ArgumentParser) -> None:
+    apply = verbs.add_parser(
+        "apply",
+        parents=[broker],
+        help="a subscription's topics into another server",
+        description="Apply the changes in topics of `connect binlog` to another server, each once, until SIGINT or "
+        "SIGTERM. The password is that of MYSQL_PWD.",
+        epilog="Example: barnabas connect apply --topic shop --target mysql://root@127.0.0.1:3307 --ddl",
+    )
+    apply.add_argument("--topic", required=True, action="append", help="may be repeated")
+    apply.add_argument("--target", required=True, metavar="URL", help="mysql://USER@HOST:PORT[?tls=verify&ca=FILE]")
+    apply.add_argument(
+        "--name", default="default", help="under which the target keeps how far it is, and goes on (default: default)"
+    )
+    apply.add_argument(
+        "--tables", metavar="DB.TABLE", action="append", default=[], help="only these, with * and ?; may be repeated"
+    )
+    apply.add_argument(
+        "--ddl",
+        action="store_true",
+        help="run the statements in the topics that make, change and remove tables; whoever writes to the topics can "
+        "then run such statements (default: end at the first one)",
+    )
+    apply.add_argument("--until-end", action="store_true", help="end where the topics end now")
+    apply.set_defaults(run=_lazy("barnabas.connect.apply.command", "apply"))
 
 
 def _add_influx(verbs: Commands[argparse.ArgumentParser], broker: argparse.ArgumentParser) -> None:

@@ -120,9 +120,10 @@ class MariaDb:
     def prepare(self) -> None:
         """The user who reads the binary log."""
         password = PASSWORD.replace("\\", "\\\\").replace("'", "''")
+        rights = "REPLICATION SLAVE, REPLICATION CLIENT, BINLOG MONITOR, LOCK TABLES, SELECT"
         self.sql(
             f"CREATE USER {USER}@'127.0.0.1' IDENTIFIED BY '{password}'",
-            f"GRANT REPLICATION SLAVE, REPLICATION CLIENT, BINLOG MONITOR, SELECT ON *.* TO {USER}@'127.0.0.1'",
+            f"GRANT {rights} ON *.* TO {USER}@'127.0.0.1'",
         )
 
 

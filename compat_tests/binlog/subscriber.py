@@ -40,7 +40,13 @@ class Subscriber:
 
     def reading(self) -> None:
         """Return when it reads."""
-        until(lambda: "binlog.reading" in self.told()[self._told_before :], f"{self.name} reads: {self.told()[-500:]}")
+
+        def is_reading() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, self.told()[-1000:]
+            return "binlog.reading" in self.told()[self._told_before :]
+
+        until(is_reading, f"{self.name} reads: {self.told()[-500:]}", END_SECONDS)
 
     def kill(self) -> None:
         assert self.process is not None

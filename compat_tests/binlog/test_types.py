@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
+from barnabas.connect.binlog.selected import SESSION as selected_session
+from barnabas.connect.binlog.selected import Selected
+from barnabas.connect.binlog.server import Server, known_columns
 from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import changes, place_of
 
@@ -111,6 +115,22 @@ ROWS += [(f"TEXT CHARACTER SET {charset}", value) for charset, values in CHARSET
 SESSION = ("SET sql_mode=''", "SET time_zone='+00:00'", "SET NAMES utf8mb4")
 
 
+def selected(mariadb: MariaDb, database: str, number: int) -> list[tuple[str, list[str]]]:
+    """The rows of a table by their keys, as a snapshot reads them."""
+
+    async def ask() -> list[tuple[str, list[str]]]:
+        asked = Server(mariadb.reader(), 4242)
+        async with await asked.open() as connection:
+            table = Selected(database, f"a{number}", await known_columns(connection, database, f"a{number}"))
+            for statement in selected_session:
+                await connection.query(statement)
+            rows = [table.row(raw) async for raw in connection.raw_rows(table.sql(None, 1000))]
+        literals = [table.layout.literals(row) for row in rows]
+        return [(each[0], each) for each in literals]
+
+    return trio.run(ask)
+
+
 @pytest.mark.parametrize(("compress", "metadata"), [("OFF", "FULL"), ("ON", "NO_LOG")])
 def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, compress: str, metadata: str) -> None:
     database = f"types_{compress}_{metadata}".lower()
@@ -135,16 +155,19 @@ def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, comp
     mariadb.sql(*SESSION, *values)
     found = changes(mariadb, place)
     assert len(found) == 2 * len(ROWS)
-    again = [f"USE {database}"]
+    again, logged = [f"USE {database}"], {}
     for change in found:
         if change.kind == 24:
             ((before, after),) = change.rows
             row, value, null = change.layout.literals(before)
             assert null == "NULL"
             assert change.layout.literals(after) == [row, value, value]
+            logged[row] = [row, value, value]
             again.append(f"INSERT INTO b{change.layout.table[1:]} VALUES ({row}, {value}, {value})")
             assert [column.name for column in change.layout.columns] == ["id", "v", "w"]
             assert change.layout.key == (0,)
+    copied = {key: literals for number in range(len(kinds)) for key, literals in selected(mariadb, database, number)}
+    assert copied == logged
     mariadb.sql(*SESSION, *again)
     differ = {}
     for number, kind in enumerate(kinds):

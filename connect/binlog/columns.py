@@ -227,7 +227,7 @@ def _column(table: Table, kind: int, meta: bytes, parts: _Parts) -> Column:
         return Column(name, "decimal", _decimal(meta[0], meta[1]), str)
     if kind in _TIMES:
         read = _TIMES[kind](meta[0] if meta else 0)
-        return Column(name, _TIME_KINDS[kind], read, _year_literal if kind == YEAR else literal)
+        return Column(name, _TIME_KINDS[kind], read, year_literal if kind == YEAR else literal)
     if kind in (VARCHAR, VAR_STRING, STRING):
         size = int.from_bytes(meta, "little")
         charset = parts.charset()
@@ -250,11 +250,11 @@ def _column(table: Table, kind: int, meta: bytes, parts: _Parts) -> Column:
         return Column(name, "geometry", _blob(meta[0], BINARY), literal)
     if kind == BIT:
         bits = meta[0] + meta[1] * 8
-        return Column(name, "bit", _bit((bits + 7) // 8), lambda value: f"b'{value:0{bits}b}'")
+        return Column(name, "bit", _bit((bits + 7) // 8), bit_literal(bits))
     if kind == ENUM:
-        return Column(name, "enum", _enum(meta[0], parts.values(ENUM)), _choice_literal)
+        return Column(name, "enum", _enum(meta[0], parts.values(ENUM)), choice_literal)
     if kind == SET:
-        return Column(name, "set", _set(meta[0], parts.values(SET)), _choice_literal)
+        return Column(name, "set", _set(meta[0], parts.values(SET)), choice_literal)
     raise EventError(f"{table.database}.{table.name}: the column {name} has type {kind}, which is not supported")
 
 
@@ -286,21 +286,27 @@ def _medium_unsigned(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at : at + 3], "little"), at + 3
 
 
+#: A number above is out of range for the server, even if it is rounded to this one.
+_GREATEST_FLOAT = float((1 << 24) - 1 << 104)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
 def _float(data: bytes, at: int) -> tuple[float, int]:
+    return shortest_float(data[at : at + 4]), at + 4
+
+
+def shortest_float(raw: bytes) -> float:
     """The shortest number that is this float of 32 bits again."""
-    raw = data[at : at + 4]
     (value,) = _FLOAT.unpack(raw)
     for digits in (6, 7, 8, 9):
         short = float(f"{value:.{digits}g}")
         try:
             if _FLOAT.pack(short) == raw:
-                return short, at + 4
+                return short if abs(short) <= _GREATEST_FLOAT else value
         except OverflowError:  # rounded up over the greatest float
             continue
-    return value, at + 4
+    assert isinstance(value, float)
+    return value
 
 
 def _double(data: bytes, at: int) -> tuple[float, int]:
@@ -370,7 +376,7 @@ def _year(_: int) -> Read:
     return read
 
 
-def _year_literal(value: int) -> str:
+def year_literal(value: int) -> str:
     return str(value) if value else "'0000'"
 
 
@@ -535,6 +541,10 @@ def _bit(size: int) -> Read:
     return read
 
 
+def bit_literal(bits: int) -> Callable[[int], str]:
+    return lambda value: f"b'{value:0{bits}b}'"
+
+
 def _enum(size: int, values: list[str] | None) -> Read:
     def read(data: bytes, at: int) -> tuple[int | str, int]:
         number = int.from_bytes(data[at : at + size], "little")
@@ -555,5 +565,5 @@ def _set(size: int, values: list[str] | None) -> Read:
     return read
 
 
-def _choice_literal(value: int | str) -> str:
+def choice_literal(value: int | str) -> str:
     return str(value) if type(value) is int else literal(str(value))

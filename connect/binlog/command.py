@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import signal
 import sys
-import time
 
 import trio
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
+from barnabas.connect.binlog.maker import Settings
 from barnabas.connect.binlog.place import Position, positions
 from barnabas.connect.binlog.server import Server
 from barnabas.connect.binlog.sink import Sink
-from barnabas.connect.binlog.subscribe import FinalError, Settings, Subscription, server_id_of
+from barnabas.connect.binlog.snapshot import Copier
+from barnabas.connect.binlog.subscribe import FinalError, Subscription, server_id_of
 from barnabas.connect.mysql.source import SourceError, source_of
-from barnabas.wire.logfmt import told
+from barnabas.connect.telling import end_at_signals, failed, say
 from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
-_PROGRESS_SECONDS = 10.0
+_PROGRESS_SECONDS, _BAR_SECONDS = 10.0, 0.2
+_BAR = 24
+_ANEW = "\r\x1b[K"  # go back, clear the line
 
 
 def binlog(args: argparse.Namespace) -> int:
@@ -30,13 +32,13 @@ def binlog(args: argparse.Namespace) -> int:
         source = source_of(args.source)
         settings = _settings(args, args.name or f"{source.host}-{source.port}")
     except (SourceError, ValueError) as error:
-        return _failed(str(error))
+        return failed(str(error))
     server = Server(source, args.server_id or server_id_of(settings.name))
     sink = Sink(args.server, settings.name, settings.partitions, settings.configs)
     try:
-        trio.run(_follow, Subscription(server, sink, settings, _say))
+        trio.run(_follow, Subscription(server, sink, settings, say))
     except FinalError as error:
-        return _failed(str(error))
+        return failed(str(error))
     finally:
         sink.close()
     return 0
@@ -50,6 +52,8 @@ def _settings(args: argparse.Namespace, name: str) -> Settings:
         raise ValueError("--partitions is at least 1")
     if any("." not in pattern for pattern in args.tables):
         raise ValueError("--tables takes DATABASE.TABLE, such as 'shop.*'")
+    if args.snapshot == "initial" and args.start != "now":
+        raise ValueError("--snapshot initial begins where the copy of the rows is: leave --start out")
     configs = {}
     for text in args.config:
         key, equals, value = text.partition("=")
@@ -63,6 +67,7 @@ def _settings(args: argparse.Namespace, name: str) -> Settings:
         prefix=args.prefix,
         tables=tuple(args.tables),
         start=args.start,
+        snapshot=args.snapshot,
         partitions=args.partitions,
         configs=configs,
     )
@@ -72,7 +77,7 @@ async def _follow(subscription: Subscription) -> None:
     """Raises FinalError."""
     final: FinalError | None = None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_end_at_signals, nursery.cancel_scope)
+        nursery.start_soon(end_at_signals, nursery.cancel_scope)
         nursery.start_soon(_show_progress, subscription)
         try:
             await subscription.run()
@@ -83,21 +88,25 @@ async def _follow(subscription: Subscription) -> None:
         raise final
 
 
-async def _end_at_signals(scope: trio.CancelScope) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return
-
-
 async def _show_progress(subscription: Subscription) -> None:
-    """A line now and then, where something has been written."""
+    """A line now and then, where something has been written; of a copy a bar, on a terminal."""
     before: Position | None = None
+    is_terminal = sys.stderr.isatty()
+    drawn = False
     while True:
+        copier = subscription.copier
+        if is_terminal and (copier is not None or drawn):
+            drawn = copier is not None
+            sys.stderr.write(_ANEW + (_told(copier) if copier is not None else ""))
+            sys.stderr.flush()
+            await trio.sleep(_BAR_SECONDS)
+            continue
         await trio.sleep(_PROGRESS_SECONDS)
+        if (copier := subscription.copier) is not None:
+            say("info", "binlog.copied", rows=copier.done, of_about=copier.total, table=copier.table)
         now = subscription.position
         if now is not None and before is not None and now.messages > before.messages:
-            _say(
+            say(
                 "info",
                 "binlog.written",
                 messages=now.messages,
@@ -108,13 +117,20 @@ async def _show_progress(subscription: Subscription) -> None:
         before = now
 
 
+def _told(copier: Copier) -> str:
+    """A bar, as wide as what is done of the rows that the server guesses there to be."""
+    part = min(copier.done / copier.total, 1) if copier.total else 0
+    table = visible(copier.table)
+    return f"[{'#' * round(part * _BAR):-<{_BAR}}] {copier.done:,} of about {copier.total:,} rows copied, {table}"
+
+
 def status(args: argparse.Namespace) -> int:
     """Print how far the subscriptions are."""
     try:
         with Cluster(args.server) as cluster:
             found = positions(cluster)
     except ClientError as error:
-        return _failed(str(error))
+        return failed(str(error))
     rows = [
         (
             name,
@@ -141,13 +157,3 @@ def _time(seconds: int) -> str:
     if not seconds:
         return "-"
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _say(level: str, event: str, **fields: object) -> None:
-    now = datetime.datetime.fromtimestamp(time.time(), datetime.UTC).isoformat(timespec="milliseconds")
-    print(f"{now.replace('+00:00', 'Z')} {level} {told(event, fields)}", file=sys.stderr, flush=True)
-
-
-def _failed(reason: str) -> int:
-    print(visible(f"barnabas: {reason}"), file=sys.stderr)
-    return 1

@@ -18,10 +18,14 @@ from barnabas.connect.binlog.charsets import Undecoded
 from barnabas.connect.binlog.columns import Layout, Value
 from barnabas.connect.binlog.events import DELETE, UPDATE, WRITE
 from barnabas.connect.binlog.reader import Change, Statement
+from barnabas.connect.mysql.connection import name_quoted
 
 FORMATS = ("tdsql", "debezium", "maxwell")
-_NAMES = {WRITE: "insert", UPDATE: "update", DELETE: "delete"}
-_OPS = {WRITE: "c", UPDATE: "u", DELETE: "d"}
+#: The kind of a row that was there when the copy was made; no event has this number.
+READ = 0
+_NAMES = {WRITE: "insert", UPDATE: "update", DELETE: "delete", READ: "insert"}
+_MAXWELL_NAMES = {**_NAMES, READ: "bootstrap-insert"}
+_OPS = {READ: "r", WRITE: "c", UPDATE: "u", DELETE: "d"}
 _XID, _QUERY, _GTID = 16, 2, 33
 _encode = msgspec.json.Encoder().encode
 Images = tuple[Sequence[Value], ...]
@@ -66,7 +70,7 @@ def plain(value: Value) -> Any:
 
 def before_and_after(kind: int, images: Images) -> tuple[Sequence[Value] | None, Sequence[Value] | None]:
     """The row before and after a change."""
-    if kind == WRITE:
+    if kind in (WRITE, READ):
         return None, images[0]
     if kind == DELETE:
         return images[0], None
@@ -94,7 +98,7 @@ class Tdsql:
     def change(self, group: Group, change: Change) -> Callable[[Images, int], bytes]:
         """What makes the messages of an event's rows."""
         layout, kind = change.layout, change.kind
-        common = self._common(group, 0, kind, _NAMES[kind], layout.database, layout.table)
+        common = self._common(group, 0, kind or WRITE, _NAMES[kind], layout.database, layout.table)
 
         def message(images: Images, index: int) -> bytes:
             before, after = before_and_after(kind, images)
@@ -104,6 +108,15 @@ class Tdsql:
             return _encode(common)
 
         return message
+
+    def emptied(self, group: Group, index: int, database: str, table: str) -> bytes:
+        """What was copied of a table counts no more: its copy begins anew."""
+        common = self._common(group, index, _QUERY, "query", database, table)
+        return _encode({**common, "sql": f"TRUNCATE TABLE {name_quoted(table)}"})
+
+    def copying(self, group: Group, index: int, database: str, table: str, *, done: bool) -> bytes | None:
+        """The beginning or the end of a table's copy, where the format has a message for it."""
+        return None
 
     def _common(self, group: Group, index: int, kind: int, name: str, database: str, table: str) -> dict[str, Any]:
         return {
@@ -131,6 +144,9 @@ class _RowsOnly:
     def end(self, group: Group, index: int, xid: int | None) -> bytes | None:
         return None
 
+    def copying(self, group: Group, index: int, database: str, table: str, *, done: bool) -> bytes | None:
+        return None
+
 
 class Debezium(_RowsOnly):
     """Debezium's envelope, as with `schemas.enable=false`."""
@@ -149,7 +165,7 @@ class Debezium(_RowsOnly):
                 {
                     "before": None if before is None else _named(names, before),
                     "after": None if after is None else _named(names, after),
-                    "source": self._source(group, layout.database, layout.table, index),
+                    "source": self._source(group, layout.database, layout.table, index, copied=kind == READ),
                     "op": _OPS[kind],
                     "ts_ms": change.timestamp * 1000,
                 }
@@ -157,12 +173,18 @@ class Debezium(_RowsOnly):
 
         return message
 
-    def _source(self, group: Group, database: str, table: str | None, index: int) -> dict[str, Any]:
+    def emptied(self, group: Group, index: int, database: str, table: str) -> bytes:
+        source = self._source(group, database, table, index, copied=True)
+        return _encode({"before": None, "after": None, "source": source, "op": "t", "ts_ms": group.timestamp * 1000})
+
+    def _source(
+        self, group: Group, database: str, table: str | None, index: int, *, copied: bool = False
+    ) -> dict[str, Any]:
         return {
             "connector": "mysql",
             "name": group.server,
             "ts_ms": group.timestamp * 1000,
-            "snapshot": "false",
+            "snapshot": "true" if copied else "false",
             "db": database,
             "table": table,
             "gtid": group.gtid,
@@ -185,7 +207,7 @@ class Maxwell(_RowsOnly):
         common: dict[str, Any] = {
             "database": layout.database,
             "table": layout.table,
-            "type": _NAMES[kind],
+            "type": _MAXWELL_NAMES[kind],
             "ts": change.timestamp,
             "gtid": group.gtid,
         }
@@ -200,6 +222,15 @@ class Maxwell(_RowsOnly):
             return _encode(told)
 
         return message
+
+    def emptied(self, group: Group, index: int, database: str, table: str) -> bytes:
+        told = {"type": "table-truncate", "database": database, "table": table, "ts": group.timestamp}
+        return _encode({**told, "gtid": group.gtid, "xoffset": index})
+
+    def copying(self, group: Group, index: int, database: str, table: str, *, done: bool) -> bytes | None:
+        kind = "bootstrap-complete" if done else "bootstrap-start"
+        told = {"database": database, "table": table, "type": kind, "ts": group.timestamp, "data": {}}
+        return _encode({**told, "gtid": group.gtid, "xoffset": index})
 
 
 def _named(names: Sequence[str], row: Sequence[Value]) -> dict[str, Any]:

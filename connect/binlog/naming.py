@@ -80,3 +80,7 @@ class Chosen:
     def has_database(self, database: str) -> bool:
         """Whether statements about it are read."""
         return self._all or any(match(database) for match in self._databases)
+
+    def has_statement(self, named: Sequence[tuple[str, str]], database: str) -> bool:
+        """Whether a statement made in a database is read: by the tables that it names, if it names some."""
+        return any(self.has(*table) for table in named) if named else self.has_database(database)

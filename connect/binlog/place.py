@@ -23,6 +23,30 @@ TOPIC = "barnabas.connect"
 _VERSION = 1
 
 
+class Copied(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the copy of the existing rows is: it goes through the tables by database and name, then by primary key.
+
+    All tables before this one are copied. Of this one something is if it is `begun`, all if it is `whole`, else the
+    rows up to `after`, the literals of a primary key (None: there is none, so it begins anew).
+    """
+
+    database: str = ""
+    table: str = ""
+    begun: bool = False
+    whole: bool = False
+    after: tuple[str, ...] | None = None
+    #: In which order its rows come.
+    order: int = 0
+    #: Messages of the copy.
+    messages: int = 0
+
+    def has(self, database: str, table: str) -> bool:
+        """Whether the changes of a table continue what is copied; those of the others are in their copy to come."""
+        if (database, table) == (self.database, self.table):
+            return self.whole or self.after is not None
+        return (database, table) < (self.database, self.table)
+
+
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """All messages of the groups before `place` are written, and of `group`, which begins there, the first `index`."""
 
@@ -38,6 +62,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     made: int = 0
     written: int = 0
     messages: int = 0
+    copied: Copied | None = None
     version: int = _VERSION
 
     def record(self, name: str) -> Record:

@@ -111,6 +111,16 @@ class Reader:
         """The place after the last group that has ended."""
         return Place(",".join(str(self._gtids[key]) for key in sorted(self._gtids)), self.file, self.position)
 
+    def has_reached(self, target: Place) -> bool:
+        """Whether all groups up to a place of the same server are read."""
+        if self._in_group:
+            return False
+        if target.gtids:
+            wanted = _domains(target.gtids)
+            none = MariaGtid(0, 0, -1, 0)
+            return all(self._gtids.get(key, none).sequence >= each.sequence for key, each in wanted.items())
+        return (len(self.file), self.file, self.position) >= (len(target.file), target.file, target.position)
+
     def tell(self, database: str, name: str, columns: list[Told]) -> None:
         """What the server says of a table."""
         self._told[database, name] = columns

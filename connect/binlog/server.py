@@ -9,6 +9,7 @@ import trio
 from barnabas.connect.binlog import events
 from barnabas.connect.binlog.columns import Told
 from barnabas.connect.binlog.reader import Place, fingerprint_of
+from barnabas.connect.binlog.selected import Known
 from barnabas.connect.mysql.connection import Connection, columns_of, connect, quoted
 from barnabas.connect.mysql.packets import ServerError
 from barnabas.connect.mysql.source import Source
@@ -75,6 +76,21 @@ class Server:
             gtids = (await connection.query(f"SELECT BINLOG_GTID_POS({quoted(file)}, {position})"))[0][0] or ""
         return Place(gtids, file, position)
 
+    async def snapshot(self, connection: Connection) -> Place:
+        """Begin a transaction that sees one moment, and that moment's place. Raises ServerError."""
+        await connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        if not self.mariadb:
+            await connection.query("FLUSH TABLES WITH READ LOCK")
+        await connection.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        if not self.mariadb:
+            place = await self.now(connection)
+            await connection.query("UNLOCK TABLES")
+            return place
+        told = columns_of(await connection.query("SHOW STATUS LIKE 'Binlog_snapshot_%'"))
+        file, position = told["binlog_snapshot_file"], int(told["binlog_snapshot_position"])
+        gtids = (await connection.query(f"SELECT BINLOG_GTID_POS({quoted(file)}, {position})"))[0][0] or ""
+        return Place(gtids, file, position)
+
     async def oldest(self, connection: Connection) -> Place:
         """The beginning of the oldest file that is there. Raises ServerError."""
         rows = await connection.query("SHOW BINARY LOGS")
@@ -136,32 +152,50 @@ class Server:
         """What the columns of a table are now. Raises RefusedError, ServerError."""
         connection = await connect(self.source)
         try:
-            rows = await connection.query(
-                "SELECT COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, COLUMN_KEY FROM information_schema.COLUMNS "
-                f"WHERE TABLE_SCHEMA = {quoted(database)} AND TABLE_NAME = {quoted(table)} ORDER BY ORDINAL_POSITION"
-            )
-            keys = await connection.query(
-                "SELECT COLUMN_NAME, SEQ_IN_INDEX FROM information_schema.STATISTICS "
-                f"WHERE TABLE_SCHEMA = {quoted(database)} AND TABLE_NAME = {quoted(table)} AND INDEX_NAME = 'PRIMARY'"
-            )
+            known = await known_columns(connection, database, table)
         finally:
             await connection.close()
-        if not rows:
+        if not known:
             raise RefusedError(
                 f"nothing says what the columns of {database}.{table} were, and it is there no more: set "
                 "binlog_row_metadata=FULL on the server, and begin behind its last change (--start now)"
             )
-        places = {name: int(place or 0) for name, place in keys}
         return [
             Told(
-                name or "",
-                "unsigned" in (kind or "").lower() or "zerofill" in (kind or "").lower(),
-                charset or "binary",
-                _values(kind or ""),
-                places.get(name, 0),
+                each.name,
+                "unsigned" in each.full.lower() or "zerofill" in each.full.lower(),
+                each.charset,
+                each.values,
+                each.key,
             )
-            for name, kind, charset, _ in rows
+            for each in known
         ]
+
+
+async def known_columns(connection: Connection, database: str, table: str) -> list[Known]:
+    """What the server says of the columns of a table; nothing where there is none. Raises ServerError."""
+    of = f"WHERE TABLE_SCHEMA = {quoted(database)} AND TABLE_NAME = {quoted(table)}"
+    rows = await connection.query(
+        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA "
+        f"FROM information_schema.COLUMNS {of} ORDER BY ORDINAL_POSITION"
+    )
+    keys = await connection.query(
+        f"SELECT COLUMN_NAME, SEQ_IN_INDEX FROM information_schema.STATISTICS {of} AND INDEX_NAME = 'PRIMARY'"
+    )
+    places = {name: int(place or 0) for name, place in keys}
+    return [
+        Known(
+            name or "",
+            (kind or "").lower(),
+            full or "",
+            charset or "binary",
+            collation or "",
+            _values(full or ""),
+            places.get(name, 0),
+            "GENERATED" in (extra or "").upper().replace("DEFAULT_GENERATED", ""),
+        )
+        for name, kind, full, charset, collation, extra in rows
+    ]
 
 
 _OTHER_HISTORY = (

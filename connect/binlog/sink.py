@@ -12,10 +12,12 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.partitioner import murmur2
 from barnabas.client.produce import Batch, produce
-from barnabas.client.transactional import TransactionalProducer
+from barnabas.client.transactional import NOT_YET, TransactionalProducer
 from barnabas.connect.binlog.place import TOPIC, Position, make_topic, positions
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.produce import PartitionProduceResponse
 
 TRANSACTION_MS = 60_000
 #: The subscription itself tries again.
@@ -23,6 +25,7 @@ _PATIENCE_SECONDS = 5.0
 _BATCH_BYTES = 900_000
 _FENCED = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 Header = tuple[str, bytes]
+Answers = dict[TopicPartition, PartitionProduceResponse]
 
 
 class Out(NamedTuple):
@@ -111,8 +114,7 @@ class Sink:
             )
             sequences[key] += len(mine)
             batches.append(Batch(*key, data))
-        assert self._cluster is not None
-        told = produce(self._cluster, batches, transactional_id=producer.transactional_id)
+        told = self._sent(producer, batches)
         for (topic, partition), answer in told.items():
             if answer.error_code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
                 size = max(len(batch.data) for batch in batches if batch[:2] == (topic, partition))
@@ -121,6 +123,21 @@ class Sink:
                     f"--config max.message.bytes={2 * size}"
                 )
             check(answer.error_code, f"Produce to {topic}-{partition}", answer.error_message)
+
+    def _sent(
+        self, producer: TransactionalProducer, batches: list[Batch]
+    ) -> dict[TopicPartition, PartitionProduceResponse]:
+        """The answers; the partitions of the transaction before may have to be waited for."""
+        assert self._cluster is not None
+        found: Answers = {}
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            told = produce(self._cluster, batches, transactional_id=producer.transactional_id)
+            found.update(told)
+            batches = [batch for batch in batches if told[batch.topic, batch.partition].error_code in NOT_YET]
+            if not batches or time.monotonic() > until:
+                return found
+            time.sleep(0.01)
 
     def _partition(self, message: Out) -> int:
         count = self._counts.get(message.topic)

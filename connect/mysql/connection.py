@@ -37,6 +37,7 @@ MAX_PACKET = 256 << 20
 _NULL = 0xFB
 
 Row = tuple[str | None, ...]
+RawRow = tuple[bytes | None, ...]
 
 
 class LostError(Exception):
@@ -52,6 +53,8 @@ class Connection:
         self._splitter = PacketSplitter(most)
         self._waiting: list[bytes] = []
         self._next = 0
+        #: How long one wait for an answer may take.
+        self.patience = QUERY_SECONDS
         self.greeting = handshake.Greeting("", 0, 0, b"", "")
 
     async def __aenter__(self) -> Connection:
@@ -153,16 +156,27 @@ class Connection:
 
     async def query(self, sql: str) -> list[Row]:
         """Run a statement; its rows as texts, None for NULL. Raises ServerError, LostError."""
-        try:
-            with trio.fail_after(QUERY_SECONDS):
-                return [row async for row in self.rows(sql)]
-        except trio.TooSlowError:
-            raise LostError(f"{self.source} does not answer in {QUERY_SECONDS:.0f} s") from None
+        return [row async for row in self.rows(sql)]
+
+    async def execute(self, sql: str) -> int:
+        """Run a statement that has no rows; how many rows it found or made. Raises ServerError, LostError."""
+        await self._command(_QUERY, sql.encode())
+        told = await self._soon()
+        if told[0] == ERROR:
+            raise server_error(told)
+        if told[0] != OK:
+            raise ProtocolError("rows came where none were asked for")
+        return lenenc_int(told, 1)[0]
 
     async def rows(self, sql: str) -> AsyncIterator[Row]:
         """As `query`, row by row. Take all of them."""
+        async for row in self.raw_rows(sql):
+            yield tuple(None if value is None else value.decode("utf-8", "surrogateescape") for value in row)
+
+    async def raw_rows(self, sql: str) -> AsyncIterator[RawRow]:
+        """As `rows`, as the bytes that came. Each wait for the server ends after `patience`."""
         await self._command(_QUERY, sql.encode())
-        first = await self._packet()
+        first = await self._soon()
         if first[0] == ERROR:
             raise server_error(first)
         if first[0] == OK:
@@ -170,16 +184,24 @@ class Connection:
         if first[0] == LOCAL_INFILE:
             raise ProtocolError("the server asks for a file of ours")
         count, _ = lenenc_int(first, 0)
-        for _ in range(count):
-            await self._packet()
-        await self._packet()  # EOF
+        for _ in range(count + 1):  # the columns, and EOF
+            await self._soon()
         while True:
-            row = await self._packet()
+            row = await self._soon()
             if row[0] == ERROR:
                 raise server_error(row)
             if is_eof(row):
                 return
             yield _row(row, count)
+
+    async def _soon(self) -> bytes:
+        if not self.is_drained:
+            return await self._packet()
+        try:
+            with trio.fail_after(self.patience):
+                return await self._packet()
+        except trio.TooSlowError:
+            raise LostError(f"{self.source} does not answer in {self.patience:.0f} s") from None
 
     # --- the binary log -----------------------------------------------------------------------------------------------
 
@@ -251,8 +273,8 @@ def _tls_context(source: Source) -> ssl.SSLContext:
     return context
 
 
-def _row(data: bytes, count: int) -> Row:
-    found: list[str | None] = []
+def _row(data: bytes, count: int) -> RawRow:
+    found: list[bytes | None] = []
     at = 0
     for _ in range(count):
         if data[at] == _NULL:
@@ -260,8 +282,13 @@ def _row(data: bytes, count: int) -> Row:
             at += 1
         else:
             value, at = lenenc_bytes(data, at)
-            found.append(value.decode("utf-8", "surrogateescape"))
+            found.append(value)
     return tuple(found)
+
+
+def name_quoted(name: str) -> str:
+    """An identifier as SQL has it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def quoted(text: str) -> str:

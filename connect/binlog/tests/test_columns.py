@@ -59,6 +59,10 @@ def test_a_float_is_as_short_as_can_be_and_the_same(value: float) -> None:
     assert len(repr(found)) <= len(repr(value))
 
 
+def test_the_greatest_float_is_not_rounded_out_of_range() -> None:
+    assert columns.shortest_float(struct.pack("<I", 0x7F7FFFFF)) == 3.4028234663852886e38
+
+
 @given(st.text())
 def test_a_text_in_sql_is_one_literal(text: str) -> None:
     """Undone as the server does: backslashes first, then the quotes around."""

@@ -1,0 +1,84 @@
+"""`barnabas connect apply` in a process of its own, and whether two servers have the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from barnabas.connect.mysql.connection import name_quoted
+from compat_tests.binlog.mariadb import MariaDb
+from compat_tests.tools import ROOT
+from compat_tests.waiting import until
+
+END_SECONDS = 120
+
+
+class Applying:
+    """One application of topics. Its process can be killed and started again."""
+
+    def __init__(self, folder: Path, target: MariaDb, broker: str, name: str, *options: str) -> None:
+        self.target, self.broker, self.name, self.options = target, broker, name, options
+        self.log = folder / f"apply-{name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> None:
+        command = [sys.executable, "-m", "barnabas", "connect", "apply", "--bootstrap", self.broker]
+        command += ["--target", f"mysql://root@127.0.0.1:{self.target.port}", "--name", self.name]
+        environment = {**os.environ, "MYSQL_PWD": ""}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([*command, *self.options, *options], cwd=ROOT, env=environment, stderr=log)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(END_SECONDS)
+
+    def told(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def to_the_end(self) -> None:
+        """Apply all that the topics have now."""
+        self.start("--until-end")
+        assert self.process is not None
+        assert self.process.wait(END_SECONDS) == 0, self.told()[-2000:]
+
+    def refused(self) -> str:
+        """Apply, and what it says when it ends with status 1."""
+        self.start("--until-end")
+        assert self.process is not None
+        assert self.process.wait(END_SECONDS) == 1, self.told()[-2000:]
+        return self.told().splitlines()[-1]
+
+    def moved(self) -> None:
+        """Return when it is further than now."""
+        before = self.position()
+
+        def is_further() -> bool:
+            assert self.process is not None
+            assert self.process.poll() in (None, 0), self.told()[-2000:]
+            return self.process.poll() == 0 or self.position() != before
+
+        until(is_further, f"{self.name} applies: {self.told()[-500:]}", END_SECONDS)
+
+    def position(self) -> object:
+        there = self.target.sql("SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'barnabas_apply'")
+        return there and self.target.sql(
+            f"SELECT topic, part, next, pending FROM barnabas_apply.positions WHERE name = '{self.name}' ORDER BY 1, 2"
+        )
+
+
+def checksums(server: MariaDb, database: str) -> dict[str, str | None]:
+    """Of each table its checksum, and its definition."""
+    names = server.sql(
+        f"SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = '{database}' "
+        "AND TABLE_TYPE = 'BASE TABLE' ORDER BY 1"
+    )
+    found: dict[str, str | None] = {}
+    for (name,) in names:
+        table = f"{name_quoted(database)}.{name_quoted(name or '')}"
+        ((_, found[str(name)]),) = server.sql(f"CHECKSUM TABLE {table}")
+        ((_, made),) = server.sql(f"SHOW CREATE TABLE {table}")
+        found[f"{name} made"] = " ".join(part for part in (made or "").split(" ") if "AUTO_INCREMENT=" not in part)
+    return found

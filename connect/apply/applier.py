@@ -1,0 +1,391 @@
+"""Topics into a target server: records -> row changes and statements -> transactions, each with the position behind it.
+
+An attempt goes on until something fails; then all begins anew where the target says that it is. What trying again does
+not mend ends it. The order is that of each partition.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+import trio
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError, check
+from barnabas.client.fetch import fetch, records_of
+from barnabas.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from barnabas.connect.apply.changes import SNAPSHOT, Asked, BadMessageError, Ddl, Emptied, Row, asked_of, literals_of
+from barnabas.connect.apply.ddl import SYSTEM, Judged, judged
+from barnabas.connect.apply.positions import Kept, OtherApplierError, Positions, fingerprint
+from barnabas.connect.apply.tables import Image, Table
+from barnabas.connect.binlog.ddl import tables_of
+from barnabas.connect.binlog.naming import Chosen
+from barnabas.connect.binlog.server import known_columns
+from barnabas.connect.mysql.connection import QUERY_SECONDS, Connection, LostError, connect, name_quoted
+from barnabas.connect.mysql.handshake import AuthError
+from barnabas.connect.mysql.packets import ProtocolError, ServerError
+from barnabas.connect.mysql.source import Source
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.batch import Record
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.fetch import PartitionData
+from barnabas.wire.uuids import encode_uuid
+
+#: Of a transaction, and of one statement in it.
+BATCH_ROWS, BATCH_BYTES = 2000, 1 << 20
+_STATEMENT_ROWS, _STATEMENT_BYTES = 500, 256 << 10
+_WAIT_MS = 500
+_PATIENCE_SECONDS = 5.0
+#: Of a statement: an ALTER TABLE copies a whole table.
+_DDL_SECONDS = 24 * 3600.0
+_FIRST_BACKOFF, _MOST_BACKOFF = 0.5, 30.0
+#: The transaction was rolled back, or the server is going down: the same may be done again.
+_AGAIN = frozenset({1020, 1040, 1053, 1077, 1079, 1205, 1213, 1317, 1927, 1969})
+#: A value that a column of the target does not hold as it is, is an error; but a date need be none.
+_ROWS_MODE = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'"
+#: What the source has run is run, even if the source's session was lenient.
+_STATEMENTS_MODE = "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'"
+#: What the literals of the messages are made for.
+_SESSION = (
+    _ROWS_MODE,
+    "SET SESSION time_zone = '+00:00', foreign_key_checks = 1",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    "SET SESSION wait_timeout = 28800",
+)
+Say = Callable[..., None]
+
+
+class FinalError(Exception):
+    """It cannot go on; the message says why, where, and what helps."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is applied. `ddl`: statements are run, too. `until_end`: end where the topics end now."""
+
+    name: str
+    topics: tuple[str, ...]
+    tables: tuple[str, ...] = ()
+    ddl: bool = False
+    until_end: bool = False
+
+
+class _Op(NamedTuple):
+    """A change of rows. `copied`: it is of a snapshot, whose tables come in no order of their foreign keys."""
+
+    asked: Row | Emptied
+    copied: bool
+    offset: int
+
+
+class Applier:
+    """`run` goes on until cancelled, or to the end, or raises FinalError. `rows` counts what was applied."""
+
+    def __init__(self, servers: str, target: Source, settings: Settings, say: Say) -> None:
+        self._servers, self._target, self._settings, self._say = servers, target, settings, say
+        self._chosen = Chosen(settings.tables)
+        self.rows = 0
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            began = trio.current_time()
+            try:
+                await self._attempt()
+                return
+            except (BadMessageError, OtherApplierError, AuthError) as error:
+                raise FinalError(str(error)) from None
+            except ServerError as error:
+                if error.code not in _AGAIN:
+                    raise FinalError(f"{self._target} refuses: {error}") from None
+                reason = str(error)
+            except (LostError, ProtocolError, ClientError) as error:
+                reason = str(error)
+            failures = 1 if trio.current_time() - began > _MOST_BACKOFF else failures + 1
+            wait = min(_FIRST_BACKOFF * 2 ** min(failures - 1, 8), _MOST_BACKOFF) * random.uniform(0.5, 1)
+            self._say("warning", "apply.retrying", name=self._settings.name, error=reason, seconds=round(wait, 1))
+            await trio.sleep(wait)
+
+    async def _attempt(self) -> None:
+        async with await connect(self._target) as connection:
+            for statement in _SESSION:
+                await connection.execute(statement)
+            positions = Positions(connection, self._settings.name)
+            await positions.begin()
+            with Cluster(self._servers, patience=_PATIENCE_SECONDS) as cluster:
+                kept = await self._kept(cluster, positions)
+                session = _Session(self._settings, self._chosen, connection, positions, kept, self._count, self._say)
+                await self._follow(cluster, session, kept)
+
+    async def _kept(self, cluster: Cluster, positions: Positions) -> dict[TopicPartition, Kept]:
+        """Where each partition goes on. Raises FinalError where it cannot."""
+        kept = await positions.all()
+        found: dict[TopicPartition, Kept] = {}
+        for told in await trio.to_thread.run_sync(cluster.metadata, self._settings.topics):
+            check(told.error_code, f"Topic {told.name}")
+            keys = [(told.name or "", part.partition_index) for part in told.partitions]
+            starts = await trio.to_thread.run_sync(list_offsets, cluster, keys, EARLIEST)
+            for key in keys:
+                start = starts[key]
+                if key not in kept:
+                    await positions.add(*key, encode_uuid(told.topic_id), start)
+                    found[key] = Kept(encode_uuid(told.topic_id), start, None)
+                    continue
+                found[key] = kept[key]
+                if kept[key].topic_id != encode_uuid(told.topic_id):
+                    raise FinalError(f"the topic {key[0]} was deleted and made again: begin anew with another --name")
+                if kept[key].next < start:
+                    raise FinalError(_LOST.format(*key, kept[key].next, start))
+        return found
+
+    async def _follow(self, cluster: Cluster, session: _Session, kept: dict[TopicPartition, Kept]) -> None:
+        next_ = {key: each.next for key, each in kept.items()}
+        ends: dict[TopicPartition, int] | None = None
+        if self._settings.until_end:
+
+            def latest() -> dict[TopicPartition, int]:
+                return list_offsets(cluster, list(next_), LATEST, isolation=READ_COMMITTED)
+
+            ends = await trio.to_thread.run_sync(latest)
+        self._say("info", "apply.reading", name=self._settings.name, topics=",".join(self._settings.topics))
+        while ends is None or any(next_[key] < ends[key] for key in next_):
+
+            def ask() -> dict[TopicPartition, PartitionData]:
+                return fetch(cluster, next_, wait_ms=_WAIT_MS, isolation=READ_COMMITTED)
+
+            told = await trio.to_thread.run_sync(ask)
+            for key, part in told.items():
+                if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise FinalError(_LOST.format(*key, next_[key], "another place"))
+                check(part.error_code, f"Fetch of {key[0]}-{key[1]}")
+                for record, after in records_of(part, next_[key]):
+                    if record is not None:
+                        await session.take(key, record)
+                    next_[key] = after
+                await session.end(key, next_[key])
+
+    def _count(self, rows: int) -> None:
+        self.rows += rows
+
+
+_LOST = (
+    "{0}-{1} goes on at offset {2}, and the topic begins at {3}: what was between is deleted (retention), so the "
+    "target would miss it; take the tables over anew, under another --name"
+)
+
+
+class _Session:
+    """One connection's transactions."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        chosen: Chosen,
+        connection: Connection,
+        positions: Positions,
+        kept: dict[TopicPartition, Kept],
+        count: Callable[[int], None],
+        say: Say,
+    ) -> None:
+        self._settings, self._chosen, self._connection, self._positions = settings, chosen, connection, positions
+        self._count, self._say = count, say
+        self._written = {key: each.next for key, each in kept.items()}
+        self._pending = {key: each.pending for key, each in kept.items()}
+        self._partitions = {topic: sum(t == topic for t, _ in kept) for topic, _ in kept}
+        self._tables: dict[tuple[str, str], Table] = {}
+        self._ops: list[_Op] = []
+        self._size = 0
+        self._checks_keys = True
+
+    async def take(self, key: TopicPartition, record: Record) -> None:
+        """Apply a record, or gather it. Raises FinalError."""
+        copied = any(name == SNAPSHOT for name, _ in record.headers)
+        try:
+            asked = asked_of(record.value, copied=copied)
+            if asked is None or not self._is_wanted(asked):
+                return
+            if isinstance(asked, Ddl):
+                await self._flush(key, record.offset)
+                await self._statement(key, record.offset, asked)
+                return
+        except BadMessageError as error:
+            await self._flush(key, record.offset)
+            raise FinalError(f"{key[0]}-{key[1]}, offset {record.offset}: {error}") from None
+        self._ops.append(_Op(asked, copied, record.offset))
+        self._size += len(record.value or b"")
+        if len(self._ops) >= BATCH_ROWS or self._size >= BATCH_BYTES:
+            await self._flush(key, record.offset + 1)
+
+    async def end(self, key: TopicPartition, after: int) -> None:
+        """Nothing more of this partition is there."""
+        if self._ops:
+            await self._flush(key, after)
+
+    def _is_wanted(self, asked: Asked) -> bool:
+        """Raises BadMessageError."""
+        if isinstance(asked, Ddl):
+            return self._chosen.has_statement(tables_of(asked.sql, asked.database) or [], asked.database)
+        if asked.database.lower() in SYSTEM:
+            raise BadMessageError(f"a change of {asked.database}.{asked.table}, which is a table of the server's own")
+        return self._chosen.has(asked.database, asked.table)
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    async def _flush(self, key: TopicPartition, after: int) -> None:
+        """One transaction: what was gathered of a partition, and the position behind it."""
+        before = self._written[key]
+        if not self._ops and before == after:
+            return
+        ops, self._ops, self._size = self._ops, [], 0
+        if ops and ops[0].copied == self._checks_keys:
+            await self._check_keys(not ops[0].copied)
+        await self._connection.execute("START TRANSACTION")
+        await self._positions.move(*key, before, after)
+        at = 0
+        while at < len(ops):
+            at = await self._apply_some(key, ops, at)
+        await self._connection.execute("COMMIT")
+        self._written[key] = after
+        self._count(len(ops))
+
+    async def _check_keys(self, checked: bool) -> None:
+        await self._connection.execute(f"SET SESSION foreign_key_checks = {int(checked)}")
+        self._checks_keys = checked
+
+    async def _apply_some(self, key: TopicPartition, ops: list[_Op], at: int) -> int:
+        """The first changes that one statement can have; the place behind them."""
+        first = ops[at]
+        if first.copied == self._checks_keys:  # a session's checks may change within a transaction
+            await self._check_keys(not first.copied)
+        try:
+            table = await self._table(first.asked.database, first.asked.table)
+            if isinstance(first.asked, Emptied):
+                await self._connection.execute(table.emptied())
+                return at + 1
+            before, after = _images(first.asked, table)
+            if before is not None and after is not None:
+                sql = table.updated(before, after)
+                if sql is not None:
+                    await self._found(key, first, table, await self._connection.execute(sql), 1)
+                return at + 1
+            end = at + 1
+            rows = [before or after or []]
+            size = len(rows[0])
+            most = _STATEMENT_ROWS if after is not None or table.has_key else 1
+            while end < len(ops) and len(rows) < most and size < _STATEMENT_BYTES and _alike(first, ops[end]):
+                images = _images(ops[end].asked, table)
+                rows.append(images[0] or images[1] or [])
+                size += sum(map(len, rows[-1]))
+                end += 1
+            sql = table.inserted(rows) if after is not None else table.deleted(rows)
+            await self._found(key, first, table, await self._connection.execute(sql), len(rows))
+            return end
+        except (BadMessageError, UnicodeEncodeError) as error:
+            raise FinalError(f"{key[0]}-{key[1]}, offset {first.offset}: {error}") from None
+        except ServerError as error:
+            if error.code in _AGAIN:
+                raise
+            where = f"{key[0]}-{key[1]}, from offset {first.offset} on"
+            raise FinalError(f"{where}: {self._connection.source} refuses: {error}{_remedy(error)}") from None
+
+    async def _found(self, key: TopicPartition, op: _Op, table: Table, found: int, expected: int) -> None:
+        if found != expected:
+            raise FinalError(
+                f"{key[0]}-{key[1]}, from offset {op.offset} on: {table.told} does not have the row(s) that changed "
+                f"({found} of {expected} found): the target is no copy of what the topic begins with, or somebody "
+                "else writes to it"
+            )
+
+    async def _table(self, database: str, name: str) -> Table:
+        known = self._tables.get((database, name))
+        if known is None:
+            columns = await known_columns(self._connection, database, name)
+            if not columns:
+                raise BadMessageError(
+                    f"the target has no table {database}.{name}: make it, or apply a topic that has DDL, with --ddl"
+                )
+            known = self._tables[database, name] = Table(database, name, columns)
+        return known
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    async def _statement(self, key: TopicPartition, offset: int, asked: Ddl) -> None:
+        verdict = judged(asked.sql, asked.database)
+        told = f"{key[0]}-{key[1]}, offset {offset}"
+        if verdict.refused:
+            raise FinalError(f"{told}: this statement is not run, as {verdict.reason}: {asked.sql[:200]!r}{_SKIP}")
+        if verdict.run and not self._settings.ddl:
+            raise FinalError(f"{told}: a statement comes, and --ddl was not given: {asked.sql[:200]!r}{_SKIP}")
+        if verdict.run and self._partitions[key[0]] > 1:
+            raise FinalError(
+                f"{told}: a statement comes in a topic of several partitions, so nobody can tell which rows come "
+                f"before it: subscribe with --partitions 1: {asked.sql[:200]!r}"
+            )
+        if not verdict.run:
+            self._say("warning", "apply.left.out", place=told, reason=verdict.reason, statement=asked.sql[:200])
+        elif self._pending[key] in (None, now := await fingerprint(self._connection, verdict)):
+            await self._positions.mark(*key, offset, now)
+            await self._run(told, asked, verdict)
+        self._pending[key] = None
+        await self._positions.move(*key, offset, offset + 1)
+        self._written[key] = offset + 1
+        self._tables.clear()
+
+    async def _run(self, told: str, asked: Ddl, verdict: Judged) -> None:
+        await self._check_keys(False)  # tables come in any order, and the source has looked at their keys
+        connection = self._connection
+        connection.patience = _DDL_SECONDS
+        try:
+            if asked.database and not verdict.database:
+                await connection.execute(f"USE {name_quoted(asked.database)}")
+            await connection.execute(_STATEMENTS_MODE)
+            await connection.execute(asked.sql)
+            await connection.execute(_ROWS_MODE)
+        except ServerError as error:
+            if error.code in _AGAIN:
+                raise
+            raise FinalError(f"{told}: {connection.source} refuses {asked.sql[:200]!r}: {error}{_SKIP}") from None
+        finally:
+            connection.patience = QUERY_SECONDS
+        self._say("info", "apply.statement", place=told, statement=asked.sql[:200])
+
+
+def _images(asked: Row | Emptied, table: Table) -> tuple[Image | None, Image | None]:
+    """A row's literals before and after. Raises BadMessageError."""
+    assert isinstance(asked, Row)
+    before, after = (
+        None if image is None else literals_of(image, table.columns, table.told)
+        for image in (asked.before, asked.after)
+    )
+    return before, after
+
+
+def _alike(first: _Op, other: _Op) -> bool:
+    """Whether one statement can have both."""
+    one, two = first.asked, other.asked
+    return (
+        isinstance(one, Row)
+        and isinstance(two, Row)
+        and (one.database, one.table, one.before is None, one.after is None, first.copied)
+        == (two.database, two.table, two.before is None, two.after is None, other.copied)
+    )
+
+
+def _remedy(error: ServerError) -> str:
+    if error.code in (1451, 1452):
+        return (
+            ": topics of tables come in no order of their foreign keys, so apply one topic with all of these tables "
+            "(--topic-per database, or server)"
+        )
+    if error.code == 1062:
+        return ": the row is there already, so the target is no copy of what the topic begins with"
+    if error.code == 1153:
+        return ": raise max_allowed_packet on the target"
+    return ""
+
+
+_SKIP = (
+    "; to go on without it, set `next` one higher in the target's table barnabas_apply.positions, and `pending` to NULL"
+)

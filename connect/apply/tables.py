@@ -1,0 +1,84 @@
+"""SQL that inserts, changes and deletes the rows of a table in the target, of literals that were judged before."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from barnabas.connect.binlog.selected import Known
+from barnabas.connect.mysql.connection import name_quoted
+
+Image = list[str]
+_TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "geometrycollection"})
+_GEOMETRIES |= {"multipoint", "multilinestring", "multipolygon"}
+_BY_NAME = frozenset({"uuid", "inet6", "inet4"})
+
+
+class Table:
+    """A table as the target has it. `columns` are all, those that are generated or invisible, too."""
+
+    def __init__(self, database: str, name: str, columns: Sequence[Known]) -> None:
+        self.columns = columns
+        self.told = f"{database}.{name}"
+        self._name = f"{name_quoted(database)}.{name_quoted(name)}"
+        self._names = [name_quoted(column.name) for column in columns]
+        self._written = [number for number, column in enumerate(columns) if not column.generated]
+        self._key = [number for _, number in sorted((c.key, number) for number, c in enumerate(columns) if c.key)]
+        self._insert = f"INSERT INTO {self._name} ({', '.join(self._names[n] for n in self._written)}) VALUES "
+
+    def inserted(self, rows: Sequence[Image]) -> str:
+        """One statement for many rows."""
+        written = self._written
+        return self._insert + ",".join(f"({','.join([row[n] for n in written])})" for row in rows)
+
+    def updated(self, before: Image, after: Image) -> str | None:
+        """None where nothing that is written changes."""
+        names = self._names
+        changes = ", ".join(f"{names[n]} = {after[n]}" for n in self._written if before[n] != after[n])
+        return f"UPDATE {self._name} SET {changes} WHERE {self._where(before)}" if changes else None
+
+    def deleted(self, rows: Sequence[Image]) -> str:
+        """Of a table without primary key, one row at a time."""
+        found = " OR ".join(f"({self._where(row)})" for row in rows) if len(rows) > 1 else self._where(rows[0])
+        return f"DELETE FROM {self._name} WHERE {found}"
+
+    def emptied(self) -> str:
+        return f"DELETE FROM {self._name}"
+
+    @property
+    def has_key(self) -> bool:
+        return bool(self._key)
+
+    def _where(self, row: Image) -> str:
+        if self._key:
+            return " AND ".join(f"{self._names[n]} = {_compared(self.columns[n], row[n])}" for n in self._key)
+        found = [_same(self._names[n], self.columns[n], row[n]) for n in range(len(row))]
+        return " AND ".join(found) + " LIMIT 1"
+
+
+def _compared(column: Known, literal: str) -> str:
+    """A literal in a form that equals the column's value, and that an index is looked up by."""
+    kind = column.kind
+    if literal == "NULL":
+        return literal
+    if kind == "float" and literal[0] not in "'xb_":  # the shortest number is not the DOUBLE that a FLOAT is
+        return repr(struct.unpack("<f", struct.pack("<f", float(literal)))[0])
+    if kind == "bit" and literal.startswith("b'"):
+        return str(int(literal[2:-1], 2))
+    if kind in _BY_NAME:
+        return f"CAST({literal} AS {kind})"
+    return literal
+
+
+def _same(name: str, column: Known, literal: str) -> str:
+    """A condition that a column has exactly this value, whatever its collation holds for the same."""
+    if literal == "NULL":
+        return f"{name} IS NULL"
+    if column.kind in _TEXTS:
+        return f"CAST({name} AS BINARY) = CAST(CONVERT({literal} USING {column.charset}) AS BINARY)"
+    if column.kind in _GEOMETRIES:
+        return f"HEX({name}) = HEX({literal})"
+    if column.kind == "bit":
+        return f"{name} + 0 = {_compared(column, literal)}"
+    return f"{name} = {_compared(column, literal)}"

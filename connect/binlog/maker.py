@@ -1,0 +1,233 @@
+"""What a subscription writes, without I/O: from changes to messages, in chunks that have a position after them.
+
+Messages of a group are numbered from 1, whether they are chosen or not, so the number is a message's identity whatever
+the options are, and a reader that begins a group again passes over those that are written.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import trio
+
+from barnabas.connect.binlog.ddl import is_drop, tables_of
+from barnabas.connect.binlog.events import DELETE, WRITE
+from barnabas.connect.binlog.messages import Format, Group, key_of
+from barnabas.connect.binlog.naming import Chosen, Topics
+from barnabas.connect.binlog.place import Position
+from barnabas.connect.binlog.reader import Begin, Change, End, Item, Place, Statement
+from barnabas.connect.binlog.server import RefusedError, Server
+from barnabas.connect.binlog.sink import Header, Out
+from barnabas.connect.mysql.connection import name_quoted
+
+CHUNK_BYTES, CHUNK_SECONDS = 1 << 20, 0.05
+_IDLE_SECONDS = 10.0
+_ACCOUNTS = ("user", "role", "password")
+_ACCOUNT_VERBS = frozenset({"grant", "revoke"})
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a subscription is. For a new one: `start` is `now`, `oldest`, or a GTID position of MariaDB; `snapshot` is
+    `never`, or `initial` to copy the rows that there are first."""
+
+    name: str
+    format: str = "tdsql"
+    per: str = "table"
+    prefix: str = ""
+    tables: tuple[str, ...] = ()
+    start: str = "now"
+    partitions: int = 1
+    configs: dict[str, str] = {}
+    snapshot: str = "never"
+
+
+def identity(name: str, gtid: str, index: int) -> tuple[Header, ...]:
+    """The headers that name a message."""
+    return (
+        ("barnabas.source", name.encode()),
+        ("barnabas.gtid", gtid.encode()),
+        ("barnabas.index", b"%d" % index),
+    )
+
+
+class Chunk(msgspec.Struct):
+    """Messages, and the position after them."""
+
+    messages: list[Out]
+    position: Position
+
+
+class Maker:
+    """Gathers the messages of items, and knows the position after them."""
+
+    def __init__(
+        self, server: Server, settings: Settings, shape: Format, topics: Topics, chosen: Chosen, position: Position
+    ) -> None:
+        self._server, self._settings, self._format = server, settings, shape
+        self._topics, self._chosen = topics, chosen
+        self._position, self._copied = position, position.copied
+        self._done = position.index if position.group else 0
+        self._messages: list[Out] = []
+        self._group: Group | None = None
+        self._begin: Begin | None = None
+        self._index = 0
+        self._made = position.made
+        self._place = position.place
+        self._moved = False
+        self._since = 0.0
+        self._idle_since = trio.current_time()
+        self.size = 0
+
+    @property
+    def place(self) -> Place:
+        """Behind the last group that has ended."""
+        return self._place
+
+    # --- chunks -------------------------------------------------------------------------------------------------------
+
+    def wait(self, now: float) -> float:
+        """How long the next event may be waited for."""
+        if self._messages:
+            return max(self._since + CHUNK_SECONDS - now, 0)
+        if self._moved:
+            return max(self._idle_since + _IDLE_SECONDS - now, 0)
+        return float("inf")
+
+    def chunk(self) -> Chunk:
+        """What was gathered, and the position after it."""
+        begin, position = self._begin, self._position
+        self._position = msgspec.structs.replace(
+            position,
+            place=self._place,
+            group=begin.gtid if begin is not None else "",
+            index=self._index if begin is not None else 0,
+            made=self._made,
+            messages=position.messages + len(self._messages),
+        )
+        found = Chunk(self._messages, self._position)
+        self._messages, self.size, self._moved = [], 0, False
+        self._idle_since = trio.current_time()
+        return found
+
+    def _add(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        group = self._group
+        assert group is not None
+        if not self._messages:
+            self._since = trio.current_time()
+        headers = identity(self._settings.name, group.gtid, self._index)
+        self._messages.append(Out(topic, key, value, headers, group.timestamp * 1000))
+        self.size += len(value or b"") + len(key or b"") + 100
+
+    # --- items --------------------------------------------------------------------------------------------------------
+
+    def take(self, item: Item, known: list[tuple[bool, ...]] | None = None) -> None:
+        """The messages of an item. Each has a number in its group, from 1, whether it is chosen or not.
+
+        `known` says of the images of a change which ones the topics have; a row that comes to be one of them is
+        inserted, and one that is none any more is deleted.
+        """
+        if isinstance(item, Change):
+            self._change(item, known)
+        elif isinstance(item, Begin):
+            self._start(item)
+        elif isinstance(item, End):
+            self._end(item)
+        else:
+            self._statement(item)
+
+    def _next(self) -> bool:
+        """Count a message; whether it is still to be written."""
+        self._index += 1
+        return self._index > self._done
+
+    def _start(self, begin: Begin) -> None:
+        if self._done and begin.gtid != self._position.group:
+            raise RefusedError(
+                f"the binary log goes on with {begin.gtid} where {self._position.group} was begun: its history is "
+                "another one, so begin anew with --start now, or a new name (--name)"
+            )
+        source = self._server.source
+        self._begin, self._index, self._made = begin, 0, begin.timestamp
+        file = begin.before.file
+        self._group = Group(
+            begin.gtid, begin.timestamp, source.host, source.port, self._settings.name, file, begin.start
+        )
+        self._position = msgspec.structs.replace(
+            self._position, file=file, start=begin.start, fingerprint=begin.fingerprint
+        )
+        if self._format.frames and self._next() and (topic := self._topics.frames):
+            value = self._format.begin(self._group, self._index)
+            if value is not None:
+                self._add(topic, None, value)
+
+    def _end(self, end: End) -> None:
+        assert self._group is not None
+        if self._format.frames and self._next() and (topic := self._topics.frames):
+            value = self._format.end(self._group, self._index, end.xid)
+            if value is not None:
+                self._add(topic, None, value)
+        self._begin, self._group = None, None
+        self._place, self._made, self._done = end.after, end.timestamp, 0
+        self._moved = True
+
+    def _statement(self, statement: Statement) -> None:
+        assert self._group is not None
+        named = tables_of(statement.sql, statement.database) or []
+        if not self._next() or _is_about_accounts(statement.sql):
+            return
+        sql = self._of_what_is_copied(statement, named)
+        if not sql:
+            return
+        statement = statement._replace(sql=sql)
+        if not self._chosen.has_statement(named, statement.database):
+            return
+        databases = dict.fromkeys(database for database, _ in named) or (statement.database,)
+        topics = dict.fromkeys(self._topics.statements(database) for database in databases)
+        for topic in filter(None, topics):
+            self._add(topic, None, self._format.statement(self._group, self._index, statement))
+
+    def _change(self, change: Change, known: list[tuple[bool, ...]] | None) -> None:
+        layout = change.layout
+        assert self._group is not None
+        copied = self._copied
+        if not self._chosen.has(layout.database, layout.table) or (
+            copied is not None and not copied.has(layout.database, layout.table)
+        ):
+            self._index += len(change.rows)
+            return
+        topic = self._topics.of(layout.database, layout.table)
+        message = self._format.change(self._group, change)
+        for number, images in enumerate(change.rows):
+            if not self._next():
+                continue
+            if known is None or all(known[number]):
+                self._add(topic, key_of(layout, images[-1]), message(images, self._index))
+            elif any(known[number]):
+                kind, image = (DELETE, images[0]) if known[number][0] else (WRITE, images[1])
+                half = self._format.change(self._group, change._replace(kind=kind))
+                self._add(topic, key_of(layout, image), half((image,), self._index))
+
+    def _of_what_is_copied(self, statement: Statement, named: list[tuple[str, str]]) -> str:
+        """A statement about tables that are copied already; nothing of others, as the copy to come has what it did."""
+        named = [table for table in named if self._chosen.has(*table)]
+        if self._copied is None or not named:
+            return statement.sql
+        copied = [table for table in named if self._copied.has(*table)]
+        if len(copied) in (0, len(named)):
+            return statement.sql if copied else ""
+        if is_drop(statement.sql):
+            return "DROP TABLE IF EXISTS " + ", ".join(f"{name_quoted(db)}.{name_quoted(name)}" for db, name in copied)
+        names = ", ".join(".".join(table) for table in named)
+        raise RefusedError(
+            f"{names} were renamed while only a part of them was copied: begin anew with --snapshot initial and a new "
+            "name (--name)"
+        )
+
+
+def _is_about_accounts(sql: str) -> bool:
+    """Statements about users have passwords in them: no subscriber reads these."""
+    words = sql.lower().split(None, 4)
+    if not words:
+        return False
+    return words[0] in _ACCOUNT_VERBS or (
+        words[0] in ("create", "alter", "drop", "rename", "set") and any(word in _ACCOUNTS for word in words[1:4])
+    )

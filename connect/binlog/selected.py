@@ -1,0 +1,223 @@
+"""The rows of a table as they are now: what to SELECT, and how what comes is made the values that the binary log has.
+
+The server sends the bytes of a text in the column's own character set (`character_set_results = NULL`), so a text is
+made, or kept as bytes, exactly as in a row event. What the text protocol rounds or paraphrases is asked for in another
+form: FLOAT as DOUBLE, ENUM and SET as numbers, UUID and INET as bytes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+import uuid
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from barnabas.connect.binlog.charsets import decoder, literal
+from barnabas.connect.binlog.columns import (
+    Column,
+    Layout,
+    Value,
+    bit_literal,
+    choice_literal,
+    shortest_float,
+    year_literal,
+)
+from barnabas.connect.binlog.events import EventError
+from barnabas.connect.mysql.connection import RawRow, name_quoted
+
+Make = Callable[[bytes], Value]
+_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+_TIMES = frozenset({"date", "time", "datetime", "timestamp"})
+_TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "geometrycollection"})
+_GEOMETRIES |= {"multipoint", "multilinestring", "multipolygon"}
+_SIZES = {"uuid": 16, "inet6": 16, "inet4": 4}
+#: SETs the session up in which rows are selected, and in which their literals are inserted again.
+SESSION = (
+    "SET SESSION time_zone = '+00:00', sql_mode = '', character_set_results = NULL",
+    "SET SESSION net_write_timeout = 3600, wait_timeout = 28800",
+)
+
+
+class Known(NamedTuple):
+    """What the server says of a column."""
+
+    name: str
+    kind: str  # DATA_TYPE
+    full: str  # COLUMN_TYPE
+    charset: str
+    collation: str
+    values: tuple[str, ...]  # of ENUM and SET
+    key: int  # its place in the primary key, from 1
+    generated: bool = False
+
+
+class _Part(NamedTuple):
+    select: str
+    make: Make
+    column: Column
+    #: Of a value the literal by which the server finds the row again.
+    place: Callable[[Any], str]
+    #: Such a literal, compared as the column is where it stands alone.
+    typed: Callable[[str], str]
+
+
+class Selected:
+    """One table. `key` is the number of columns in its primary key."""
+
+    def __init__(self, database: str, table: str, columns: Sequence[Known]) -> None:
+        self._parts = [_part(f"{database}.{table}", each) for each in columns]
+        self.database, self.table = database, table
+        order = sorted((each.key, number) for number, each in enumerate(columns) if each.key)
+        self._key = [number for _, number in order]
+        self._keys = [name_quoted(columns[number].name) for number in self._key]
+        self._from = f"{name_quoted(database)}.{name_quoted(table)}"
+        self.layout = Layout(database, table, tuple(part.column for part in self._parts), tuple(self._key))
+        #: Another one, where the rows of a table come in another order.
+        told = [(columns[number].name, columns[number].full, columns[number].collation) for number in self._key]
+        self.order = zlib.crc32(repr(told).encode())
+
+    @property
+    def has_key(self) -> bool:
+        return bool(self._key)
+
+    def sql(self, after: Sequence[str] | None, most: int) -> str:
+        """The rows behind a place; all, where there is no primary key."""
+        sql = f"SELECT {', '.join(part.select for part in self._parts)} FROM {self._from}"
+        if not self._key:
+            return sql
+        if after is not None:
+            sql += f" WHERE {behind(self._keys, after)}"
+        return f"{sql} ORDER BY {', '.join(self._keys)} LIMIT {most}"
+
+    def row(self, raw: RawRow) -> list[Value]:
+        return [None if data is None else part.make(data) for part, data in zip(self._parts, raw, strict=True)]
+
+    def place(self, row: Sequence[Value]) -> list[str]:
+        """Where a row is, in the order of the primary key."""
+        return [self._parts[number].place(row[number]) for number in self._key]
+
+    def place_in(self, layout: Layout, row: Sequence[Value]) -> list[str]:
+        """As `place`, of a row of an event, whose columns may be others but for the primary key."""
+        values = {column.name: value for column, value in zip(layout.columns, row, strict=True)}
+        return [self._parts[number].place(values[self.layout.columns[number].name]) for number in self._key]
+
+    def is_behind(self, row: Sequence[str], place: Sequence[str]) -> str:
+        """A condition without a table: whether a row's place is behind another one."""
+        typed = [self._parts[number].typed for number in self._key]
+        return behind(
+            [make(text) for make, text in zip(typed, row, strict=True)],
+            [make(text) for make, text in zip(typed, place, strict=True)],
+        )
+
+
+def behind(names: Sequence[str], place: Sequence[str]) -> str:
+    """A condition that the primary key is behind a place, in a form that the server looks up in the index."""
+    name, value = names[0], place[0]
+    if len(names) == 1:
+        return f"{name} > {value}"
+    return f"{name} >= {value} AND ({name} > {value} OR {behind(names[1:], place[1:])})"
+
+
+def _part(table: str, known: Known) -> _Part:
+    name, kind = name_quoted(known.name), known.kind
+
+    def part(kind: str, make: Make, literal: Callable[[Any], str], select: str = name) -> _Part:
+        return _Part(select, make, Column(known.name, kind, _unread, literal), literal, str)
+
+    if kind in _INTEGERS:
+        return part("int", int, str)
+    if kind == "decimal":
+        return part("decimal", _decimal, str)
+    if kind == "float":  # as a DOUBLE it is found again, as the shortest FLOAT it may not be
+        return part("float", _float, repr, f"CAST({name} AS DOUBLE)")._replace(place=_exactly)
+    if kind == "double":
+        return part("float", float, repr)
+    if kind == "year":
+        return part("year", int, year_literal)._replace(place=str)
+    if kind in _TIMES:
+        as_type = known.full if kind != "timestamp" else known.full.replace("timestamp", "datetime")
+        return part(kind, _ascii, literal)._replace(typed=lambda text: f"CAST({text} AS {as_type})")
+    if kind == "bit":
+        bits = int(known.full.partition("(")[2].rstrip(")") or 1)
+        return part("bit", _number, bit_literal(bits))._replace(place=str)
+    if kind in ("enum", "set"):
+        return _choice(part, name, known)
+    if kind in _TEXTS:
+        found = part("text", decoder(known.charset), literal)
+        return found._replace(typed=lambda text: f"CONVERT({text} USING {known.charset}) COLLATE {known.collation}")
+    if kind in _BYTES:
+        return part("bytes", bytes, literal)
+    if kind in _GEOMETRIES:
+        return part("geometry", bytes, literal)
+    if kind in _SIZES:
+        found = part("bytes", bytes, literal, f"CAST({name} AS BINARY({_SIZES[kind]}))")
+        return found._replace(
+            place=lambda raw: f"'{_address(kind, raw)}'", typed=lambda text: f"CAST({text} AS {kind})"
+        )
+    raise EventError(f"{table}: the column {known.name} has type {known.full}, which is not supported")
+
+
+def _choice(part: Callable[..., _Part], name: str, known: Known) -> _Part:
+    values = known.values
+
+    def chosen(raw: bytes) -> int | str:
+        number = int(raw)
+        return values[number - 1] if 0 < number <= len(values) else number
+
+    def chosen_set(raw: bytes) -> int | str:
+        bits = int(raw)
+        if bits >> len(values):
+            return bits
+        return ",".join(value for number, value in enumerate(values) if bits >> number & 1)
+
+    def number(value: int | str) -> str:
+        if type(value) is int:
+            return str(value)
+        return str(values.index(str(value)) + 1)
+
+    def bits(value: int | str) -> str:
+        if type(value) is int:
+            return str(value)
+        return str(sum(1 << values.index(each) for each in str(value).split(",") if each))
+
+    select = f"CAST({name} AS UNSIGNED)"
+    if known.kind == "enum":
+        return part("enum", chosen, choice_literal, select)._replace(place=number)
+    return part("set", chosen_set, choice_literal, select)._replace(place=bits)
+
+
+def _unread(data: bytes, at: int) -> tuple[Value, int]:
+    raise AssertionError("rows that were selected are not read from events")
+
+
+def _ascii(raw: bytes) -> str:
+    return raw.decode("ascii")
+
+
+def _decimal(raw: bytes) -> str:
+    """Without the zeros of ZEROFILL."""
+    text = raw.decode("ascii")
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    whole, point, rest = digits.partition(".")
+    return f"{sign}{whole.lstrip('0') or '0'}{point}{rest}"
+
+
+def _float(raw: bytes) -> float:
+    return shortest_float(struct.pack("<f", float(raw)))
+
+
+def _exactly(value: float) -> str:
+    """A FLOAT as the DOUBLE that it is."""
+    return repr(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def _number(raw: bytes) -> int:
+    return int.from_bytes(raw, "big")
+
+
+def _address(kind: str, raw: bytes) -> str:
+    return str(uuid.UUID(bytes=raw)) if kind == "uuid" else str(ipaddress.ip_address(raw))

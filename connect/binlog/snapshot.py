@@ -1,0 +1,315 @@
+"""The rows that are there before the changes: a copy of the tables, which a killed reader goes on with.
+
+    open a view -> read the log up to the view's place -> copy tables from the view, in the order of their names
+                                                          and primary keys; a place in that order with each chunk
+
+A view is a transaction of the server that sees one moment, and that moment's place in the binary log. It is lost with
+its connection. The next one sees a later moment; so first the changes up to that moment are written, of what is copied
+already. The changes of what is not are left out, as the view has them. So each row is there once, with all changes
+behind it, and in the end the log goes on where the last view was.
+Source: START TRANSACTION WITH CONSISTENT SNAPSHOT and LOCK TABLES in MariaDB's and MySQL's documentation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple
+
+import msgspec
+import trio
+
+from barnabas.connect.binlog.maker import CHUNK_BYTES, Chunk, Settings, identity
+from barnabas.connect.binlog.messages import READ, Format, Group, key_of
+from barnabas.connect.binlog.naming import Chosen, Topics
+from barnabas.connect.binlog.place import Copied, Position
+from barnabas.connect.binlog.reader import Change, Place, Statement
+from barnabas.connect.binlog.selected import SESSION, Selected
+from barnabas.connect.binlog.server import RefusedError, Server, known_columns
+from barnabas.connect.binlog.sink import Out
+from barnabas.connect.mysql.connection import Connection, name_quoted
+
+#: Of one SELECT: the server's read is over before its client may be too slow.
+CHUNK_ROWS = 20_000
+#: Rows of one question.
+_JUDGED = 200
+_HOLD_SECONDS = 0.005
+_SYSTEM = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
+_SAVEPOINT = "barnabas"
+COPIED = ("barnabas.snapshot", b"true")
+
+
+class Found(NamedTuple):
+    """A table that is there. `rows` is about how many it has."""
+
+    database: str
+    name: str
+    transactional: bool
+    rows: int
+    versioned: bool
+
+
+class Judge:
+    """Which rows of the table whose copy is under way are copied: the server compares their primary keys."""
+
+    def __init__(self, connection: Connection, selected: Selected, after: tuple[str, ...]) -> None:
+        self._connection, self._selected, self._after = connection, selected, after
+
+    async def known(self, change: Change) -> list[tuple[bool, ...]] | None:
+        """Of each row's images whether they are copied; None for another table."""
+        layout, selected = change.layout, self._selected
+        if (layout.database, layout.table) != (selected.database, selected.table):
+            return None
+        images = len(change.rows[0]) if change.rows else 1
+        conditions = [
+            selected.is_behind(selected.place_in(layout, image), self._after) for row in change.rows for image in row
+        ]
+        told: list[bool] = []
+        for at in range(0, len(conditions), _JUDGED):
+            (row,) = await self._connection.query(f"SELECT {', '.join(conditions[at : at + _JUDGED])}")
+            told += [value == "0" for value in row]
+        return [tuple(told[at : at + images]) for at in range(0, len(told), images)]
+
+
+class View(NamedTuple):
+    """One moment of the server. `locked` is the one table whose moment it is, if it is locked."""
+
+    connection: Connection
+    place: Place
+    tables: list[Found]
+    locked: Found | None
+
+
+CatchUp = Callable[[Position, Place, Judge | None], Awaitable[Position]]
+
+
+class Copier:
+    """Copies the tables that are chosen. Raises RefusedError, ServerError, LostError."""
+
+    def __init__(
+        self,
+        server: Server,
+        settings: Settings,
+        shape: Format,
+        topics: Topics,
+        chosen: Chosen,
+        catch_up: CatchUp,
+        send: trio.MemorySendChannel[Chunk],
+    ) -> None:
+        self._server, self._settings, self._format = server, settings, shape
+        self._topics, self._chosen = topics, chosen
+        self._catch_up, self._send = catch_up, send
+        self._position = Position(place=Place("", "", 4))
+        self._messages: list[Out] = []
+        self._size = 0
+        self._held = 0.0
+        #: Of this run, for those who watch: the table, about how many rows there are in all, and how many are done.
+        self.table, self.total, self.done = "", 0, 0
+
+    async def run(self, position: Position) -> Position:
+        """Copy what is left. The position behind, from which the log goes on."""
+        lock, is_done = None, False
+        self._position = position
+        while not is_done:
+            async with self._view(lock) as view:
+                judge = await self._judge(view)
+                self._position = await self._catch_up(self._position, view.place, judge)
+                lock, is_done = await self._copy_from(view)
+        self._position = msgspec.structs.replace(self._position, copied=None)
+        await self._flush()
+        return self._position
+
+    @property
+    def _copied(self) -> Copied:
+        assert self._position.copied is not None
+        return self._position.copied
+
+    # --- views --------------------------------------------------------------------------------------------------------
+
+    async def _judge(self, view: View) -> Judge | None:
+        """Who tells, of the changes up to a view, which ones continue what is copied of the table under way."""
+        copied = self._copied
+        if copied.whole or copied.after is None:
+            return None
+        known = await known_columns(view.connection, copied.database, copied.table)
+        selected = Selected(copied.database, copied.table, known)
+        if selected.order != copied.order:  # it was dropped, or its rows come in another order: it begins anew
+            self._advance()
+            return None
+        return Judge(view.connection, selected, copied.after)
+
+    @contextlib.asynccontextmanager
+    async def _view(self, lock: Found | None) -> AsyncIterator[View]:
+        async with await self._server.open() as connection:
+            tables = await self._tables(connection)
+            for statement in SESSION:
+                await connection.query(statement)
+            if lock is not None:
+                await connection.query(f"LOCK TABLES {_named(lock)} READ")
+                place = await self._server.now(connection)
+            else:
+                place = await self._server.snapshot(connection)
+                await connection.query(f"SAVEPOINT {_SAVEPOINT}")
+            yield View(connection, place, tables, lock)
+
+    async def _tables(self, connection: Connection) -> list[Found]:
+        rows = await connection.query(
+            "SELECT t.TABLE_SCHEMA, t.TABLE_NAME, e.TRANSACTIONS, t.TABLE_ROWS, t.TABLE_TYPE "
+            "FROM information_schema.TABLES t LEFT JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE "
+            "WHERE t.TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+        )
+        found = [
+            Found(database or "", name or "", transactional == "YES", int(about or 0), kind != "BASE TABLE")
+            for database, name, transactional, about, kind in rows
+        ]
+        return sorted(t for t in found if t.database not in _SYSTEM and self._chosen.has(t.database, t.name))
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    async def _copy_from(self, view: View) -> tuple[Found | None, bool]:
+        """Copy tables from a view as far as it goes. What the next view must lock, and whether all is copied."""
+        if not self.total:
+            self.total = sum(table.rows for table in view.tables if not self._is_done(table))
+        await self._forget_what_is_gone(view)
+        for table in view.tables:
+            if self._is_done(table):
+                continue
+            if not table.transactional and (view.locked is None or view.locked[:2] != table[:2]):
+                return table, False
+            if table.transactional and view.locked is not None:
+                return None, False
+            if table.versioned:
+                raise RefusedError(
+                    f"{table.database}.{table.name} has system versioning, whose history a snapshot would lose: name "
+                    "the other tables with --tables"
+                )
+            await self._copy(view, table)
+        return None, True
+
+    def _is_done(self, table: Found) -> bool:
+        copied = self._copied
+        key = (copied.database, copied.table)
+        return table[:2] < key or (table[:2] == key and copied.whole)
+
+    async def _forget_what_is_gone(self, view: View) -> None:
+        """A table without a primary key, of which a part is copied, was dropped meanwhile."""
+        copied = self._copied
+        if not copied.begun or copied.whole or copied.after is not None:
+            return
+        if all(table[:2] != (copied.database, copied.table) for table in view.tables):
+            self._group = self._group_of(view)
+            self._empty(copied.database, copied.table)
+            self._advance(whole=True)
+            await self._flush()
+
+    def _group_of(self, view: View) -> Group:
+        source, place = self._server.source, view.place
+        now = int(time.time())
+        return Group(place.gtids, now, source.host, source.port, self._settings.name, place.file, place.position)
+
+    async def _copy(self, view: View, table: Found) -> None:
+        connection = view.connection
+        self._group = self._group_of(view)
+        self.table = f"{table.database}.{table.name}"
+        await connection.query(f"SELECT 1 FROM {_named(table)} LIMIT 0")  # from now on nobody alters it
+        known = await known_columns(connection, table.database, table.name)
+        selected = Selected(table.database, table.name, known)
+        await self._begin(connection, table, selected)
+        change = Change(READ, selected.layout, [], self._group.timestamp)
+        message = self._format.change(self._group, change)
+        topic = self._topics.of(table.database, table.name)
+        self._held = time.perf_counter()
+        while True:
+            after = self._copied.after
+            rows = 0
+            place: list[str] = []
+            async for raw in connection.raw_rows(selected.sql(after, CHUNK_ROWS)):
+                rows += 1
+                row = selected.row(raw)
+                self._add(topic, key_of(selected.layout, row), message((row,), self._next()))
+                if selected.has_key:
+                    place = selected.place(row)
+                if self._size >= CHUNK_BYTES:
+                    self._advance(after=tuple(place) or None)
+                    await self._flush()
+                elif time.perf_counter() - self._held > _HOLD_SECONDS:
+                    await trio.lowlevel.checkpoint()
+                    self._held = time.perf_counter()
+            self.done += rows
+            if rows < CHUNK_ROWS or not selected.has_key:
+                break
+            self._advance(after=tuple(place))
+        self._mark(topic, self._format.copying(self._group, self._next(), *table[:2], done=True))
+        self._advance(whole=True)
+        await self._flush()
+        if view.locked is None:  # so that the table can be altered again
+            await connection.query(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+
+    async def _begin(self, connection: Connection, table: Found, selected: Selected) -> None:
+        """Go on with a table, or begin it, anew if nobody knows how far it is."""
+        copied, (database, name) = self._copied, table[:2]
+        again = (copied.database, copied.table) == (database, name) and copied.begun
+        if again and copied.after is not None and copied.order == selected.order:
+            return
+        fresh = Copied(database=database, table=name, begun=True, order=selected.order, messages=copied.messages)
+        self._position = msgspec.structs.replace(self._position, copied=fresh)
+        if again:
+            self._empty(database, name)
+        statements = self._topics.statements(database)
+        if statements is not None:
+            (of,) = await connection.query(f"SHOW CREATE DATABASE IF NOT EXISTS {name_quoted(database)}")
+            (made,) = await connection.query(f"SHOW CREATE TABLE {_named(table)}")
+            for sql in (of[1] or "", made[1] or ""):
+                self._statement(statements, database, sql)
+        topic = self._topics.of(database, name)
+        self._mark(topic, self._format.copying(self._group, self._next(), database, name, done=False))
+
+    def _empty(self, database: str, name: str) -> None:
+        """What is in the topic of a table's copy counts no more."""
+        statements = self._topics.statements(database)
+        if statements is not None:
+            self._statement(statements, database, f"DROP TABLE IF EXISTS {name_quoted(name)}")
+        else:
+            value = self._format.emptied(self._group, self._next(), database, name)
+            self._mark(self._topics.of(database, name), value)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def _next(self) -> int:
+        """The number of the next message."""
+        return self._copied.messages + len(self._messages) + 1
+
+    def _statement(self, topic: str, database: str, sql: str) -> None:
+        statement = Statement(database, sql, self._group.timestamp)
+        self._add(topic, None, self._format.statement(self._group, self._next(), statement))
+
+    def _mark(self, topic: str, value: bytes | None) -> None:
+        if value is not None:
+            self._add(topic, None, value)
+
+    def _add(self, topic: str, key: bytes | None, value: bytes) -> None:
+        headers = (*identity(self._settings.name, self._group.gtid, self._next()), COPIED)
+        self._messages.append(Out(topic, key, value, headers, self._group.timestamp * 1000))
+        self._size += len(value) + len(key or b"") + 100
+
+    def _advance(self, *, after: tuple[str, ...] | None = None, whole: bool = False) -> None:
+        copied = msgspec.structs.replace(self._copied, after=after, whole=whole)
+        self._position = msgspec.structs.replace(self._position, copied=copied)
+
+    async def _flush(self) -> None:
+        """Hand a chunk over, with the position behind it."""
+        copied = self._position.copied
+        count = len(self._messages)
+        if copied is not None:
+            copied = msgspec.structs.replace(copied, messages=copied.messages + count)
+        self._position = msgspec.structs.replace(
+            self._position, copied=copied, messages=self._position.messages + count
+        )
+        chunk = Chunk(self._messages, self._position)
+        self._messages, self._size = [], 0
+        await self._send.send(chunk)
+
+
+def _named(table: Found) -> str:
+    return f"{name_quoted(table.database)}.{name_quoted(table.name)}"

@@ -1,0 +1,32 @@
+"""How the commands of this room tell their operator what happens, and end when they are told to."""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import sys
+import time
+
+import trio
+
+from barnabas.wire.logfmt import told
+from barnabas.wire.text import visible
+
+
+def say(level: str, event: str, **fields: object) -> None:
+    """A log line on standard error."""
+    now = datetime.datetime.fromtimestamp(time.time(), datetime.UTC).isoformat(timespec="milliseconds")
+    print(f"{now.replace('+00:00', 'Z')} {level} {told(event, fields)}", file=sys.stderr, flush=True)
+
+
+def failed(reason: str) -> int:
+    """Why a command ends, in one line; its status."""
+    print(visible(f"barnabas: {reason}"), file=sys.stderr)
+    return 1
+
+
+async def end_at_signals(scope: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
