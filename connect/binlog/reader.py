@@ -10,6 +10,7 @@ What cannot be understood raises EventError: a change is never left out.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from barnabas.connect.binlog import events
 from barnabas.connect.binlog.charsets import decoder
 from barnabas.connect.binlog.columns import Layout, Told, Value, layout_of, needs_telling
 from barnabas.connect.binlog.events import EventError, Header, MariaGtid, Query
+from barnabas.connect.binlog.payload import events_in
 from barnabas.connect.mysql.packets import lenenc_int
 
 _MOST_TABLES = 4096
@@ -124,6 +126,16 @@ class Reader:
     def tell(self, database: str, name: str, columns: list[Told]) -> None:
         """What the server says of a table."""
         self._told[database, name] = columns
+
+    def parts(self, event: bytes, at: int = 0) -> Iterator[tuple[bytes, int]]:
+        """What is to be read of an event, and where it begins: itself, or those that it holds. Raises EventError."""
+        header = events.header_of(event, at)
+        if header.kind != events.TRANSACTION_PAYLOAD:
+            yield event, at
+            return
+        body = events.body_of(event, at, header, checksum=self._checksums)
+        for inner in events_in(body, header, checksum=self._checksums):
+            yield inner, 0
 
     def read(self, event: bytes, at: int = 0) -> Item | None:
         """The next event, which begins at `at`. Raises EventError, TableUnknownError."""
@@ -284,7 +296,6 @@ class Reader:
 
 
 _REFUSED = {
-    events.TRANSACTION_PAYLOAD: "compressed transactions are not supported: set binlog_transaction_compression=OFF",
     events.PARTIAL_UPDATE: "partial updates of JSON are not supported: set binlog_row_value_options=''",
     events.START_ENCRYPTION: "the binary log comes encrypted, which a server does not send to replicas",
     events.INCIDENT: "the server says that changes are missing from its binary log (an incident event)",

@@ -164,13 +164,14 @@ class Subscription:
                     await send.send(maker.chunk())
                     continue
                 event = waited
-            await self._take(reader, maker, event, judge)
-            if maker.size >= CHUNK_BYTES:
-                await send.send(maker.chunk())
-                held = time.perf_counter()
-            elif time.perf_counter() - held > _HOLD_SECONDS:
-                await trio.lowlevel.checkpoint()
-                held = time.perf_counter()
+            for part, at in reader.parts(event, 1):
+                await self._take(reader, maker, part, at, judge)
+                if maker.size >= CHUNK_BYTES:
+                    await send.send(maker.chunk())
+                    held = time.perf_counter()
+                elif time.perf_counter() - held > _HOLD_SECONDS:
+                    await trio.lowlevel.checkpoint()
+                    held = time.perf_counter()
         last = maker.chunk()
         await send.send(last)
         return last.position
@@ -186,10 +187,10 @@ class Subscription:
             raise LostError(f"{self._server.source} has been silent for {SILENCE_SECONDS} s")
         return None
 
-    async def _take(self, reader: Reader, maker: Maker, event: bytes, judge: Judge | None) -> None:
+    async def _take(self, reader: Reader, maker: Maker, event: bytes, at: int, judge: Judge | None) -> None:
         while True:
             try:
-                item = reader.read(event, 1)
+                item = reader.read(event, at)
                 break
             except TableUnknownError as unknown:
                 columns = await self._server.columns(unknown.database, unknown.name)
@@ -201,7 +202,7 @@ class Subscription:
         if isinstance(item, Statement):
             reader.forget()
             if reader.ends_alone(item):
-                maker.take(reader.end_alone(event, 1))
+                maker.take(reader.end_alone(event, at))
 
 
 def _told(place: Place) -> str:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from barnabas.connect.binlog import events
 from barnabas.connect.binlog.events import EventError, Header
 from barnabas.connect.binlog.payload import events_in
+from barnabas.connect.binlog.reader import Begin, Change, End, Place, Reader
 
 OUTER = Header(7, events.TRANSACTION_PAYLOAD, 1, 100, 5000, 0)
 
@@ -83,3 +84,28 @@ def test_any_bytes_are_events_or_refused(body: bytes) -> None:
             assert zlib.crc32(each[:-4]) == int.from_bytes(each[-4:], "little")
     except EventError:
         return
+
+
+def test_a_reader_takes_a_compressed_transaction_for_the_events_in_it() -> None:
+    """As MySQL has it: the GTID stands before, the rest of the transaction is inside."""
+
+    def sent(kind: int, body: bytes, end: int) -> bytes:
+        return struct.pack("<IBIIIH", 7, kind, 1, events.HEADER_SIZE + len(body), end, 0) + body
+
+    table = b"\x05\0\0\0\0\0" + b"\0\0" + b"\x01d\0" + b"\x01t\0" + b"\x01\x03" + b"\0" + b"\0"
+    table += b"\x01\x01\x00" + b"\x04\x02\x01n"  # signedness and names
+    row = b"\x05\0\0\0\0\0" + b"\0\0" + b"\x02\0" + b"\x01" + b"\x01" + b"\0" + struct.pack("<i", 42)
+    begin = struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0BEGIN"
+    inside = event(events.QUERY, begin) + event(events.TABLE_MAP, table) + event(30, row) + event(16, bytes(8))
+    gtid = b"\x01" + bytes(15) + b"\x01" + struct.pack("<q", 3)
+    log = [
+        sent(events.MYSQL_GTID, gtid, 200),
+        sent(events.TRANSACTION_PAYLOAD, payload(inside), 5000),
+    ]
+    reader = Reader(Place("", "binlog.000001", 157), {}, mariadb=False)
+    found = [reader.read(*part) for each in log for part in reader.parts(each)]
+    kinds = [type(item) for item in found if item is not None]
+    assert kinds == [Begin, Change, End]
+    (change,) = (item for item in found if isinstance(item, Change))
+    assert change.rows == [([42],)]
+    assert reader.place.position == 5000
