@@ -159,7 +159,7 @@ def ours(folder: Path, records: int) -> dict[str, float]:
         filled(broker.address, "warm", 10_000, 100)
         make(cluster, "warm-averages", "FILL_HISTORY 1 AS SELECT avg(temp) AS t FROM warm INTERVAL(1s)")
         wait(cluster, ["warm-averages"], lambda told: told.batch_ms > 0 and told.lag == 0)
-        return {kind: backlog(broker, cluster, records, step, 1)[2] for kind, step in STEPS.items()}
+        return {kind: backlog(broker, cluster, records, step)[2] for kind, step in STEPS.items()}
 
 
 def main() -> None:
