@@ -230,13 +230,13 @@ def test_a_quiet_topic_closes_its_windows_and_bad_times_close_none(broker: Barna
 def test_what_comes_with_the_mark_of_a_quiet_topic_is_closed_by_the_next_one(broker: Barnabas, admin: Driver) -> None:
     """Records may be older than the mark, and yet in windows that it does not close."""
     schema = {"barnabas.value.format": "json", "barnabas.value.schema": "ts TIMESTAMP"}
-    admin.create_topic("paused", 1, schema)
-    text = "WATERMARK 5s MAX_DELAY 3s EVENT_TIME ts AS SELECT _wstart, count(*) AS c FROM paused INTERVAL(10s)"
+    admin.create_topic("resting", 1, schema)
+    text = "WATERMARK 5s MAX_DELAY 3s EVENT_TIME ts AS SELECT _wstart, count(*) AS c FROM resting INTERVAL(10s)"
     admin.create_topic("ended", 1, {"barnabas.stream": text})
     wait_for_state(broker, "ended", "RUNNING")
-    admin.produce("paused", [Record(b'{"ts": "2024-01-01T00:00:16Z"}')])
+    admin.produce("resting", [Record(b'{"ts": "2024-01-01T00:00:16Z"}')])
     wait_for_results(broker, "ended", 1, 1)  # the mark's time is 31 s, and the watermark 26 s
-    admin.produce("paused", [Record(b'{"ts": "2024-01-01T00:00:27Z"}')])
+    admin.produce("resting", [Record(b'{"ts": "2024-01-01T00:00:27Z"}')])
     assert wait_for_results(broker, "ended", 1, 2)[1] == {"_wstart": "2024-01-01T00:00:20.000Z", "c": 1}
 
 
