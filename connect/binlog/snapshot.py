@@ -84,7 +84,7 @@ class Judge:
 
 
 class View(NamedTuple):
-    """One moment of the server. `locked` is the one table whose moment it is, if it is locked."""
+    """One moment of the server; or of one table, which is `locked` then."""
 
     connection: Connection
     place: Place
@@ -167,16 +167,17 @@ class Copier:
         async with await self._server.open() as connection:
             for statement in SESSION:
                 await connection.query(statement)
-            before = await self._tables(connection)
             if lock is not None:
                 await connection.query(f"LOCK TABLES {_named(lock)} READ")
                 place = await self._server.now(connection)
+                tables = [lock._replace(made=_sum(await _definition(connection, lock)))]
             else:
+                before = await self._tables(connection)
                 place = await self._server.snapshot(connection)
                 await connection.query(f"SAVEPOINT {_SAVEPOINT}")
-            tables = await self._tables(connection)
-            if [(table[:2], table.made) for table in tables] != [(table[:2], table.made) for table in before]:
-                raise StaleViewError("tables were made, altered or dropped while the view of their rows was opened")
+                tables = await self._tables(connection)
+                if [(table[:2], table.made) for table in tables] != [(table[:2], table.made) for table in before]:
+                    raise StaleViewError("tables were made, altered or dropped while the view of their rows was opened")
             yield View(connection, place, tables, lock)
 
     async def _tables(self, connection: Connection) -> list[Found]:
@@ -198,14 +199,15 @@ class Copier:
         """Copy tables from a view as far as it goes. What the next view must lock, and whether all is copied."""
         if not self.total:
             self.total = sum(table.rows for table in view.tables if not self._is_done(table))
+        if view.locked is not None:
+            await self._copy(view, view.tables[0])
+            return None, False
         await self._forget_what_is_gone(view)
         for table in view.tables:
             if self._is_done(table):
                 continue
-            if not table.transactional and (view.locked is None or view.locked[:2] != table[:2]):
+            if not table.transactional:
                 return table, False
-            if table.transactional and view.locked is not None:
-                return None, False
             if table.versioned:
                 raise RefusedError(
                     f"{table.database}.{table.name} has system versioning, whose history a snapshot would lose: name "
