@@ -23,6 +23,7 @@ import msgspec
 import trio
 
 from barnabas.connect.binlog.maker import CHUNK_BYTES, Chunk, Settings, identity
+from barnabas.connect.binlog.masks import Masks
 from barnabas.connect.binlog.messages import READ, Format, Group, key_of
 from barnabas.connect.binlog.naming import Chosen, Topics
 from barnabas.connect.binlog.place import Copied, Position
@@ -105,11 +106,12 @@ class Copier:
         shape: Format,
         topics: Topics,
         chosen: Chosen,
+        masks: Masks,
         catch_up: CatchUp,
         send: trio.MemorySendChannel[Chunk],
     ) -> None:
         self._server, self._settings, self._format = server, settings, shape
-        self._topics, self._chosen = topics, chosen
+        self._topics, self._chosen, self._masks = topics, chosen, masks
         self._catch_up, self._send = catch_up, send
         self._position = self._handed_over = Position(place=Place("", "", 4))
         self._messages: list[Out] = []
@@ -248,7 +250,8 @@ class Copier:
         known = await known_columns(connection, table.database, table.name)
         selected = Selected(table.database, table.name, known)
         await self._begin(connection, table, selected, definition)
-        change = Change(READ, selected.layout, [], self._group.timestamp)
+        layout, shown = self._masks.masked(selected.layout)
+        change = Change(READ, layout, [], self._group.timestamp)
         message = self._format.change(self._group, change)
         topic = self._topics.of(table.database, table.name)
         self._held = time.perf_counter()
@@ -259,7 +262,8 @@ class Copier:
             async for raw in connection.raw_rows(selected.sql(after, CHUNK_ROWS)):
                 rows += 1
                 row = selected.row(raw)
-                self._add(topic, key_of(selected.layout, row), message((row,), self._next()))
+                seen = shown(row)
+                self._add(topic, key_of(layout, seen), message((seen,), self._next()))
                 if selected.has_key:
                     place = selected.place(row)
                 if self._size >= CHUNK_BYTES:
