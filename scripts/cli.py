@@ -158,6 +158,14 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
         default="never",
         help="initial: a new subscription first copies the rows that are there (default: never)",
     )
+    binlog.add_argument(
+        "--mask",
+        metavar="DB.TABLE.COLUMN=WAY",
+        action="append",
+        default=[],
+        help="a column that is not shown, with * and ?: drop it, null, or hash (with the key BARNABAS_MASK_KEY of the "
+        "environment); may be repeated",
+    )
     binlog.add_argument("--partitions", type=int, default=1, help="of the topics that it makes (default: 1)")
     binlog.add_argument(
         "--config",

@@ -21,6 +21,17 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     server.stop()
 
 
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """Another one, into which changes are applied."""
+    if reason := missing():
+        pytest.skip(reason)
+    server = MariaDb(tmp_path_factory.mktemp("target"), innodb_flush_log_at_trx_commit="0", server_id="78")
+    server.start()
+    yield server
+    server.stop()
+
+
 @pytest.fixture
 def own_mariadb(tmp_path: Path) -> Iterator[MariaDb]:
     """One that a test may ill-treat."""

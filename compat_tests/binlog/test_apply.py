@@ -6,7 +6,6 @@ import json
 import random
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,23 +21,13 @@ from barnabas.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from compat_tests.binlog.applying import Applying, checksums
-from compat_tests.binlog.mariadb import MariaDb, missing
+from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import place_of
 from compat_tests.binlog.subscriber import Subscriber
 from compat_tests.binlog.test_snapshot import fill, writers
 from compat_tests.binlog.test_types import ROWS, SESSION
 from compat_tests.broker_process import Server
 from compat_tests.waiting import until
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
-    if reason := missing():
-        pytest.skip(reason)
-    server = MariaDb(tmp_path_factory.mktemp("target"), innodb_flush_log_at_trx_commit="0", server_id="78")
-    server.start()
-    yield server
-    server.stop()
 
 
 def typed(server: MariaDb, database: str) -> None:

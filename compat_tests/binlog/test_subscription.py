@@ -16,6 +16,8 @@ from compat_tests.broker_process import Server
 from compat_tests.tools import ROOT
 from compat_tests.waiting import until
 
+SNAPSHOT = ("--snapshot", "initial")
+
 
 def shop(server: MariaDb, database: str) -> None:
     server.sql(
@@ -112,6 +114,24 @@ def test_other_formats(tmp_path: Path, mariadb: MariaDb, server: Server, shape: 
         assert [(e["type"], e["data"]["name"], e.get("old")) for e in found] == [
             ("insert", None, None), ("update", "x", {"name": None}), ("delete", "x", None),
         ]  # fmt: skip
+
+
+def test_masked_columns_are_in_no_message(tmp_path: Path, mariadb: MariaDb, server: Server) -> None:
+    mariadb.sql(
+        "CREATE DATABASE masked",
+        "CREATE TABLE masked.t (id INT PRIMARY KEY, secret TEXT, hidden TEXT)",
+        "INSERT INTO masked.t VALUES (1, 'secret before', 'hidden before')",
+    )
+    masks = ("--mask", "masked.t.secret=null", "--mask", "masked.*.hidden=drop")
+    subscriber = Subscriber(tmp_path, mariadb, server.address, "masked", "--tables", "masked.*", *masks, *SNAPSHOT)
+    subscriber.start()
+    subscriber.reading()
+    mariadb.sql("UPDATE masked.t SET secret = 'secret after', hidden = 'hidden after'", "DELETE FROM masked.t")
+    subscriber.wait_for(place_of(mariadb).gtids)
+    assert subscriber.stop() == 0
+    found = [(each["where"], each["field"]) for each in messages(server.address, "masked.t")]
+    seen = ["1", "NULL"]
+    assert found == [([], seen), (seen, seen), (seen, [])]
 
 
 def work(server: MariaDb, database: str, rows: int) -> None:

@@ -37,6 +37,8 @@ from barnabas.wire.uuids import encode_uuid
 #: Of a transaction, and of one statement in it.
 BATCH_ROWS, BATCH_BYTES = 2000, 1 << 20
 _STATEMENT_ROWS, _STATEMENT_BYTES = 500, 256 << 10
+#: Locks are held, and progress is not to be seen, for no longer than this and one statement.
+_TRANSACTION_SECONDS = 1.0
 _WAIT_MS = 500
 _PATIENCE_SECONDS = 5.0
 #: Of a statement: an ALTER TABLE copies a whole table.
@@ -234,21 +236,24 @@ class _Session:
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     async def _flush(self, key: TopicPartition, after: int) -> None:
-        """One transaction: what was gathered of a partition, and the position behind it."""
+        """What was gathered of a partition, and the position behind it, in a transaction; in several, if it is slow."""
         before = self._written[key]
         if not self._ops and before == after:
             return
         ops, self._ops, self._size = self._ops, [], 0
-        if ops and ops[0].copied == self._checks_keys:
-            await self._check_keys(not ops[0].copied)
-        await self._connection.execute("START TRANSACTION")
-        await self._positions.move(*key, before, after)
         at = 0
-        while at < len(ops):
-            at = await self._apply_some(key, ops, at)
-        await self._connection.execute("COMMIT")
-        self._written[key] = after
-        self._count(len(ops))
+        while True:
+            began, done = trio.current_time(), at
+            await self._connection.execute("START TRANSACTION")
+            while at < len(ops) and trio.current_time() - began < _TRANSACTION_SECONDS:
+                at = await self._apply_some(key, ops, at)
+            place = after if at == len(ops) else ops[at].offset
+            await self._positions.move(*key, self._written[key], place)
+            await self._connection.execute("COMMIT")
+            self._written[key] = place
+            self._count(at - done)
+            if at == len(ops):
+                return
 
     async def _check_keys(self, checked: bool) -> None:
         await self._connection.execute(f"SET SESSION foreign_key_checks = {int(checked)}")

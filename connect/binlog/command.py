@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import sys
 
 import trio
@@ -11,6 +12,7 @@ import trio
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.connect.binlog.maker import Settings
+from barnabas.connect.binlog.masks import KEY, Masks
 from barnabas.connect.binlog.place import Position, positions
 from barnabas.connect.binlog.server import Server
 from barnabas.connect.binlog.sink import Sink
@@ -60,8 +62,12 @@ def _settings(args: argparse.Namespace, name: str) -> Settings:
         if not equals:
             raise ValueError(f"--config {text}: expected KEY=VALUE")
         configs[key] = value
+    mask_key = os.environ.get(KEY, "").encode()
+    Masks(args.mask, mask_key)
     return Settings(
         name=name,
+        masks=tuple(args.mask),
+        mask_key=mask_key,
         format=args.format,
         per=args.topic_per,
         prefix=args.prefix,

@@ -11,6 +11,7 @@ import trio
 
 from barnabas.connect.binlog.ddl import is_drop, tables_of
 from barnabas.connect.binlog.events import DELETE, WRITE
+from barnabas.connect.binlog.masks import Masks
 from barnabas.connect.binlog.messages import Format, Group, key_of
 from barnabas.connect.binlog.naming import Chosen, Topics
 from barnabas.connect.binlog.place import Position
@@ -38,6 +39,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 1
     configs: dict[str, str] = {}
     snapshot: str = "never"
+    masks: tuple[str, ...] = ()
+    mask_key: bytes = b""
 
 
 def identity(name: str, gtid: str, index: int) -> tuple[Header, ...]:
@@ -60,10 +63,17 @@ class Maker:
     """Gathers the messages of items, and knows the position after them."""
 
     def __init__(
-        self, server: Server, settings: Settings, shape: Format, topics: Topics, chosen: Chosen, position: Position
+        self,
+        server: Server,
+        settings: Settings,
+        shape: Format,
+        topics: Topics,
+        chosen: Chosen,
+        masks: Masks,
+        position: Position,
     ) -> None:
         self._server, self._settings, self._format = server, settings, shape
-        self._topics, self._chosen = topics, chosen
+        self._topics, self._chosen, self._masks = topics, chosen, masks
         self._position, self._copied = position, position.copied
         self._done = position.index if position.group else 0
         self._messages: list[Out] = []
@@ -195,6 +205,9 @@ class Maker:
             self._index += len(change.rows)
             return
         topic = self._topics.of(layout.database, layout.table)
+        if self._masks:
+            layout, shown = self._masks.masked(layout)
+            change = change._replace(layout=layout, rows=[tuple(map(shown, images)) for images in change.rows])
         message = self._format.change(self._group, change)
         for number, images in enumerate(change.rows):
             if not self._next():

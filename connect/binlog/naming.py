@@ -82,5 +82,10 @@ class Chosen:
         return self._all or any(match(database) for match in self._databases)
 
     def has_statement(self, named: Sequence[tuple[str, str]], database: str) -> bool:
-        """Whether a statement made in a database is read: by the tables that it names, if it names some."""
-        return any(self.has(*table) for table in named) if named else self.has_database(database)
+        """Whether a statement made in a database is read: by the tables that it names, if it names some.
+
+        One in no database is read: XA COMMIT and XA ROLLBACK end transactions whose rows were read.
+        """
+        if named:
+            return any(self.has(*table) for table in named)
+        return not database or self.has_database(database)

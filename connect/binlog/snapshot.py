@@ -13,7 +13,9 @@ Source: START TRANSACTION WITH CONSISTENT SNAPSHOT and LOCK TABLES in MariaDB's 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
@@ -21,6 +23,7 @@ import msgspec
 import trio
 
 from barnabas.connect.binlog.maker import CHUNK_BYTES, Chunk, Settings, identity
+from barnabas.connect.binlog.masks import Masks
 from barnabas.connect.binlog.messages import READ, Format, Group, key_of
 from barnabas.connect.binlog.naming import Chosen, Topics
 from barnabas.connect.binlog.place import Copied, Position
@@ -29,25 +32,34 @@ from barnabas.connect.binlog.selected import SESSION, Selected
 from barnabas.connect.binlog.server import RefusedError, Server, known_columns
 from barnabas.connect.binlog.sink import Out
 from barnabas.connect.mysql.connection import Connection, name_quoted
+from barnabas.connect.mysql.packets import ServerError
 
 #: Of one SELECT: the server's read is over before its client may be too slow.
 CHUNK_ROWS = 20_000
 #: Rows of one question.
 _JUDGED = 200
 _HOLD_SECONDS = 0.005
+_PAUSE_SECONDS = 0.1
+#: Of the server: no such table, or another one than the view has.
+_STALE = frozenset({1146, 1412})
 _SYSTEM = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 _SAVEPOINT = "barnabas"
 COPIED = ("barnabas.snapshot", b"true")
 
 
+class StaleViewError(Exception):
+    """A table was made, altered or dropped after the view was opened, or meanwhile."""
+
+
 class Found(NamedTuple):
-    """A table that is there. `rows` is about how many it has."""
+    """A table that is there. `rows` is about how many it has; `made` tells another definition."""
 
     database: str
     name: str
     transactional: bool
     rows: int
     versioned: bool
+    made: int = 0
 
 
 class Judge:
@@ -73,7 +85,7 @@ class Judge:
 
 
 class View(NamedTuple):
-    """One moment of the server. `locked` is the one table whose moment it is, if it is locked."""
+    """One moment of the server; or of one table, which is `locked` then."""
 
     connection: Connection
     place: Place
@@ -94,13 +106,14 @@ class Copier:
         shape: Format,
         topics: Topics,
         chosen: Chosen,
+        masks: Masks,
         catch_up: CatchUp,
         send: trio.MemorySendChannel[Chunk],
     ) -> None:
         self._server, self._settings, self._format = server, settings, shape
-        self._topics, self._chosen = topics, chosen
+        self._topics, self._chosen, self._masks = topics, chosen, masks
         self._catch_up, self._send = catch_up, send
-        self._position = Position(place=Place("", "", 4))
+        self._position = self._handed_over = Position(place=Place("", "", 4))
         self._messages: list[Out] = []
         self._size = 0
         self._held = 0.0
@@ -110,15 +123,27 @@ class Copier:
     async def run(self, position: Position) -> Position:
         """Copy what is left. The position behind, from which the log goes on."""
         lock, is_done = None, False
-        self._position = position
+        self._position = self._handed_over = position
         while not is_done:
-            async with self._view(lock) as view:
-                judge = await self._judge(view)
-                self._position = await self._catch_up(self._position, view.place, judge)
-                lock, is_done = await self._copy_from(view)
+            try:
+                async with self._view(lock) as view:
+                    judge = await self._judge(view)
+                    self._position = self._handed_over = await self._catch_up(self._position, view.place, judge)
+                    lock, is_done = await self._copy_from(view)
+            except StaleViewError:
+                await self._begin_again()
+            except ServerError as error:
+                if error.code not in _STALE:
+                    raise
+                await self._begin_again()
         self._position = msgspec.structs.replace(self._position, copied=None)
         await self._flush()
         return self._position
+
+    async def _begin_again(self) -> None:
+        """Leave a view whose tables are others by now; go on behind the last chunk."""
+        self._position, self._messages, self._size = self._handed_over, [], 0
+        await trio.sleep(_PAUSE_SECONDS)
 
     @property
     def _copied(self) -> Copied:
@@ -142,15 +167,19 @@ class Copier:
     @contextlib.asynccontextmanager
     async def _view(self, lock: Found | None) -> AsyncIterator[View]:
         async with await self._server.open() as connection:
-            tables = await self._tables(connection)
             for statement in SESSION:
                 await connection.query(statement)
             if lock is not None:
                 await connection.query(f"LOCK TABLES {_named(lock)} READ")
                 place = await self._server.now(connection)
+                tables = [lock._replace(made=_sum(await _definition(connection, lock)))]
             else:
+                before = await self._tables(connection)
                 place = await self._server.snapshot(connection)
                 await connection.query(f"SAVEPOINT {_SAVEPOINT}")
+                tables = await self._tables(connection)
+                if [(table[:2], table.made) for table in tables] != [(table[:2], table.made) for table in before]:
+                    raise StaleViewError("tables were made, altered or dropped while the view of their rows was opened")
             yield View(connection, place, tables, lock)
 
     async def _tables(self, connection: Connection) -> list[Found]:
@@ -163,7 +192,8 @@ class Copier:
             Found(database or "", name or "", transactional == "YES", int(about or 0), kind != "BASE TABLE")
             for database, name, transactional, about, kind in rows
         ]
-        return sorted(t for t in found if t.database not in _SYSTEM and self._chosen.has(t.database, t.name))
+        chosen = sorted(t for t in found if t.database not in _SYSTEM and self._chosen.has(t.database, t.name))
+        return [table._replace(made=_sum(await _definition(connection, table))) for table in chosen]
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
@@ -171,14 +201,15 @@ class Copier:
         """Copy tables from a view as far as it goes. What the next view must lock, and whether all is copied."""
         if not self.total:
             self.total = sum(table.rows for table in view.tables if not self._is_done(table))
+        if view.locked is not None:
+            await self._copy(view, view.tables[0])
+            return None, False
         await self._forget_what_is_gone(view)
         for table in view.tables:
             if self._is_done(table):
                 continue
-            if not table.transactional and (view.locked is None or view.locked[:2] != table[:2]):
+            if not table.transactional:
                 return table, False
-            if table.transactional and view.locked is not None:
-                return None, False
             if table.versioned:
                 raise RefusedError(
                     f"{table.database}.{table.name} has system versioning, whose history a snapshot would lose: name "
@@ -213,10 +244,14 @@ class Copier:
         self._group = self._group_of(view)
         self.table = f"{table.database}.{table.name}"
         await connection.query(f"SELECT 1 FROM {_named(table)} LIMIT 0")  # from now on nobody alters it
+        definition = await _definition(connection, table)
+        if _sum(definition) != table.made:  # the rows in the view are those of another definition
+            raise StaleViewError(f"{self.table} was altered after the view of its rows was opened")
         known = await known_columns(connection, table.database, table.name)
         selected = Selected(table.database, table.name, known)
-        await self._begin(connection, table, selected)
-        change = Change(READ, selected.layout, [], self._group.timestamp)
+        await self._begin(connection, table, selected, definition)
+        layout, shown = self._masks.masked(selected.layout)
+        change = Change(READ, layout, [], self._group.timestamp)
         message = self._format.change(self._group, change)
         topic = self._topics.of(table.database, table.name)
         self._held = time.perf_counter()
@@ -227,7 +262,8 @@ class Copier:
             async for raw in connection.raw_rows(selected.sql(after, CHUNK_ROWS)):
                 rows += 1
                 row = selected.row(raw)
-                self._add(topic, key_of(selected.layout, row), message((row,), self._next()))
+                seen = shown(row)
+                self._add(topic, key_of(layout, seen), message((seen,), self._next()))
                 if selected.has_key:
                     place = selected.place(row)
                 if self._size >= CHUNK_BYTES:
@@ -246,7 +282,7 @@ class Copier:
         if view.locked is None:  # so that the table can be altered again
             await connection.query(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
 
-    async def _begin(self, connection: Connection, table: Found, selected: Selected) -> None:
+    async def _begin(self, connection: Connection, table: Found, selected: Selected, definition: str) -> None:
         """Go on with a table, or begin it, anew if nobody knows how far it is."""
         copied, (database, name) = self._copied, table[:2]
         again = (copied.database, copied.table) == (database, name) and copied.begun
@@ -259,8 +295,7 @@ class Copier:
         statements = self._topics.statements(database)
         if statements is not None:
             (of,) = await connection.query(f"SHOW CREATE DATABASE IF NOT EXISTS {name_quoted(database)}")
-            (made,) = await connection.query(f"SHOW CREATE TABLE {_named(table)}")
-            for sql in (of[1] or "", made[1] or ""):
+            for sql in (of[1] or "", definition):
                 self._statement(statements, database, sql)
         topic = self._topics.of(database, name)
         self._mark(topic, self._format.copying(self._group, self._next(), database, name, done=False))
@@ -309,7 +344,18 @@ class Copier:
         chunk = Chunk(self._messages, self._position)
         self._messages, self._size = [], 0
         await self._send.send(chunk)
+        self._handed_over = self._position
 
 
 def _named(table: Found) -> str:
     return f"{name_quoted(table.database)}.{name_quoted(table.name)}"
+
+
+async def _definition(connection: Connection, table: Found) -> str:
+    ((_, made),) = await connection.query(f"SHOW CREATE TABLE {_named(table)}")
+    return made or ""
+
+
+def _sum(definition: str) -> int:
+    """Another number for another definition. Rows move the counter in it."""
+    return zlib.crc32(re.sub(r"\bAUTO_INCREMENT=\d+ ?", "", definition).encode("utf-8", "surrogateescape"))

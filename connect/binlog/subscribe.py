@@ -21,6 +21,7 @@ import trio
 from barnabas.client.errors import ClientError
 from barnabas.connect.binlog.events import EventError
 from barnabas.connect.binlog.maker import CHUNK_BYTES, Chunk, Maker, Settings
+from barnabas.connect.binlog.masks import Masks
 from barnabas.connect.binlog.messages import Format, format_of
 from barnabas.connect.binlog.naming import Chosen, NameClashError, Topics
 from barnabas.connect.binlog.place import Copied, Position
@@ -52,6 +53,7 @@ class Subscription:
         self._format: Format = format_of(settings.format)
         self._topics = Topics(settings.per, settings.prefix)
         self._chosen = Chosen(settings.tables)
+        self._masks = Masks(settings.masks, settings.mask_key)
         #: The last position that is written.
         self.position: Position | None = None
         #: Where rows are copied, who does it.
@@ -104,7 +106,7 @@ class Subscription:
                 await connection.close()
 
     def _maker(self, position: Position) -> Maker:
-        return Maker(self._server, self._settings, self._format, self._topics, self._chosen, position)
+        return Maker(self._server, self._settings, self._format, self._topics, self._chosen, self._masks, position)
 
     async def _copy(self, position: Position, send: trio.MemorySendChannel[Chunk]) -> Position:
         """The existing rows, and the changes up to the last of them. The position behind."""
@@ -117,7 +119,9 @@ class Subscription:
                 return await self._read(connection, self._maker(position), send, target, judge)
 
         self._say("info", "binlog.copying", name=self._settings.name)
-        self.copier = Copier(self._server, self._settings, self._format, self._topics, self._chosen, catch_up, send)
+        self.copier = Copier(
+            self._server, self._settings, self._format, self._topics, self._chosen, self._masks, catch_up, send
+        )
         try:
             return await self.copier.run(position)
         finally:
