@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.errors import RefusedError
 from barnabas.client.fetch import Reader
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.connect.binlog.place import Position, positions
@@ -68,8 +69,11 @@ class Subscriber:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def position(self) -> Position | None:
-        with Cluster(self.broker) as cluster:
-            return positions(cluster).get(self.name)
+        try:
+            with Cluster(self.broker) as cluster:
+                return positions(cluster).get(self.name)
+        except RefusedError:  # the first reader has not made their topic yet
+            return None
 
     def wait_for(self, gtids: str) -> None:
         """Return when it has written all up to a GTID position."""
