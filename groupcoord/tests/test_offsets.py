@@ -341,10 +341,10 @@ def test_offsets_of_a_simple_group_expire_a_week_after_the_commit() -> None:
 
 def test_how_far_a_stream_is_does_not_expire() -> None:
     world = World()
-    world.commit(1, group="barnabas.stream.t").get()
+    world.commit(1, group="barnabas.streams").get()
     world.commit(1).get()
     world.pass_time(2 * WEEK)
-    assert list(listed(world)) == ["barnabas.stream.t"]
+    assert list(listed(world)) == ["barnabas.streams"]
 
 
 def test_offsets_expire_a_week_after_the_last_member_left() -> None:
