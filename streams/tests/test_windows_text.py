@@ -168,6 +168,23 @@ def test_a_folder_says_how_far_its_last_batch_is_in_the_source(tmp_path: Path) -
         folder.planned_offsets()
 
 
+def test_what_a_killed_query_has_half_written_does_not_keep_it_from_starting(tmp_path: Path) -> None:
+    """Spark refuses a first batch where there is anything in the folder of offsets."""
+    folder = Folder(str(tmp_path), "query")
+    folder.tidy()  # there is nothing yet
+    with_batches(folder, 2)
+    offsets, commits = Path(folder.checkpoint, "offsets"), Path(folder.checkpoint, "commits")
+    commits.mkdir(exist_ok=True)
+    kept = sorted(path.name for path in offsets.iterdir())
+    for name in (".2.0f3c.tmp", "..2.0f3c.tmp.crc"):
+        (offsets / name).write_bytes(b"v1")
+        (commits / name).write_bytes(b"v1")
+    (offsets / ".1.crc").write_bytes(b"crc")
+    folder.tidy()
+    assert sorted(path.name for path in offsets.iterdir()) == sorted([*kept, ".1.crc"])
+    assert not [path for path in commits.iterdir() if "tmp" in path.name]
+
+
 def test_a_copy_of_a_checkpoint_stays_as_it_is(tmp_path: Path) -> None:
     folder, copy = Folder(str(tmp_path), "query"), Folder(str(tmp_path), "copy")
     with_batches(folder, 3)

@@ -83,6 +83,17 @@ class Folder:
             return -1
         return max((int(name) for name in names if name.isdecimal()), default=-1)
 
+    def tidy(self) -> None:
+        """Remove what a killed query has not finished to write: Spark takes it for a batch that it does not know.
+
+        No query of this checkpoint may run. Raises OSError.
+        """
+        for folder in ("offsets", "commits"):
+            place = os.path.join(self.checkpoint, folder)
+            for name in os.listdir(place) if os.path.isdir(place) else ():
+                if name.startswith(".") and name.endswith((".tmp", ".tmp.crc")):
+                    os.unlink(os.path.join(place, name))
+
     def planned_offsets(self) -> dict[TopicPartition, int]:
         """Up to where the source is in a batch that is written, or is to be. Raises QueryError for damaged offsets."""
         last = self.last_batch()

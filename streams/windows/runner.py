@@ -133,6 +133,7 @@ class Runner:
     def start(self, now: float, trigger_ms: int) -> None:
         """Go on where the streams are. Raises QueryError, ClientError, and Spark's."""
         first = self.open()
+        self.folder.tidy()
         assert self._producer is not None
         targets = {
             member: Target(member.topic, of.partitions, of.max_batch_bytes)
