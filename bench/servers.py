@@ -83,8 +83,11 @@ class Meter:
         """User and system time so far, seconds: of live processes by their CPU clocks, of ended children from /proc."""
         total = 0.0
         for pid in self._pids():
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            total += time.clock_gettime(~pid << 3 | 2) + sum(map(int, fields[13:15])) / TICKS
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                total += time.clock_gettime(~pid << 3 | 2) + sum(map(int, fields[13:15])) / TICKS
+            except OSError:  # it has ended since it was listed
+                continue
         return total
 
     def rss(self) -> float:

@@ -1,6 +1,6 @@
 """The backlog of `bench.streams` beside its peers in one run: Kafka Streams and Spark's connector, on Apache Kafka.
 
-    python -m bench.streams_peers [--records 1000000] [--json FILE]
+    python -m bench.streams_peers [--records 4000000] [--json FILE]
 
 All three average a column over windows of a minute for 1,000 keys, exactly once, into a topic, over the same records
 in 2 partitions. One record comes every 10 ms of event time, so that a window of a key holds 6 (sparse), or every 0.1 ms
@@ -159,13 +159,13 @@ def ours(folder: Path, records: int) -> dict[str, float]:
         filled(broker.address, "warm", 10_000, 100)
         make(cluster, "warm-averages", "FILL_HISTORY 1 AS SELECT avg(temp) AS t FROM warm INTERVAL(1s)")
         wait(cluster, ["warm-averages"], lambda told: told.batch_ms > 0 and told.lag == 0)
-        return {kind: backlog(broker, cluster, records, step)[2] for kind, step in STEPS.items()}
+        return {kind: backlog(broker, cluster, records, step)[1][2] for kind, step in STEPS.items()}
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--records", type=int, default=4_000_000)
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file, too")
     args = parser.parse_args()
     for tool in ("java", "ecosystem"):

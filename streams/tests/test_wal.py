@@ -26,7 +26,7 @@ from barnabas.streams.wal import (
     read,
     schema_of,
 )
-from barnabas.streams.wal.ends import ask_broker
+from barnabas.streams.wal.ends import BrokerEnds
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import CompressionType
 from compat_tests.broker_process import Barnabas
@@ -267,12 +267,18 @@ def test_beside_a_broker_the_broker_tells_the_end(tmp_path: Path) -> None:
         with pytest.raises(WalError, match=r"cannot ask the broker at 127\.0\.0\.1:1 "):
             LogDir(broker.data_dir, bootstrap="127.0.0.1:1").ranges([("t", 0)])
         with pytest.raises(WalError, match=r"is of cluster .*, the data directory of another"):
-            ask_broker(broker.address, "another", [("t", 0)])
+            BrokerEnds("another").ask(broker.address, [("t", 0)])
+        asked = LogDir(broker.data_dir, bootstrap=broker.address)
+        assert asked.ranges([("t", 0)]) == {("t", 0): (0, 50)}
         broker.kill()
         assert not is_locked(str(broker.data_dir))
         assert table(LogDir(broker.data_dir)).num_rows == 51  # recovery would keep the whole batch behind the end
         broker.start()
         assert (broker.data_dir / ADDRESS_FILE).read_text() == f"{broker.address}\n"
+        assert asked.ranges([("t", 0)]) == {("t", 0): (0, 51)}  # over new connections
+        connections = asked._broker._kept
+        assert asked.ranges([("t", 0)]) == {("t", 0): (0, 51)}
+        assert asked._broker._kept is connections
         assert broker.stop() == 0
         assert not (broker.data_dir / ADDRESS_FILE).exists()
         assert table(LogDir(broker.data_dir)).num_rows == 51

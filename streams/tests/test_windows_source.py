@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,15 +18,24 @@ from barnabas.storage.config import LogConfig
 from barnabas.streams.tests.support import NOW, Logs, numbers
 from barnabas.streams.tests.windows_support import NOWHERE
 from barnabas.streams.wal import plan, read
+from barnabas.streams.windows import source
 from barnabas.streams.windows.plan import CLOSE
-from barnabas.streams.windows.source import MarkedReader, MarkPartition, StreamDataSource, read_mark, write_mark
+from barnabas.streams.windows.source import (
+    QUIET_SECONDS,
+    REST_SECONDS,
+    MarkedReader,
+    MarkPartition,
+    StreamDataSource,
+    read_mark,
+    write_mark,
+)
 
 ALL = ReadAllAvailable()
 
 
 def reader(logs: Logs, close_file: Path) -> MarkedReader:
     options = {"path": str(logs.path), "topics": "t", "bootstrap.servers": NOWHERE, "startingOffsets": "earliest"}
-    source = StreamDataSource({**options, "closeFile": str(close_file)})
+    data_source = StreamDataSource({**options, "closeFile": str(close_file)})
     fields = ("key binary", "value binary", "timestamp timestamp", "offset bigint", f"{CLOSE} timestamp")
     schema = StructType.fromJson(
         {
@@ -36,7 +46,7 @@ def reader(logs: Logs, close_file: Path) -> MarkedReader:
             ],
         }
     )
-    return source.streamReader(schema)
+    return data_source.streamReader(schema)
 
 
 def rows(made: MarkedReader, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
@@ -68,6 +78,30 @@ def test_a_mark_is_a_row_of_its_own_once_and_again_when_its_batch_is_repeated(tm
     third = made.latestOffset(second, ALL)
     assert [type(part) for part in made.partitions(second, third)].count(MarkPartition) == 0
     assert [row["value"] for row in rows(made, second, third)] == numbers(5, 6)
+
+
+def test_a_quiet_source_rests_before_it_looks_until_something_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, rested = [100.0], list[float]()
+    monkeypatch.setattr(source, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=rested.append))
+    logs = Logs(tmp_path / "data")
+    logs.write(numbers(0, 5))
+    made = reader(logs, tmp_path / "close")
+    at = made.latestOffset(made.initialOffset(), ALL)
+    clock[0] += QUIET_SECONDS - 0.1
+    assert (made.latestOffset(at, ALL), rested) == (at, [])
+    clock[0] += 0.1
+    assert (made.latestOffset(at, ALL), rested) == (at, [REST_SECONDS])
+    logs.write(numbers(5, 6))
+    following = made.latestOffset(at, ALL)
+    assert (following != at, len(rested)) == (True, 2)
+    assert (made.latestOffset(following, ALL), len(rested)) == (following, 2)
+    clock[0] += QUIET_SECONDS
+    write_mark(str(tmp_path / "close"), NOW)
+    marked = made.latestOffset(following, ALL)
+    assert (marked != following, len(rested)) == (True, 3)
+    assert (made.latestOffset(marked, ALL), len(rested)) == (marked, 3)
 
 
 def test_a_damaged_mark_is_none(tmp_path: Path) -> None:

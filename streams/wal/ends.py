@@ -7,19 +7,51 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.wal.errors import WalError
+from barnabas.wire.aliases import TopicPartition
 
 
-def ask_broker(address: str, cluster_id: str, keys: list[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
-    """The log start and last stable offset of each partition. Raises WalError, also for a broker of another cluster."""
-    try:
-        with Cluster(address) as cluster:
+class BrokerEnds:
+    """Asks a broker, and keeps the connections: a stream asks several times a second for as long as it runs."""
+
+    def __init__(self, cluster_id: str) -> None:
+        """Of the data directory."""
+        self._cluster_id = cluster_id
+        self._address = ""
+        self._kept: Cluster | None = None
+
+    def ask(self, address: str, keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """The log start and last stable offset of each partition. Raises WalError, also for a broker of another
+        cluster.
+        """
+        if self._kept is not None and self._address == address:
+            try:
+                return self._ends(self._kept, keys)
+            except ClientError:
+                pass  # the broker may have been started again: it is asked over new connections
+        self.close()
+        try:
+            self._kept, self._address = Cluster(address), address
+            return self._ends(self._kept, keys)
+        except ClientError as error:
+            self.close()
+            raise WalError(f"cannot ask the broker at {address} how far it is: {error}") from None
+
+    def _ends(self, cluster: Cluster, keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        with cluster.without_patience():
             told = admin.cluster_id(cluster)
-            if told != cluster_id:
+            if told != self._cluster_id:
                 raise WalError(
-                    f"the broker at {address} is of cluster {told}, the data directory of {cluster_id}: "
+                    f"the broker at {self._address} is of cluster {told}, the data directory of {self._cluster_id}: "
                     "set bootstrap.servers to the broker that serves the directory, or leave it out"
                 )
             first, end = (list_offsets(cluster, keys, special) for special in (EARLIEST, LATEST))
-    except ClientError as error:
-        raise WalError(f"cannot ask the broker at {address} how far it is: {error}") from None
-    return {key: (first[key], end[key]) for key in keys}
+        return {key: (first[key], end[key]) for key in keys}
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connections; the next question opens others."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()

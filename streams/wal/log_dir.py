@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.log_reader import BeingReplacedError, LogDirReader, SegmentReader
-from barnabas.streams.wal.ends import ask_broker
+from barnabas.streams.wal.ends import BrokerEnds
 from barnabas.streams.wal.errors import NotReadyError, WalError
 from barnabas.wire.aliases import TopicPartition
 
@@ -38,6 +38,7 @@ class LogDir:
                 "set the option path to the folder that the broker has as log.dir"
             ) from None
         self.cluster_id = self._reader.cluster_id
+        self._broker = BrokerEnds(self.cluster_id)
 
     def topics(self) -> dict[str, list[int]]:
         """The partitions of every topic, internal ones (`__...`) left out."""
@@ -92,7 +93,7 @@ class LogDir:
         while self._reader.is_served():
             address = self._address()
             try:
-                return ask_broker(address, self.cluster_id, keys)
+                return self._broker.ask(address, keys)
             except WalError:
                 if self._reader.is_served() and self._address() == address:
                     raise

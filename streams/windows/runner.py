@@ -48,7 +48,7 @@ from barnabas.wire.streams.keys import GROUP, RUNNING
 from barnabas.wire.streams.plan import StreamPlan
 
 #: Of the source, for one batch.
-MAX_BATCH_BYTES = 32 << 20
+MAX_BATCH_BYTES = 64 << 20
 # After this long without a sign of life the broker aborts a transaction. A batch writes for some seconds at most.
 _TRANSACTION_MS = 120_000
 # A query is behind if it has had a lag all this time, which has not become less.

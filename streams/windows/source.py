@@ -7,11 +7,15 @@ While the file `holdFile` is there, no record is new: a stream that is being mad
 read its first record before.
 
 Of a backlog, which takes several batches, the partitions are read at the pace of their records' times.
+
+A source into which nothing has come for a while is looked at less often: twenty quiet streams should cost next to
+nothing.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +39,9 @@ FORMAT = "barnabas-stream"
 _FILES = ("closefile", "holdfile")
 #: The mark in an offset; it can be no topic's name.
 _MARK, _AT = "#close", "at"
+# After this long without a record or a mark, the source rests before each look.
+QUIET_SECONDS = 10.0
+REST_SECONDS = 0.75
 
 
 def write_mark(path: str, ms: int) -> None:
@@ -84,6 +91,7 @@ class MarkedReader(StreamReader):
     def __init__(self, options: Options, rows: Rows, close_file: str, hold_file: str = "") -> None:
         super().__init__(options, rows)
         self._close_file, self._hold_file = close_file, hold_file
+        self._changed_at = time.monotonic()
         kind = pa.timestamp("us", "UTC")
         self._schema = pa.schema([*rows.target, pa.field(CLOSE, kind)])
 
@@ -91,11 +99,16 @@ class MarkedReader(StreamReader):
         return {**super().initialOffset(), _MARK: {_AT: 0}}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if time.monotonic() - self._changed_at >= QUIET_SECONDS:
+            time.sleep(REST_SECONDS)
         if self._hold_file and os.path.exists(self._hold_file):
             return start
         plain, mark = _apart(start)
         latest = max(mark, read_mark(self._close_file))
-        return {**self._in_time(plain, super().latestOffset(plain, limit)), _MARK: {_AT: latest}}
+        found = {**self._in_time(plain, super().latestOffset(plain, limit)), _MARK: {_AT: latest}}
+        if found != start:
+            self._changed_at = time.monotonic()
+        return found
 
     def _in_time(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
         """The end of a batch that leaves records for later, without those that are later than what is left.
