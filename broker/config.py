@@ -234,6 +234,10 @@ BROKER = _keys([
         "stopped, tried again with fewer, and failed the third time within an hour.", minimum=100),
     ConfigKey("barnabas.streams.max", "int", 16, "Most Spark queries of streams. Each takes some 50 MB of memory, and "
         "CPU for each batch. Streams over one source share queries.", minimum=0),
+    ConfigKey("barnabas.streams.checkpoint.copies", "string", "", "Folder, or URL such as s3://BUCKET/PREFIX, to which "
+              "the checkpoints of streams are copied; empty for none."),
+    ConfigKey("barnabas.streams.checkpoint.copy.interval.ms", "int", 180_000, "Time between two such copies.",
+              minimum=1000),
     ConfigKey("barnabas.streams.count.max", "int", 256, "Most streams.", minimum=0),
     ConfigKey("barnabas.streams.init.file", "string", None,
         "A Python file with a function init(spark), which may register "

@@ -126,6 +126,8 @@ class DriverProcess:
             "--trigger-ms": str(config["barnabas.streams.trigger.ms"]),
             "--tick-timeout-ms": str(config["barnabas.streams.tick.timeout.ms"]),
             "--max-streams": str(config["barnabas.streams.max"]),
+            "--copies": config["barnabas.streams.checkpoint.copies"],
+            "--copy-interval-ms": str(config["barnabas.streams.checkpoint.copy.interval.ms"]),
         }
         words = [word for option in options.items() for word in option]
         command = [sys.executable, "-m", "barnabas.streams.query", "--child", *words]

@@ -44,6 +44,7 @@ _COLUMNS = (
     ("STATE ROWS", "state_rows"),
     ("LATE", "late"),
     ("IGNORED", "ignored"),
+    ("COPIED", "copied"),
     ("LAST ERROR", "last_error"),
 )
 
@@ -148,7 +149,8 @@ def table_of(cluster: Cluster) -> str:
     for name, topic in sorted(_streams(cluster).items()):
         if topic in told:
             cells = {key: getattr(told[topic], key) for _, key in _COLUMNS}
-            cells["watermark"] = None if cells["watermark"] is None else _time(cells["watermark"])
+            for name in ("watermark", "copied"):
+                cells[name] = None if cells[name] is None else _time(cells[name])
         else:
             state, why = ("STARTING", "") if fresh is not None else ("UNKNOWN", "no driver runs")
             configs = topic_configs(cluster, [topic], [*STREAM_KEYS])[topic]

@@ -60,6 +60,15 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         default=16,
         help="most queries of streams, each of which may have many streams (default: %(default)s)",
     )
+    to.add_argument(
+        "--copies",
+        metavar="TARGET",
+        default="",
+        help="copy the checkpoints of streams to this folder, or to a URL such as s3://BUCKET/PREFIX",
+    )
+    to.add_argument(
+        "--copy-interval-ms", type=int, default=180_000, help="time between two copies (default: %(default)s)"
+    )
     to.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
     to.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
 
@@ -100,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
                     trigger_ms=args.trigger_ms,
                     timeout_ms=args.tick_timeout_ms,
                     most_streams=args.max_streams,
+                    copies=args.copies,
+                    copy_seconds=args.copy_interval_ms / 1000,
                     say=say,
                     init=partial(run_init, path=args.init) if args.init else None,
                 )

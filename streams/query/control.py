@@ -72,15 +72,19 @@ class Control:
 
     def say(self, message: Conversation) -> None:
         """Append a message."""
-        self._append(QUERIES_TOPIC, Record(None, encode(message), now_ms()), acks=1)
+        self._append(self._cluster, QUERIES_TOPIC, Record(None, encode(message), now_ms()), acks=1)
+
+    def note(self, message: Conversation, cluster: Cluster) -> None:
+        """Append a message that must not be lost, from another thread: over its own connections."""
+        self._append(cluster, QUERIES_TOPIC, Record(None, encode(message), now_ms()), acks=-1)
 
     def tell(self, topic: str, event: Event) -> None:
         """Append an event to the results of a query over a pattern."""
-        self._append(topic, event.record(now_ms()), acks=-1)
+        self._append(self._cluster, topic, event.record(now_ms()), acks=-1)
 
-    def _append(self, topic: str, record: Record, *, acks: int) -> None:
+    def _append(self, cluster: Cluster, topic: str, record: Record, *, acks: int) -> None:
         batch = build_batch([record], producer_id=self.producer_id, producer_epoch=0, base_sequence=0)
-        told = produce(self._cluster, [Batch(topic, 0, batch)], acks=acks, transactional_id=self.writer_id)
+        told = produce(cluster, [Batch(topic, 0, batch)], acks=acks, transactional_id=self.writer_id)
         part = told[topic, 0]
         if part.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
             raise TakenOverError(part.error_message or "another driver writes")

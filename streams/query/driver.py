@@ -33,8 +33,10 @@ from barnabas.streams.query.pace import MAX_BYTES, Pace
 from barnabas.streams.query.tick import Part, Piece, Tick, piece_of
 from barnabas.streams.wal import Planner, WalError
 from barnabas.streams.wal.local_broker import log_dir_of
-from barnabas.streams.windows.manager import Streams
+from barnabas.streams.windows.copies import Copies
+from barnabas.streams.windows.manager import COPY_SECONDS, Streams
 from barnabas.streams.windows.plan import check_fits
+from barnabas.streams.windows.runner import Home
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.patterns import PatternError, pattern
 from barnabas.wire.queries.messages import (
@@ -70,6 +72,8 @@ class Driver:
         trigger_ms: int,
         timeout_ms: int,
         most_streams: int,
+        copies: str = "",
+        copy_seconds: float = COPY_SECONDS,
         say: Say,
         init: Callable[[SparkSession], None] | None = None,
     ) -> None:
@@ -94,15 +98,14 @@ class Driver:
         self._warm: set[bool] = set()  # the kinds of jobs that have run, with the JVM and without
         self._told: tuple[list[QueryStatus], list[StreamStatus]] = [], []
         self._told_at = 0.0
+        path = self._log_dir.path
+        try:
+            made = Copies(copies, self._log_dir.cluster_id) if copies else None
+        except QueryError as error:
+            raise FatalError(str(error)) from None
+        home = Home(server, path, lambda: self._control.writer_id, self._control.note, say, made)
         self._streams = Streams(
-            spark,
-            server,
-            self._log_dir.path,
-            lambda: self._control.writer_id,
-            trigger_ms=trigger_ms,
-            most=most_streams,
-            say=say,
-            init=init,
+            spark, home, trigger_ms=trigger_ms, most=most_streams, copy_seconds=copy_seconds, init=init
         )
         self._read_catalog()
 

@@ -11,8 +11,10 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.streams.query.definitions import Catalog, StreamDefinition
+from barnabas.streams.windows.copies import Copies
 from barnabas.streams.windows.groups import Group, Groups, new_group
 from barnabas.streams.windows.manager import WAITING, Streams
+from barnabas.streams.windows.runner import Home
 from barnabas.wire.streams.plan import StreamPlan
 
 if TYPE_CHECKING:
@@ -28,13 +30,14 @@ def catalog(*streams: StreamDefinition, is_whole: bool = True) -> Catalog:
     return Catalog({}, {}, streams={stream.topic: stream for stream in streams}, is_whole=is_whole)
 
 
-def streams_in(folder: Path) -> tuple[Streams, list[dict[str, Any]]]:
+def streams_in(folder: Path, copies: Copies | None = None) -> tuple[Streams, list[dict[str, Any]]]:
     said: list[dict[str, Any]] = []
 
     def say(level: str, event: str, **fields: Any) -> None:
         said.append({"event": event, **fields})
 
-    made = Streams(cast("SparkSession", None), "nowhere", str(folder), lambda: "", trigger_ms=1, most=4, say=say)
+    home = Home("nowhere", str(folder), lambda: "", lambda _, __: None, say, copies)
+    made = Streams(cast("SparkSession", None), home, trigger_ms=1, most=4)
     made._made = cast("SparkSession", object())  # no stream runs
     return made, said
 

@@ -128,7 +128,7 @@ def test_a_checkpoint_fits_if_its_last_batch_is_the_next_one_or_the_last_one_tha
         assert folder.first_batch([member()], positions) == first
         return
     with pytest.raises(QueryError, match=f"{first}.*RECALCULATE STREAM"):
-        folder.first_batch([member()], positions)
+        folder.make_again(folder.first_batch([member()], positions), noted={})
 
 
 def test_another_checkpoint_or_none_does_not_fit_and_another_streams_progress_does_not_count(tmp_path: Path) -> None:

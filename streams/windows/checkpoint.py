@@ -2,12 +2,13 @@
 
     DATA_DIR/streams/ID/checkpoint     Spark's: state, watermark, the offsets of each batch
     DATA_DIR/streams/ID/close          the last mark that closed windows (source.py)
+    DATA_DIR/streams/ID/replay         batches that are made again (batches.py)
     DATA_DIR/streams/ID/hold           is there while a stream is being made that may share the query
 
 Results and progress reach the broker in one transaction, so its committed offsets say which batches are in: the same
 number for each stream of the query. Spark writes the offsets of a batch before the batch runs, and commits it after.
-So a checkpoint fits if its last batch is the next one, or the last one that is in. Another one, such as an older copy,
-would take a batch for one that is in.
+So a checkpoint fits if its last batch is the next one, or the last one that is in. An older one fits if the batches
+that it misses can be made again (batches.py).
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import shutil
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from barnabas.client.groups import Committed
 from barnabas.streams.query.errors import QueryError
+from barnabas.streams.windows import batches
 from barnabas.streams.windows.groups import Joined
 from barnabas.streams.windows.source import ends_of
 from barnabas.wire.aliases import TopicPartition
@@ -59,6 +60,7 @@ class Folder:
         self.checkpoint = os.path.join(self.path, "checkpoint")
         self.close_file = os.path.join(self.path, "close")
         self.hold_file = os.path.join(self.path, "hold")
+        self.replay_file = os.path.join(self.path, "replay")
 
     def make(self) -> None:
         """Make it, for this user only. Raises OSError."""
@@ -77,18 +79,14 @@ class Folder:
 
     def last_batch(self) -> int:
         """The number of the last batch whose offsets are written; -1 for none."""
-        try:
-            names = os.listdir(os.path.join(self.checkpoint, "offsets"))
-        except FileNotFoundError:
-            return -1
-        return max((int(name) for name in names if name.isdecimal()), default=-1)
+        return batches.last_batch(self.checkpoint)
 
     def tidy(self) -> None:
         """Remove what a killed query has not finished to write: Spark takes it for a batch that it does not know.
 
         No query of this checkpoint may run. Raises OSError.
         """
-        for folder in ("offsets", "commits"):
+        for folder in (batches.OFFSETS, batches.COMMITS):
             place = os.path.join(self.checkpoint, folder)
             for name in os.listdir(place) if os.path.isdir(place) else ():
                 if name.startswith(".") and name.endswith((".tmp", ".tmp.crc")):
@@ -99,12 +97,11 @@ class Folder:
         last = self.last_batch()
         if last < 0:
             return {}
-        path = Path(self.checkpoint, "offsets", str(last))
         try:
-            offset = msgspec.json.decode(path.read_text().strip().split("\n")[-1], type=dict[str, dict[str, Any]])
+            return ends_of(batches.source_offset(batches.text_of(self.checkpoint, last)))
         except (OSError, msgspec.DecodeError):
+            path = os.path.join(self.checkpoint, batches.OFFSETS, str(last))
             raise QueryError(f"the checkpoint is damaged ({path}): {_RECALCULATE}") from None
-        return ends_of(offset)
 
     def copy_to(self, other: Folder) -> None:
         """Give another query the same checkpoint, under an id of its own. Spark changes no file of one: they are linked
@@ -113,14 +110,18 @@ class Folder:
         shutil.rmtree(other.path, ignore_errors=True)
         other.make()
         if os.path.isdir(self.checkpoint):
-            shutil.copytree(self.checkpoint, other.checkpoint, copy_function=_link)
+            shutil.copytree(self.checkpoint, other.checkpoint, copy_function=link)
         if os.path.exists(self.close_file):
             shutil.copy(self.close_file, other.close_file)
-        if self.checkpoint_id():  # Spark ends a query when another one of its id starts
-            path = Path(other.checkpoint, "metadata")
-            for name in ("metadata", ".metadata.crc"):
-                path.with_name(name).unlink(missing_ok=True)
-            path.write_bytes(msgspec.json.encode({"id": str(uuid.uuid4())}))
+        if self.checkpoint_id():
+            other.rename()
+
+    def rename(self) -> None:
+        """Give it an id of its own: Spark ends a query when another one of its id starts. Raises OSError."""
+        path = Path(self.checkpoint, "metadata")
+        for name in ("metadata", ".metadata.crc"):
+            path.with_name(name).unlink(missing_ok=True)
+        path.write_bytes(msgspec.json.encode({"id": str(uuid.uuid4())}))
 
     def progress(self, member: Joined) -> Progress:
         """What is to be noted of a stream with its batches."""
@@ -129,19 +130,48 @@ class Folder:
     def first_batch(self, members: Iterable[Joined], positions: Mapping[str, Committed], was: str = "") -> int:
         """The number of the first batch that is not in yet; `was` is the checkpoint of which this one is a copy.
 
-        Raises QueryError where the checkpoint does not fit.
+        It is larger than that of the checkpoint's next batch if the checkpoint misses some. Raises QueryError where the
+        checkpoint does not fit.
         """
         mine, last = self.checkpoint_id(), self.last_batch()
         found = {self._after(member, positions.get(member.topic), mine, was) for member in members}
         if len(found) != 1:
             raise QueryError(f"the checkpoint in {self.path} is not that of all its streams: {_RECALCULATE}")
         (after,) = found
-        if after not in (last, last + 1):
-            which = "older than the results" if after > last else "newer than the results"
+        if after < last:
             raise QueryError(
-                f"the checkpoint in {self.path} is {which} (its last batch is {last}, {after} are in): {_RECALCULATE}"
+                f"the checkpoint in {self.path} is newer than the results (its last batch is {last}, {after} are in): "
+                f"{_RECALCULATE}"
             )
         return after
+
+    def make_again(self, first: int, noted: Mapping[int, str]) -> int:
+        """Have the batches made again that it misses before the `first` one that is not in; how many they are.
+
+        Raises QueryError if one of them is not noted, OSError.
+        """
+        last = self.last_batch()
+        missing = range(last + 1, first)
+        if not missing:
+            return 0
+        try:
+            batches.make_again(self.checkpoint, self.replay_file, {batch: noted[batch] for batch in missing})
+        except (KeyError, msgspec.DecodeError):
+            raise QueryError(
+                f"the checkpoint in {self.path} is older than the results (its last batch is {last}, {first} are in), "
+                f"and it is not known what the batches between them read: {_RECALCULATE}"
+            ) from None
+        return len(missing)
+
+    def is_begun(self, member: Joined, position: Committed | None) -> bool:
+        """Whether batches of a stream are in."""
+        noted = Progress.of(position)
+        return (
+            position is not None
+            and noted is not None
+            and position.offset > 0
+            and (noted.topic_id, noted.run) == (member.topic_id, member.run)
+        )
 
     def _after(self, member: Joined, position: Committed | None, mine: str, was: str) -> int:
         """How many batches of one stream are in."""
@@ -155,7 +185,8 @@ class Folder:
         return position.offset
 
 
-def _link(source: str, target: str) -> None:
+def link(source: str, target: str) -> None:
+    """Give a file another name, or copy it where that is not possible. Raises OSError."""
     try:
         os.link(source, target)
     except OSError:

@@ -46,8 +46,8 @@ class Joined(msgspec.Struct, frozen=True):
 class Group(msgspec.Struct, frozen=True):
     """Streams that share a query.
 
-    `kind` is what they have in common, `starts` where the query begins in its source, and `was` Spark's id of the
-    checkpoint of which its own is a copy.
+    `kind` is what they have in common, `starts` where the query begins in its source, `was` Spark's id of the
+    checkpoint of which its own is a copy, and `origin` the query that had it.
     """
 
     id: str
@@ -57,6 +57,7 @@ class Group(msgspec.Struct, frozen=True):
     members: tuple[Joined, ...]
     next_number: int
     was: str = ""
+    origin: str = ""
 
     def join(self, definitions: Iterable[StreamDefinition], batch: int) -> Group:
         """With more streams, of whose records none is in the first `batch` batches."""
@@ -72,7 +73,9 @@ class Group(msgspec.Struct, frozen=True):
 
     def apart(self, members: Sequence[Joined], checkpoint: str) -> Group:
         """Another group, of these of its members, with a copy of the checkpoint of that id."""
-        return msgspec.structs.replace(self, id=uuid.uuid4().hex, members=tuple(members), was=checkpoint)
+        return msgspec.structs.replace(
+            self, id=uuid.uuid4().hex, members=tuple(members), was=checkpoint, origin=self.id
+        )
 
 
 def new_group(definition: StreamDefinition, kind: str, slots: Sequence[Slot]) -> Group:
@@ -93,6 +96,10 @@ class Groups:
 
     def __init__(self, data_dir: str) -> None:
         self._path = os.path.join(data_dir, CHECKPOINTS, FILE)
+
+    def is_there(self) -> bool:
+        """Whether there is a list: else there has never been a stream, or the folder is lost."""
+        return os.path.exists(self._path)
 
     def read(self) -> list[Group]:
         """All groups. Raises QueryError for a damaged file."""

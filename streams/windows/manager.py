@@ -13,18 +13,21 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
+from barnabas.client.groups import committed
 from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
 from barnabas.streams.query.errors import QueryError, reason_of
 from barnabas.streams.query.health import FAILED, now
-from barnabas.streams.windows.checkpoint import remove_others
+from barnabas.streams.windows.checkpoint import Folder, Progress, remove_others
+from barnabas.streams.windows.copier import Copier
 from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, new_group
 from barnabas.streams.windows.plan import MemberError, Planned, check, parsed
-from barnabas.streams.windows.runner import Runner
+from barnabas.streams.windows.runner import Home, Runner
 from barnabas.streams.windows.session import streams_session
 from barnabas.streams.windows.slots import fits, slots_for
 from barnabas.wire.aliases import TopicPartition
@@ -41,6 +44,8 @@ _HOLD_SECONDS = 5.0
 #: After so many failures in a row, the streams of a query part: then only the one at fault fails.
 _PART_AFTER = 4
 _PARTS = 16
+#: Between two copies of a checkpoint.
+COPY_SECONDS = 180.0
 
 
 class Streams:
@@ -49,19 +54,18 @@ class Streams:
     def __init__(
         self,
         spark: SparkSession,
-        server: str,
-        data_dir: str,
-        writer_id: Callable[[], str],
+        home: Home,
         *,
         trigger_ms: int,
         most: int,
-        say: Say,
+        copy_seconds: float = COPY_SECONDS,
         init: Callable[[SparkSession], None] | None = None,
     ) -> None:
-        self._spark, self._server, self._data_dir, self._writer_id = spark, server, data_dir, writer_id
-        self._trigger_ms, self._most, self._say, self._init = trigger_ms, most, say, init
+        self._spark, self._home, self._say = spark, home, home.say
+        self._trigger_ms, self._most, self._init = trigger_ms, most, init
+        self._copier = Copier(home.copies, copy_seconds, home.say)
         self._made: SparkSession | None = None
-        self._groups = Groups(data_dir)
+        self._groups = Groups(home.data_dir)
         self._catalog = Catalog({}, {})
         self._runners: list[Runner] | None = None  # until the first streams are known
         self._asleep: list[Group] = []  # of some of their topics nothing is known yet
@@ -150,7 +154,7 @@ class Streams:
         for runner in list(self._held):
             self._release(runner)
         if self._catalog.is_whole:
-            for name in remove_others(self._data_dir, [group.id for group in self._all_groups()]):
+            for name in remove_others(self._home.data_dir, [group.id for group in self._all_groups()]):
                 self._say("info", "stream.state_removed", folder=name)
 
     def _wanted(self) -> dict[str, StreamDefinition]:
@@ -160,11 +164,46 @@ class Streams:
 
     def _read_groups(self) -> list[Group]:
         try:
-            return self._groups.read()
-        except QueryError as error:
-            self._waiting = dict.fromkeys(self._catalog.streams, str(error))
-            self._say("error", "streams.groups", error=str(error))
+            return self._groups.read() if self._groups.is_there() else self._restored()
+        except Exception as error:
+            self._waiting = dict.fromkeys(self._catalog.streams, reason_of(error))
+            self._say("error", "streams.groups", error=reason_of(error))
             raise
+
+    def _restored(self) -> list[Group]:
+        """The queries of which there are copies, where there is no list, with their streams and checkpoints.
+
+        A stream is of a query if its last results were this one's. Streams that have left it since have other batches:
+        they get a query of their own.
+        """
+        copies = self._home.copies
+        if copies is None or not (newest := copies.newest()):
+            return []
+        with Cluster(self._home.server) as cluster:
+            topics = [(member.topic, 0) for copy in newest for member in copy.group.members]
+            positions = {topic: at for (topic, _), at in committed(cluster, keys.GROUP, topics).items()}
+        groups: list[Group] = []
+        placed: set[str] = set()
+        # One that has left another query may have had no batch since: its results are this one's.
+        for copy in sorted(newest, key=lambda copy: not copy.group.was):
+            by_batch: dict[int, list[Joined]] = {}
+            for member in copy.group.members:
+                at = positions.get(member.topic)
+                noted = Progress.of(at)
+                is_its_own = noted is not None and noted.checkpoint in (copy.checkpoint, copy.group.was)
+                if at is not None and is_its_own and member.topic not in placed:
+                    by_batch.setdefault(at.offset, []).append(member)
+                    placed.add(member.topic)
+            for number, (_, members) in enumerate(sorted(by_batch.items(), reverse=True)):
+                group = copy.group.apart(members, copy.checkpoint) if number else copy.group.only(members)
+                folder = Folder(self._home.data_dir, group.id)
+                batch = copies.restore(copy.group.id, folder)
+                if number:
+                    folder.rename()
+                groups.append(group)
+                self._say("info", "stream.restored", topics=_names(members), query=group.id, batch=batch)
+        self._groups.write(groups)
+        return groups
 
     def _all_groups(self) -> list[Group]:
         return [*self._asleep, *(runner.group for runner in self._runners or ())]
@@ -178,7 +217,7 @@ class Streams:
         return {member.topic: wanted[member.topic] for member in group.members}
 
     def _runner(self, group: Group, definitions: dict[str, StreamDefinition]) -> Runner:
-        return Runner(self.session, self._server, self._data_dir, self._writer_id, group, definitions)
+        return Runner(self.session, self._home, group, definitions)
 
     def _arrange_one(self, runner: Runner) -> None:
         """Streams that have gone leave a query, and so do those that rest while others run."""
@@ -281,6 +320,7 @@ class Streams:
         self._runners.remove(runner)
         self._held.pop(runner, None)
         self._groups.write(self._all_groups())
+        self._copier.forget(runner.group.id)
 
     def _release(self, runner: Runner) -> None:
         self._held.pop(runner, None)
@@ -300,6 +340,7 @@ class Streams:
         if due:
             self._asked_at = at
             self._ask_ends(cluster)
+        self._copier.look(at, [runner for runner in self._runners if runner not in self._busy])
         for runner, until in list(self._held.items()):
             if at >= until:
                 self._release(runner)
@@ -457,7 +498,9 @@ class Streams:
         for runner in self._runners or ():
             for topic, definition in runner.definitions.items():
                 state = self._state(runner, definition)
-                found[topic] = runner.told(topic, at, state, self._no_room() if state == WAITING else None)
+                told = runner.told(topic, at, state, self._no_room() if state == WAITING else None)
+                copied, _, _ = self._copier.copied.get(runner.group.id, (None, None, None))
+                found[topic] = msgspec.structs.replace(told, copied=copied)
         for topic, definition in self._catalog.streams.items():
             if topic not in found:
                 why = self._waiting.get(topic)

@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField, StructType
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.groups import committed
+from barnabas.client.groups import Committed, committed
+from barnabas.client.offsets import EARLIEST, list_offsets
 from barnabas.client.transactional import TransactionalProducer
 from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
@@ -25,7 +26,9 @@ from barnabas.streams.query.reading import reader_options
 from barnabas.streams.query.source_rows import PARTS
 from barnabas.streams.source.names import CORRUPT
 from barnabas.streams.source.offsets import to_wire
+from barnabas.streams.windows import batches
 from barnabas.streams.windows.checkpoint import Folder
+from barnabas.streams.windows.copies import Copies
 from barnabas.streams.windows.groups import Group
 from barnabas.streams.windows.plan import (
     AHEAD,
@@ -41,7 +44,7 @@ from barnabas.streams.windows.plan import (
 from barnabas.streams.windows.sink import Target, TransactionSink
 from barnabas.streams.windows.source import FORMAT, ends_of, read_mark, write_mark
 from barnabas.wire.aliases import TopicPartition
-from barnabas.wire.queries.messages import StreamStatus
+from barnabas.wire.queries.messages import StreamBatch, StreamStatus
 from barnabas.wire.queries.writer import WRITER_ID
 from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS, Interval, Window
 from barnabas.wire.streams.keys import GROUP, RUNNING
@@ -58,23 +61,32 @@ _COUNT_AGAIN = 1.1
 _SHOWN_ID = 8
 
 
+class Home(NamedTuple):
+    """Where streams live: the broker, its data directory, and what the driver may write there."""
+
+    server: str
+    data_dir: str
+    #: The transactional id of the driver, with which those of its queries begin.
+    writer_id: Callable[[], str]
+    #: Appends to the log that broker and driver share, over these connections.
+    note: Callable[[StreamBatch, Cluster], None]
+    #: Tells the operator: level, event, fields.
+    say: Callable[..., None]
+    #: Of the checkpoints, if there are to be any.
+    copies: Copies | None = None
+
+
 class Runner:
     """Starts and stops in one thread, which may take seconds; `look` and `told` are for another one."""
 
     def __init__(
-        self,
-        session: SparkSession,
-        server: str,
-        data_dir: str,
-        writer_id: Callable[[], str],
-        group: Group,
-        definitions: Mapping[str, StreamDefinition],
+        self, session: SparkSession, home: Home, group: Group, definitions: Mapping[str, StreamDefinition]
     ) -> None:
-        self._session, self._server, self._data_dir, self._writer_id = session, server, data_dir, writer_id
+        self._session, self._home = session, home
         self.group = group
         #: By topic.
         self.definitions = dict(definitions)
-        self.folder = Folder(data_dir, group.id)
+        self.folder = Folder(home.data_dir, group.id)
         self.health = Health()
         self.is_behind = False
         self._query: StreamingQuery | None = None
@@ -101,6 +113,11 @@ class Runner:
         return next(iter(self.definitions.values())).plan
 
     @property
+    def batches(self) -> int:
+        """How many batches are done. Raises OSError."""
+        return batches.last_batch(self.folder.checkpoint, batches.COMMITS) + 1
+
+    @property
     def runs(self) -> bool:
         """Whether it is to run: its streams run, or rest together."""
         return all(definition.state == RUNNING for definition in self.definitions.values())
@@ -119,8 +136,8 @@ class Runner:
             self.folder.make()
             name = self.group.id
             self._producer = TransactionalProducer(
-                Cluster(self._server),
-                f"{self._writer_id()}/{name}",
+                Cluster(self._home.server),
+                f"{self._home.writer_id()}/{name}",
                 f"{WRITER_ID}/{name}",
                 timeout_ms=_TRANSACTION_MS,
             )
@@ -128,7 +145,32 @@ class Runner:
         keys = [(member.topic, 0) for member in self.group.members]
         found = committed(self._producer.cluster, GROUP, keys, stable=True)
         positions = {topic: at for (topic, _), at in found.items()}
-        return self.folder.first_batch(self.group.members, positions, self.group.was)
+        if self._home.copies is not None and not self.folder.checkpoint_id():
+            self._restore(self._home.copies, positions)
+        first = self.folder.first_batch(self.group.members, positions, self.group.was)
+        if self.folder.last_batch() < first - 1:
+            self._make_again(self._producer.cluster, first)
+        return first
+
+    def _restore(self, copies: Copies, positions: Mapping[str, Committed]) -> None:
+        """Put the newest copy of the checkpoint into the place of one that is gone."""
+        if any(self.folder.is_begun(member, positions.get(member.topic)) for member in self.group.members):
+            batch = copies.restore(self.group.id, self.folder)
+            if batch is not None:
+                self._home.say("info", "stream.restored", query=self.group.id, batch=batch)
+
+    def _make_again(self, cluster: Cluster, first: int) -> None:
+        """Have the batches made again that the checkpoint misses. Raises QueryError."""
+        begins = self.folder.planned_offsets()
+        earliest = list_offsets(cluster, list(begins), EARLIEST)
+        gone = [f"{topic}-{number}" for (topic, number), at in begins.items() if earliest[topic, number] > at]
+        if gone:
+            raise QueryError(
+                f"the checkpoint in {self.folder.path} is older than the results, and records that are needed to go on "
+                f"are gone ({', '.join(gone)}): RECALCULATE STREAM calculates it anew from what is there"
+            )
+        count = self.folder.make_again(first, batches.noted(cluster, (self.group.origin, self.group.id)))
+        self._home.say("info", "stream.batches_again", query=self.group.id, batches=count)
 
     def start(self, now: float, trigger_ms: int) -> None:
         """Go on where the streams are. Raises QueryError, ClientError, and Spark's."""
@@ -139,11 +181,11 @@ class Runner:
             member: Target(member.topic, of.partitions, of.max_batch_bytes)
             for member, of in ((member, self.definitions[member.topic]) for member in self.group.members)
         }
-        sink = TransactionSink(self._producer, self._server, targets, self.folder)
+        sink = TransactionSink(self._producer, self._home.server, targets, self.folder, self._note_batch)
         sink.next_batch = first
         members = self._members()
         plan = msgspec.structs.replace(self.source, starts=self.group.starts)
-        frame = source_frame(self._session, self._data_dir, self._server, plan, self.folder)
+        frame = source_frame(self._session, self._home.data_dir, self._home.server, plan, self.folder)
         results = planned(self._session, members, self.group.slots, frame, plan.values)
         clauses = members[0].clauses
         self._span_ms = max(_span(member.clauses.window) for member in members)
@@ -161,6 +203,12 @@ class Runner:
             .foreachBatch(sink)
             .start()
         )
+
+    def _note_batch(self, batch: int) -> None:
+        """Note what a batch reads, so that it can be made again. Raises OSError, ClientError."""
+        if self._home.copies is not None and self._producer is not None:
+            text = batches.text_of(self.folder.checkpoint, batch)
+            self._home.note(StreamBatch(self.group.id, batch, text), self._producer.cluster)
 
     def _members(self) -> list[Member]:
         """Its streams. Raises MemberError."""
@@ -354,6 +402,7 @@ def source_frame(
         "failOnDataLoss": "false",
         "closeFile": folder.close_file,
         "holdFile": folder.hold_file,
+        "replayFile": folder.replay_file,
     }
     if CORRUPT in schema.names:
         options |= reader_options(plan.values)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -53,9 +53,16 @@ class TransactionSink:
     """What Spark calls for each batch of the streams of a query."""
 
     def __init__(
-        self, producer: TransactionalProducer, server: str, targets: Mapping[Joined, Target], folder: Folder
+        self,
+        producer: TransactionalProducer,
+        server: str,
+        targets: Mapping[Joined, Target],
+        folder: Folder,
+        note: Callable[[int], None],
     ) -> None:
+        """`note` is called with each batch before it is in."""
         self._producer, self._server, self._targets, self._folder = producer, server, targets, folder
+        self._note = note
         self.next_batch = 0
         #: By topic, how many results have been written.
         self.rows = dict.fromkeys((target.topic for target in targets.values()), 0)
@@ -74,6 +81,7 @@ class TransactionSink:
             (target.topic, 0): Committed(batch + 1, self._folder.progress(member).encode())
             for member, target in self._targets.items()
         }
+        self._note(batch)
         producer.commit_offsets(GROUP, positions)
         producer.end(commit=True)
         self.next_batch = batch + 1

@@ -8,6 +8,8 @@ read its first record before.
 
 Of a backlog, which takes several batches, the partitions are read at the pace of their records' times.
 
+Batches that are made again read what they read before (batches.py).
+
 A source into which nothing has come for a while is looked at less often: twenty quiet streams should cost next to
 nothing.
 """
@@ -32,11 +34,12 @@ from barnabas.streams.source.rows import Rows
 from barnabas.streams.source.source import WalDataSource
 from barnabas.streams.source.stream import StreamReader
 from barnabas.streams.wal import offset_at, read
+from barnabas.streams.windows.batches import Replay
 from barnabas.streams.windows.plan import CLOSE
 from barnabas.wire.aliases import TopicPartition
 
 FORMAT = "barnabas-stream"
-_FILES = ("closefile", "holdfile")
+_FILES = ("closefile", "holdfile", "replayfile")
 #: The mark in an offset; it can be no topic's name.
 _MARK, _AT = "#close", "at"
 # After this long without a record or a mark, the source rests before each look.
@@ -60,12 +63,12 @@ def read_mark(path: str) -> int:
 
 
 class StreamDataSource(WalDataSource):
-    """The `wal` source with `closeFile` and `holdFile`, and the column of the marks as the schema's last."""
+    """The `wal` source with `closeFile`, `holdFile`, `replayFile`, and the column of the marks as the schema's last."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         given = dict(options)
         found = {name.lower(): given.pop(name) for name in list(given) if name.lower() in _FILES}
-        self._close_file, self._hold_file = (found.get(name, "") for name in _FILES)
+        self._files = [found.get(name, "") for name in _FILES]
         super().__init__(given)
 
     @classmethod
@@ -74,7 +77,7 @@ class StreamDataSource(WalDataSource):
 
     def streamReader(self, schema: StructType) -> MarkedReader:
         inner = StructType([field for field in schema.fields if field.name != CLOSE])
-        return MarkedReader(self._options, self._rows(inner), self._close_file, self._hold_file)
+        return MarkedReader(self._options, self._rows(inner), *self._files)
 
 
 class MarkPartition(InputPartition):
@@ -88,9 +91,12 @@ class MarkPartition(InputPartition):
 class MarkedReader(StreamReader):
     """Offsets are those of the `wal` source, and the time of the last mark."""
 
-    def __init__(self, options: Options, rows: Rows, close_file: str, hold_file: str = "") -> None:
+    def __init__(
+        self, options: Options, rows: Rows, close_file: str, hold_file: str = "", replay_file: str = ""
+    ) -> None:
         super().__init__(options, rows)
         self._close_file, self._hold_file = close_file, hold_file
+        self._replay = Replay(replay_file) if replay_file else None
         self._changed_at = time.monotonic()
         kind = pa.timestamp("us", "UTC")
         self._schema = pa.schema([*rows.target, pa.field(CLOSE, kind)])
@@ -99,6 +105,8 @@ class MarkedReader(StreamReader):
         return {**super().initialOffset(), _MARK: {_AT: 0}}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if self._replay is not None and (again := self._replay.next()) is not None:
+            return again
         if time.monotonic() - self._changed_at >= QUIET_SECONDS:
             time.sleep(REST_SECONDS)
         if self._hold_file and os.path.exists(self._hold_file):

@@ -91,7 +91,17 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     ignored: int = 0
     query: str = ""
+    #: When its checkpoint was copied last, ms since 1970.
+    copied: int | None = None
     last_error: str | None = None
+
+
+class StreamBatch(msgspec.Struct, frozen=True, tag="stream_batch"):
+    """What a batch of a query of streams reads, as Spark writes it: noted before the batch is in."""
+
+    query: str
+    batch: int
+    offsets: str
 
 
 class Status(msgspec.Struct, frozen=True, tag="status"):
@@ -105,7 +115,7 @@ class Status(msgspec.Struct, frozen=True, tag="status"):
 #: What the broker asks, what the driver answers, and each thing that either side says.
 Question: TypeAlias = Check | CheckStream
 Answer: TypeAlias = Checked | CheckedStream
-Conversation: TypeAlias = Question | Answer | Changed | Status
+Conversation: TypeAlias = Question | Answer | Changed | Status | StreamBatch
 _decoder = msgspec.json.Decoder(Conversation)
 encode = msgspec.json.encode
 

@@ -1,0 +1,108 @@
+"""The batches of a query, as Spark's checkpoint has them, and those that are to be made again.
+
+    CHECKPOINT/offsets/N     what batch N reads, written before it runs
+    CHECKPOINT/commits/N     batch N is done
+
+A checkpoint that is older than the results, such as a copy of it, misses batches whose results are out. They are made
+again with the offsets that they had: so their numbers, their watermarks and the state after them are the same, and it
+is known that their results are out. What a batch reads is noted in the log that driver and broker share, before it is
+in. Spark itself makes the first one of them again, as after a crash; of the others the source says the offsets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
+from barnabas.client.fetch import Reader
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.wire.internal_topics import QUERIES_TOPIC
+from barnabas.wire.queries.messages import StreamBatch, decode
+
+OFFSETS, COMMITS = "offsets", "commits"
+
+
+def last_batch(checkpoint: str, log: str = OFFSETS) -> int:
+    """The number of the last batch in one of the two logs; -1 for none."""
+    try:
+        names = os.listdir(os.path.join(checkpoint, log))
+    except FileNotFoundError:
+        return -1
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+def text_of(checkpoint: str, batch: int) -> str:
+    """What a batch reads, as Spark has written it. Raises OSError."""
+    return Path(checkpoint, OFFSETS, str(batch)).read_text()
+
+
+def source_offset(text: str) -> dict[str, Any]:
+    """The source's part of it. Raises msgspec.DecodeError."""
+    return msgspec.json.decode(text.strip().split("\n")[-1], type=dict[str, Any])
+
+
+def noted(cluster: Cluster, queries: Sequence[str]) -> dict[int, str]:
+    """What the batches of a query read: as it is noted under these ids, the last of which counts most.
+
+    Raises ClientError.
+    """
+    key = (QUERIES_TOPIC, 0)
+    reader = Reader(cluster, QUERIES_TOPIC)
+    try:
+        reader.positions = {0: list_offsets(cluster, [key], EARLIEST)[key]}
+        end = list_offsets(cluster, [key], LATEST)[key]
+    except ClientError:
+        return {}
+    found: dict[str, dict[int, str]] = {query: {} for query in queries}
+    while reader.positions[0] < end:
+        for _, record in reader.poll(0):
+            message = decode(record.value)
+            if isinstance(message, StreamBatch) and message.query in found:
+                found[message.query][message.batch] = message.offsets
+    return {batch: offsets for query in queries for batch, offsets in found[query].items()}
+
+
+def make_again(checkpoint: str, replay_file: str, texts: Mapping[int, str]) -> None:
+    """Have the next run of the query begin with these batches, which follow the last one that the checkpoint has.
+
+    Raises OSError, msgspec.DecodeError.
+    """
+    last = last_batch(checkpoint)
+    offsets = {batch: source_offset(text) for batch, text in texts.items()}
+    new = Path(f"{replay_file}.new")
+    new.write_bytes(msgspec.json.encode({str(batch): offset for batch, offset in offsets.items()}))
+    new.replace(replay_file)
+    if last == last_batch(checkpoint, COMMITS):  # else Spark has one to make again
+        path = Path(checkpoint, OFFSETS, str(last + 1))
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        hidden = path.with_name(f".{path.name}.replay.tmp")
+        hidden.write_text(texts[last + 1])
+        hidden.replace(path)
+
+
+class Replay:
+    """What the source says of the batches that are made again."""
+
+    def __init__(self, replay_file: str) -> None:
+        """Nothing is made again if there is no such file."""
+        self._checkpoint = os.path.join(os.path.dirname(replay_file), "checkpoint")
+        self._offsets: dict[int, dict[str, Any]] = {}
+        try:
+            self._offsets = msgspec.json.decode(Path(replay_file).read_bytes(), type=dict[int, dict[str, Any]])
+        except FileNotFoundError:
+            pass
+
+    def next(self) -> dict[str, Any] | None:
+        """Up to where the batch reads that Spark plans now; None if that is one of its own."""
+        if not self._offsets:
+            return None
+        following = last_batch(self._checkpoint) + 1
+        if following > max(self._offsets):
+            self._offsets = {}
+        return self._offsets.get(following)
