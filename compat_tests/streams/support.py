@@ -18,7 +18,12 @@ from compat_tests.driver import Refused
 from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.waiting import until
 
-SETTINGS = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
+#: The records have times in the past: retention, which looks every five minutes, would remove them.
+SETTINGS = {
+    "barnabas.streams.master": "local[2]",
+    "barnabas.streams.driver.memory": "512m",
+    "log.retention.ms": "-1",
+}
 SENSORS = {"barnabas.value.format": "json", "barnabas.value.schema": "device STRING, temp DOUBLE"}
 #: A moment at which windows of whole minutes begin; brokers take times in the past.
 BASE = 1_700_000_040_000
