@@ -235,9 +235,15 @@ BROKER = _keys([
     ConfigKey("barnabas.streams.max", "int", 16, "Most Spark queries of streams. Each takes some 50 MB of memory, and "
         "CPU for each batch. Streams over one source share queries.", minimum=0),
     ConfigKey("barnabas.streams.checkpoint.copies", "string", "", "Folder, or URL such as s3://BUCKET/PREFIX, to which "
-              "the checkpoints of streams are copied; empty for none."),
+        "the checkpoints of streams are copied; empty for none."),
     ConfigKey("barnabas.streams.checkpoint.copy.interval.ms", "int", 180_000, "Time between two such copies.",
-              minimum=1000),
+        minimum=1000),
+    ConfigKey("barnabas.streams.sink.writes.per.second", "int", 50, "Most requests in a second with which a query of "
+        "streams writes; 0: no limit.", minimum=0),
+    ConfigKey("barnabas.streams.sink.bytes.per.second", "int", 2 << 20, "Most bytes in a second that such a query "
+        "writes to a partition; 0: no limit.", minimum=0),
+    ConfigKey("barnabas.streams.source.bytes.per.second", "int", 0, "Most bytes of the log in a second that such a "
+        "query reads; 0: no limit.", minimum=0),
     ConfigKey("barnabas.streams.count.max", "int", 256, "Most streams.", minimum=0),
     ConfigKey("barnabas.streams.init.file", "string", None,
         "A Python file with a function init(spark), which may register "

@@ -127,6 +127,9 @@ class DriverProcess:
             "--tick-timeout-ms": str(config["barnabas.streams.tick.timeout.ms"]),
             "--max-streams": str(config["barnabas.streams.max"]),
             "--copies": config["barnabas.streams.checkpoint.copies"],
+            "--sink-writes": str(config["barnabas.streams.sink.writes.per.second"]),
+            "--sink-bytes": str(config["barnabas.streams.sink.bytes.per.second"]),
+            "--source-bytes": str(config["barnabas.streams.source.bytes.per.second"]),
             "--copy-interval-ms": str(config["barnabas.streams.checkpoint.copy.interval.ms"]),
         }
         words = [word for option in options.items() for word in option]

@@ -69,6 +69,12 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--copy-interval-ms", type=int, default=180_000, help="time between two copies (default: %(default)s)"
     )
+    for name, default, what in (
+        ("--sink-writes", 50, "most requests in a second with which a query of streams writes"),
+        ("--sink-bytes", 2 << 20, "most bytes in a second that it writes to a partition"),
+        ("--source-bytes", 0, "most bytes of the log in a second that it reads"),
+    ):
+        to.add_argument(name, type=int, default=default, help=f"{what}; 0: no limit (default: %(default)s)")
     to.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
     to.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
 
@@ -90,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
         from barnabas.streams.query.errors import FatalError, TakenOverError
         from barnabas.streams.query.session import run_init, start_session
         from barnabas.streams.wal import WalError
+        from barnabas.streams.windows.limits import Limits
     except ImportError as error:
         say("error", "streams.fatal", reason=f"Query topics need Spark ({error.name or error}): {SPARK_REMEDY}")
         return 1
@@ -111,6 +118,7 @@ def run(args: argparse.Namespace) -> int:
                     most_streams=args.max_streams,
                     copies=args.copies,
                     copy_seconds=args.copy_interval_ms / 1000,
+                    limits=Limits(args.sink_writes, args.sink_bytes, args.source_bytes),
                     say=say,
                     init=partial(run_init, path=args.init) if args.init else None,
                 )

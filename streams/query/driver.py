@@ -34,6 +34,7 @@ from barnabas.streams.query.tick import Part, Piece, Tick, piece_of
 from barnabas.streams.wal import Planner, WalError
 from barnabas.streams.wal.local_broker import log_dir_of
 from barnabas.streams.windows.copies import Copies
+from barnabas.streams.windows.limits import Limits
 from barnabas.streams.windows.manager import COPY_SECONDS, Streams
 from barnabas.streams.windows.plan import check_fits
 from barnabas.streams.windows.runner import Home
@@ -74,6 +75,7 @@ class Driver:
         most_streams: int,
         copies: str = "",
         copy_seconds: float = COPY_SECONDS,
+        limits: Limits = Limits(),  # noqa: B008  (a tuple)
         say: Say,
         init: Callable[[SparkSession], None] | None = None,
     ) -> None:
@@ -103,7 +105,7 @@ class Driver:
             made = Copies(copies, self._log_dir.cluster_id) if copies else None
         except QueryError as error:
             raise FatalError(str(error)) from None
-        home = Home(server, path, lambda: self._control.writer_id, self._control.note, say, made)
+        home = Home(server, path, lambda: self._control.writer_id, self._control.note, say, made, limits)
         self._streams = Streams(
             spark, home, trigger_ms=trigger_ms, most=most_streams, copy_seconds=copy_seconds, init=init
         )

@@ -33,9 +33,9 @@ from barnabas.streams.windows.source import (
 ALL = ReadAllAvailable()
 
 
-def reader(logs: Logs, close_file: Path) -> MarkedReader:
+def reader(logs: Logs, close_file: Path, rate: int = 0) -> MarkedReader:
     options = {"path": str(logs.path), "topics": "t", "bootstrap.servers": NOWHERE, "startingOffsets": "earliest"}
-    data_source = StreamDataSource({**options, "closeFile": str(close_file)})
+    data_source = StreamDataSource({**options, "closeFile": str(close_file), "bytesPerSecond": str(rate)})
     fields = ("key binary", "value binary", "timestamp timestamp", "offset bigint", f"{CLOSE} timestamp")
     schema = StructType.fromJson(
         {

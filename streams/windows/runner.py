@@ -30,6 +30,7 @@ from barnabas.streams.windows import batches
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.copies import Copies
 from barnabas.streams.windows.groups import Group
+from barnabas.streams.windows.limits import MAX_BATCH_BYTES, Limits
 from barnabas.streams.windows.plan import (
     AHEAD,
     MALFORMED,
@@ -50,8 +51,6 @@ from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS, Interval, Win
 from barnabas.wire.streams.keys import GROUP, RUNNING
 from barnabas.wire.streams.plan import StreamPlan
 
-#: Of the source, for one batch.
-MAX_BATCH_BYTES = 64 << 20
 # After this long without a sign of life the broker aborts a transaction. A batch writes for some seconds at most.
 _TRANSACTION_MS = 120_000
 # A query is behind if it has had a lag all this time, which has not become less.
@@ -74,6 +73,7 @@ class Home(NamedTuple):
     say: Callable[..., None]
     #: Of the checkpoints, if there are to be any.
     copies: Copies | None = None
+    limits: Limits = Limits()
 
 
 class Runner:
@@ -181,11 +181,13 @@ class Runner:
             member: Target(member.topic, of.partitions, of.max_batch_bytes)
             for member, of in ((member, self.definitions[member.topic]) for member in self.group.members)
         }
-        sink = TransactionSink(self._producer, self._home.server, targets, self.folder, self._note_batch)
+        server, limits = self._home.server, self._home.limits
+        sink = TransactionSink(self._producer, server, targets, self.folder, self._note_batch, limits)
         sink.next_batch = first
         members = self._members()
         plan = msgspec.structs.replace(self.source, starts=self.group.starts)
-        frame = source_frame(self._session, self._home.data_dir, self._home.server, plan, self.folder)
+        rate = limits.source_bytes_per_second
+        frame = source_frame(self._session, self._home.data_dir, server, plan, self.folder, rate=rate)
         results = planned(self._session, members, self.group.slots, frame, plan.values)
         clauses = members[0].clauses
         self._span_ms = max(_span(member.clauses.window) for member in members)
@@ -389,6 +391,7 @@ def source_frame(
     folder: Folder,
     *,
     batch_bytes: int | None = None,
+    rate: int = 0,
 ) -> DataFrame:
     """The rows of a query's source, from where the query begins. Raises QueryError."""
     schema = source_schema(plan.values)
@@ -403,6 +406,7 @@ def source_frame(
         "closeFile": folder.close_file,
         "holdFile": folder.hold_file,
         "replayFile": folder.replay_file,
+        "bytesPerSecond": str(rate),
     }
     if CORRUPT in schema.names:
         options |= reader_options(plan.values)

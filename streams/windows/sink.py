@@ -29,6 +29,7 @@ from barnabas.client.transactional import NOT_YET, TransactionalProducer
 from barnabas.streams.encode import encode
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.groups import Joined
+from barnabas.streams.windows.limits import Limits, Pace
 from barnabas.streams.windows.plan import results_of
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.streams.keys import GROUP
@@ -38,7 +39,9 @@ _REPORT_SCHEMA = pa.schema([pa.field("topic", pa.string()), pa.field("written", 
 _FLUSH_BYTES = 4 << 20
 _TIMEOUT_MS = 60_000
 _AGAIN_SECONDS, _PATIENCE_SECONDS = 0.005, 30.0
-_clusters: dict[str, Cluster] = {}  # a worker serves many tasks
+# A worker serves many tasks.
+_clusters: dict[str, Cluster] = {}
+_paces: dict[tuple[str, Limits], Pace] = {}
 
 
 class Target(NamedTuple):
@@ -59,10 +62,11 @@ class TransactionSink:
         targets: Mapping[Joined, Target],
         folder: Folder,
         note: Callable[[int], None],
+        limits: Limits,
     ) -> None:
         """`note` is called with each batch before it is in."""
         self._producer, self._server, self._targets, self._folder = producer, server, targets, folder
-        self._note = note
+        self._note, self._limits = note, limits
         self.next_batch = 0
         #: By topic, how many results have been written.
         self.rows = dict.fromkeys((target.topic for target in targets.values()), 0)
@@ -75,7 +79,7 @@ class TransactionSink:
         producer = self._producer
         targets = {member.number: target for member, target in self._targets.items()}
         identity = producer.transactional_id, producer.producer_id, producer.epoch
-        writer = Writer(self._server, targets, *identity)
+        writer = Writer(self._server, targets, *identity, self._limits)
         reports = results_of(results).mapInArrow(writer.__call__, REPORT).collect()
         positions = {
             (target.topic, 0): Committed(batch + 1, self._folder.progress(member).encode())
@@ -97,6 +101,7 @@ class Writer(msgspec.Struct, frozen=True):
     transactional_id: str
     producer_id: int
     epoch: int
+    limits: Limits
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task; their number by topic."""
@@ -121,6 +126,8 @@ class _Log:
         self._of_key: dict[tuple[int, bytes], TopicPartition] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self.written: Counter[str] = Counter()
+        self._pace = _paces.setdefault((writer.transactional_id, writer.limits), Pace(writer.limits))
+        self._pace.begin()
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows; those that waited are sent when there are many."""
@@ -179,6 +186,9 @@ class _Log:
 
     def _send(self, cluster: Cluster, batches: list[Batch]) -> None:
         """Send a batch for each partition. While the transaction before is being completed, it is tried again."""
+        if not batches:
+            return
+        self._pace.wait({(batch.topic, batch.partition): len(batch.data) for batch in batches})
         until = time.monotonic() + _PATIENCE_SECONDS
         while batches:
             told = produce(cluster, batches, timeout_ms=_TIMEOUT_MS, transactional_id=self._writer.transactional_id)

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 from pyspark.sql.types import StructType
 
 from barnabas.streams.source.batch import SplitPartition
@@ -39,7 +39,7 @@ from barnabas.streams.windows.plan import CLOSE
 from barnabas.wire.aliases import TopicPartition
 
 FORMAT = "barnabas-stream"
-_FILES = ("closefile", "holdfile", "replayfile")
+_FILES, _RATE = ("closefile", "holdfile", "replayfile"), "bytespersecond"
 #: The mark in an offset; it can be no topic's name.
 _MARK, _AT = "#close", "at"
 # After this long without a record or a mark, the source rests before each look.
@@ -63,12 +63,15 @@ def read_mark(path: str) -> int:
 
 
 class StreamDataSource(WalDataSource):
-    """The `wal` source with `closeFile`, `holdFile`, `replayFile`, and the column of the marks as the schema's last."""
+    """The `wal` source with `closeFile`, `holdFile`, `replayFile` and `bytesPerSecond`, and the column of the marks as
+    the schema's last.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         given = dict(options)
-        found = {name.lower(): given.pop(name) for name in list(given) if name.lower() in _FILES}
+        found = {name.lower(): given.pop(name) for name in list(given) if name.lower() in (*_FILES, _RATE)}
         self._files = [found.get(name, "") for name in _FILES]
+        self._rate = int(found.get(_RATE, "0"))
         super().__init__(given)
 
     @classmethod
@@ -77,7 +80,7 @@ class StreamDataSource(WalDataSource):
 
     def streamReader(self, schema: StructType) -> MarkedReader:
         inner = StructType([field for field in schema.fields if field.name != CLOSE])
-        return MarkedReader(self._options, self._rows(inner), *self._files)
+        return MarkedReader(self._options, self._rows(inner), *self._files, rate=self._rate)
 
 
 class MarkPartition(InputPartition):
@@ -92,12 +95,21 @@ class MarkedReader(StreamReader):
     """Offsets are those of the `wal` source, and the time of the last mark."""
 
     def __init__(
-        self, options: Options, rows: Rows, close_file: str, hold_file: str = "", replay_file: str = ""
+        self,
+        options: Options,
+        rows: Rows,
+        close_file: str,
+        hold_file: str = "",
+        replay_file: str = "",
+        *,
+        rate: int = 0,
     ) -> None:
+        """`rate` is in bytes of the log per second; 0 for no limit."""
         super().__init__(options, rows)
         self._close_file, self._hold_file = close_file, hold_file
         self._replay = Replay(replay_file) if replay_file else None
         self._changed_at = time.monotonic()
+        self._rate, self._next_at = rate, 0.0
         kind = pa.timestamp("us", "UTC")
         self._schema = pa.schema([*rows.target, pa.field(CLOSE, kind)])
 
@@ -113,10 +125,24 @@ class MarkedReader(StreamReader):
             return start
         plain, mark = _apart(start)
         latest = max(mark, read_mark(self._close_file))
-        found = {**self._in_time(plain, super().latestOffset(plain, limit)), _MARK: {_AT: latest}}
+        found = {**self._ends(plain, limit), _MARK: {_AT: latest}}
         if found != start:
             self._changed_at = time.monotonic()
         return found
+
+    def _ends(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Up to where the next batch reads, no faster than it may."""
+        if not self._rate:
+            return self._in_time(start, super().latestOffset(start, limit))
+        if time.monotonic() < self._next_at:
+            return start
+        most = min(limit.max_bytes, self._rate) if isinstance(limit, ReadMaxBytes) else self._rate
+        end = self._in_time(start, super().latestOffset(start, ReadMaxBytes(most)))
+        if end != start:
+            splits = [part.split for part in super().partitions(start, end) if isinstance(part, SplitPartition)]
+            size = sum(split.end - split.start for split in splits)
+            self._next_at = time.monotonic() + size / self._rate
+        return end
 
     def _in_time(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
         """The end of a batch that leaves records for later, without those that are later than what is left.

@@ -1,0 +1,61 @@
+"""How much streams may read and write: a stream that may not go on as it could lags, and holds nothing in memory.
+
+A batch reads no more than `MAX_BATCH_BYTES` of the source, and the next one is planned when its results are written. So
+whatever holds the writer back holds the reader back, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from barnabas.wire.aliases import TopicPartition
+
+#: Of the source, for one batch.
+MAX_BATCH_BYTES = 64 << 20
+#: The writer is held back for no longer than that in one batch: its transaction ends at some time.
+MAX_HOLD_SECONDS = 60.0
+
+
+class Limits(NamedTuple):
+    """Of each query; 0 for none."""
+
+    writes_per_second: int = 50
+    #: Of each partition that is written.
+    bytes_per_second: int = 2 << 20
+    source_bytes_per_second: int = 0
+
+
+class Pace:
+    """Holds a writer back, over several batches."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._limits, self._clock, self._sleep = limits, clock, sleep
+        self._next_write = 0.0
+        self._next: dict[TopicPartition, float] = {}
+        self._held = 0.0
+
+    def begin(self) -> None:
+        """A batch begins."""
+        self._held = 0.0
+
+    def wait(self, sizes: Mapping[TopicPartition, int]) -> None:
+        """Return when one more request with so many bytes for each partition may be sent."""
+        writes, rate, _ = self._limits
+        now = self._clock()
+        at = max([self._next_write, *(self._next.get(place, 0.0) for place in sizes)])
+        held = min(max(at - now, 0.0), MAX_HOLD_SECONDS - self._held)
+        if held > 0:
+            self._sleep(held)
+            self._held += held
+            now = self._clock()
+        if writes:
+            self._next_write = now + 1 / writes
+        if rate:
+            self._next.update({place: now + size / rate for place, size in sizes.items()})
