@@ -11,7 +11,15 @@ from barnabas.scripts.statements import ControlStream, CreateStream, DropStream,
 from barnabas.scripts.status import is_fresh, last_status
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.queries.keys import FORMAT, SCHEMA
-from barnabas.wire.streams.clauses import AT_ONCE, Clauses, Interval, parse_stream
+from barnabas.wire.streams.clauses import (
+    AT_ONCE,
+    Clauses,
+    CountWindow,
+    EventWindow,
+    Interval,
+    StateWindow,
+    parse_stream,
+)
 from barnabas.wire.streams.durations import written
 from barnabas.wire.streams.keys import (
     PAUSED,
@@ -122,6 +130,13 @@ def plan_text(clauses: Clauses, into: str) -> str:
     if isinstance(window, Interval):
         told = f"windows of {written(window.length_ms)}, one each {written(window.sliding_ms)}"
         told += f", from {written(window.offset_ms)} on" if window.offset_ms else ""
+    elif isinstance(window, CountWindow):
+        told = f"windows of {window.count} records, one each {window.sliding}, in the order of event time"
+    elif isinstance(window, StateWindow):
+        told = f"records of the same {joined(clauses.marks[0])}, in the order of event time"
+    elif isinstance(window, EventWindow):
+        starts, ends = map(joined, clauses.marks)
+        told = f"from a record with {starts} to one with {ends}, in the order of event time"
     else:
         told = f"sessions that end after {written(window.gap_ms)} without a record"
     late = written(clauses.watermark_ms) if clauses.watermark_ms else "0s"

@@ -32,6 +32,9 @@ from compat_tests.streams.support import (
     wait_for_state,
     windows,
 )
+from compat_tests.streams.support import (
+    text as written_out,
+)
 from compat_tests.tools import missing
 from compat_tests.waiting import until
 
@@ -176,6 +179,13 @@ def test_what_is_no_stream_is_refused_with_the_reason(
         ("SELECT count(*) c FROM sensors WHERE device RLIKE '(?=a)b' INTERVAL(10s)", "no regular expression"),
         ("SELECT count(*) c FROM nothing INTERVAL(10s)", "there is no topic nothing"),
         ("SELECT count(*) c FROM sensors SESSION(device, 1s)", "is a string: it must be a TIMESTAMP"),
+        ("SELECT count(*) c FROM sensors STATE_WINDOW(temp)", "STATE_WINDOW is over whole numbers"),
+        ("SELECT count(*) c FROM sensors STATE_WINDOW(nope)", "there is no column `nope`"),
+        ("SELECT count(*) c FROM sensors STATE_WINDOW(temp > rand())", "the function rand is not possible"),
+        (
+            "SELECT count(*) c FROM sensors EVENT_WINDOW(START WITH temp > 1 END WITH device)",
+            'column 77, at "device)": expected a condition, and this is a string',
+        ),
         ("SELECT _timestamp, count(*) FROM sensors INTERVAL(10s) HAVING x > 1", "there is no column `x` in a window"),
     ]:
         with pytest.raises(Refused, match="INVALID_CONFIG"):
@@ -249,6 +259,58 @@ def test_a_stream_whose_state_outgrows_its_limit_stops(broker: Barnabas, admin: 
     figures = wait_for_state(broker, "counted", "FAILED")
     assert "its state has 9 rows, more than MAX_STATE_ROWS (5)" in figures["last_error"]
     broker.expected_errors.append("stream.failed")
+
+
+def test_windows_that_records_open_and_close(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over a stop in the middle of a window. One with too much state stops, and the others go on."""
+    admin.create_topic("valves", 1, SENSORS)
+    select = "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM valves PARTITION BY device"
+    streams = {
+        "states": f"WATERMARK 2s {select} STATE_WINDOW(temp > 5)",
+        "events": f"WATERMARK 2s {select} EVENT_WINDOW(START WITH temp > 5 END WITH temp < 2)",
+        "counts": f"WATERMARK 2s {select} COUNT_WINDOW(4, 2)",
+        "large": f"WATERMARK 2s MAX_STATE_ROWS 20 {select} COUNT_WINDOW(1000)",
+    }
+    for name, select in streams.items():
+        admin.create_topic(name, 1, {"barnabas.stream": select})
+    assert "from a record with temp > 5 to one with temp < 2" in sql(broker, capsys, "EXPLAIN STREAM events")
+    temps = [1, 9, 8, 7, 1, 0, 6, 6, 3, 4, 1, 9, 1, 2]
+    written = [Reading(BASE + 1000 * n, "a", temp, 0) for n, temp in enumerate(temps)]
+    expected = {
+        "states": [(0, 0), (1, 3), (4, 5), (6, 7), (8, 10), (11, 11)],
+        "events": [(1, 4), (6, 10), (11, 12)],
+        "counts": [(0, 3), (2, 5), (4, 7), (6, 9), (8, 11), (10, 13)],
+    }
+    send(broker, "valves", [written[n] for n in (1, 0, 3, 2, 5, 4, 7, 6, 8)])
+    for name in expected:
+        wait_for_results(broker, name, 1, 1)
+        sql(broker, capsys, f"STOP STREAM {name}")
+        wait_for_state(broker, name, "STOPPED")
+    send(broker, "valves", [*written[9:], Reading(BASE + 60_000, "end", 0, 0)])
+    for name in expected:
+        sql(broker, capsys, f"START STREAM {name}")
+    for name, places in expected.items():
+        found = [
+            {
+                "_wstart": written_out(written[lo].ts),
+                "_wend": written_out(written[hi].ts),
+                "device": "a",
+                "s": float(sum(temps[lo : hi + 1])),
+                "c": hi + 1 - lo,
+            }
+            for lo, hi in places
+        ]
+        assert wait_for_results(broker, name, 1, len(found)) == found, name
+    assert len({status_of(broker, name)["query"] for name in streams}) == len(streams), "each has one of its own"
+    send(broker, "valves", [Reading(BASE + 60_000 + n, "b", 1, 0) for n in range(30)])
+    figures = wait_for_state(broker, "large", "FAILED")
+    assert "a part of its state has 30 records, more than MAX_STATE_ROWS (20): drop the stream" in figures["last_error"]
+    broker.expected_errors.append("stream.failed")
+    for name in expected:
+        wait_for_state(broker, name, "RUNNING", lag=0)
+        sql(broker, capsys, f"DROP STREAM {name}")
 
 
 class Sender:

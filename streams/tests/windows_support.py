@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from barnabas.streams.windows.checkpoint import Folder
-from barnabas.streams.windows.plan import CLOSE, Member, check, parsed, planned, results_of, source_schema
+from barnabas.streams.windows.plan import CLOSE, Member, check, parsed, planned, source_schema
 from barnabas.streams.windows.runner import source_frame
 from barnabas.streams.windows.slots import Slot, slots_for
 from barnabas.streams.windows.source import FORMAT, write_mark
@@ -45,9 +45,10 @@ class Run:
         clauses = self.members[0].clauses
         plan = StreamPlan(source=clauses.source, starts=starts, format=self.values.format, schema=self.values.schema)
         frame = source_frame(self.session, str(self.path), NOWHERE, plan, self.folder, batch_bytes=batch_bytes)
+        running = planned(self.session, self.members, self.slots, frame, self.values)
+        self._results_of = running.results_of
         self.query = (
-            planned(self.session, self.members, self.slots, frame, self.values)
-            .writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
+            running.rows.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)
             .trigger(availableNow=True)
             .foreachBatch(self._take)
@@ -56,7 +57,7 @@ class Run:
         return self.query
 
     def _take(self, frame: DataFrame, batch: int) -> None:
-        rows = results_of(frame).collect()
+        rows = self._results_of(frame).collect()
         self.batches[batch] = [
             (None if row.key is None else bytes(row.key).decode(), json.loads(bytes(row.value)), row.timestamp)
             for row in rows
@@ -92,7 +93,7 @@ def in_batch(session: SparkSession, path: Path, text: str, values: Values) -> li
     inner = StructType([field for field in schema.fields if field.name != CLOSE])
     frame = read.schema(inner).load().withColumn(CLOSE, F.lit(None).cast("timestamp"))
     made = planned(session, members, slots_of(session, members, values), frame, values)
-    rows = results_of(made).collect()
+    rows = made.results_of(made.rows).collect()
     return in_order(json.loads(bytes(row.value)) for row in rows)
 
 

@@ -358,7 +358,9 @@ class Streams:
                 self._start(runner)
         elif due:
             failure = self._failure(runner, at)
-            if failure is not None:
+            if isinstance(failure, QueryError):
+                self._fail(runner, str(failure))
+            elif failure is not None:
                 self._failed(runner, reason_of(failure))
             elif runner.is_to_count():
                 self._busy.add(runner)

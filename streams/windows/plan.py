@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,11 +26,22 @@ from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.pushdown import Least
 from barnabas.streams.query.source_rows import PARTS, value_columns
 from barnabas.streams.source.names import CORRUPT
+from barnabas.streams.windows.row_plan import CLOSED, closed_rows, windows_of
+from barnabas.streams.windows.row_windows import ENDS, STARTS
 from barnabas.streams.windows.slots import Input, Needs, Slot, aggregate, needs_of, places, slots_for
-from barnabas.streams.windows.stages import DURATION, END, START, WINDOWS, Stages, stages_of
+from barnabas.streams.windows.stages import DURATION, END, MARK, START, WINDOWS, Stages, stages_of
 from barnabas.wire.queries.plan import Values
-from barnabas.wire.streams.clauses import RECORD_TIME, Clauses, Interval, parse_stream
-from barnabas.wire.streams.tokens import SyntaxProblem
+from barnabas.wire.streams.clauses import (
+    RECORD_TIME,
+    Clauses,
+    EventWindow,
+    Interval,
+    RowWindow,
+    Session,
+    StateWindow,
+    parse_stream,
+)
+from barnabas.wire.streams.tokens import SyntaxProblem, problem
 
 #: A column of the source that is null but in marks: a mark moves the watermark, and is no record.
 CLOSE = "__close"
@@ -39,6 +50,8 @@ OBSERVED = "barnabas"
 RECORDS, NO_TIME, AHEAD, MALFORMED = "records", "no_time", "ahead", "malformed"
 _TIME = "__event_time"
 _LENGTHS = ("__length", "__step", "__offset_us")
+#: The types of a state. Of numbers with a fraction, equal ones may look different.
+_STATES = frozenset(("tinyint", "smallint", "int", "bigint", "string", "boolean", "date", "timestamp"))
 #: The metadata by which Spark knows a column that a watermark closes.
 _WATERMARK = "spark.watermarkDelayMs"
 _NESTED = ("struct", "array", "map")
@@ -125,25 +138,46 @@ def results_of(batch: DataFrame) -> DataFrame:
 
 def planned(
     spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot], frame: DataFrame, values: Values
-) -> DataFrame:
-    """The windows of streams over `frame`, whose columns are those of `source_schema`; `results_of` takes the results
-    out: the stream's number, key, value and timestamp. The streams have the same kind of window, event time, watermark
-    and bound of times in the future.
+) -> Running:
+    """The windows of streams over `frame`, whose columns are those of `source_schema`. Results have the stream's
+    number, key, value and timestamp. The streams have the same kind of window, event time, watermark and bound of times
+    in the future.
 
     Raises QueryError.
     """
     with _analysis:
-        return _planned(spark, [_wanted(spark, member, frame, values) for member in members], slots, frame)[1]
+        wanted = [_wanted(spark, member, frame, values) for member in members]
+        window = members[0].clauses.window
+        if not isinstance(window, RowWindow):
+            return Running(_planned(spark, wanted, slots, frame)[1], results_of)
+        most = members[0].clauses.max_state_rows
+        names = [name for name, _ in _all_inputs(slots)]
+        rows = closed_rows(_rows(wanted, slots, frame), _TIME, names, window, most)
+
+    def results(batch: DataFrame) -> DataFrame:
+        with _analysis:
+            return results_of(_aggregated(batch.sparkSession, wanted, slots, windows_of(batch, _all_inputs(slots)))[1])
+
+    return Running(rows, results)
+
+
+class Running(NamedTuple):
+    """Streams over a streaming frame: the rows that each batch of the query has, and their results."""
+
+    rows: DataFrame
+    results_of: Callable[[DataFrame], DataFrame]
 
 
 class _Wanted(NamedTuple):
-    """What a stream wants of a record: whether it is one for it, its keys with their types, and its slots' inputs."""
+    """What a stream wants of a record: whether it is one for it, its keys with their types, its slots' inputs, and what
+    it is for a window that records open and close."""
 
     member: Member
     condition: Column
     keys: tuple[tuple[str, Column, str], ...]
     needs: Needs
     time: Column
+    mark: Column
 
 
 def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Values) -> _Wanted:
@@ -162,13 +196,46 @@ def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Value
         first = F.get(starts, F.col("_partition"))  # none for a partition that the source got later
         condition = condition & F.coalesce(F.col("_offset") >= first, F.lit(True))
     keys = tuple((name, *columns[name]) for name in stages.keys)
-    return _Wanted(member, condition, keys, needs_of(stages.calls, columns), time)
+    marks = [columns[f"{MARK}{number}"] for number in range(len(clauses.marks))]
+    mark = F.lit(None).cast("string")
+    if isinstance(clauses.window, StateWindow):
+        mark = _state(member, *marks[0])
+    elif isinstance(clauses.window, EventWindow):
+        mark = F.concat(*(_event(member, number, *each) for number, each in enumerate(marks)))
+    return _Wanted(member, condition, keys, needs_of(stages.calls, columns), time, mark)
+
+
+def _state(member: Member, column: Column, kind: str) -> Column:
+    """A state as text. Raises MemberError for values that are not equal or unequal for good."""
+    if kind not in _STATES and not kind.startswith("decimal"):
+        what = f"STATE_WINDOW is over whole numbers, texts, booleans, dates and times, and this is a {kind}"
+        raise MemberError(member.number, str(problem(member.clauses.text, member.clauses.marks[0][0].start, what)))
+    return _key_text(column, kind)
+
+
+def _event(member: Member, number: int, column: Column, kind: str) -> Column:
+    """Whether a record begins or ends an event, as text. Raises MemberError for what is no condition."""
+    if kind != "boolean":
+        what = f"expected a condition, and this is a {kind}"
+        raise MemberError(member.number, str(problem(member.clauses.text, member.clauses.marks[number][0].start, what)))
+    return F.when(column, F.lit((STARTS, ENDS)[number])).otherwise(F.lit(""))
 
 
 def _planned(
     spark: SparkSession, wanted: Sequence[_Wanted], slots: Sequence[Slot], frame: DataFrame
 ) -> tuple[list[Selected], DataFrame]:
-    rows = _windowed(wanted, _rows(wanted, slots, frame))
+    """The results over a frame; over none of its rows, if records open and close the windows."""
+    if isinstance(wanted[0].member.clauses.window, RowWindow):
+        _rows(wanted, slots, frame)
+        rows = windows_of(spark.createDataFrame([], CLOSED), _all_inputs(slots))
+    else:
+        rows = _windowed(wanted, _rows(wanted, slots, frame))
+    return _aggregated(spark, wanted, slots, rows)
+
+
+def _aggregated(
+    spark: SparkSession, wanted: Sequence[_Wanted], slots: Sequence[Slot], rows: DataFrame
+) -> tuple[list[Selected], DataFrame]:
     inputs = [[F.col(name) for name, _ in _inputs_of(number, slot)] for number, slot in enumerate(slots)]
     aggregates = [aggregate(slot, inputs[number]).alias(f"a{number}") for number, slot in enumerate(slots)]
     made = rows.groupBy("__stream", "__w", "__keys").agg(*aggregates)
@@ -177,6 +244,11 @@ def _planned(
 
 
 # --- records to windows -----------------------------------------------------------------------------------------------
+
+
+def _all_inputs(slots: Sequence[Slot]) -> list[tuple[str, str]]:
+    """The columns of all slots' inputs, with their types."""
+    return [each for number, slot in enumerate(slots) for each in _inputs_of(number, slot)]
 
 
 def _inputs_of(number: int, slot: Slot) -> list[tuple[str, str]]:
@@ -221,9 +293,10 @@ def _rows(wanted: Sequence[_Wanted], slots: Sequence[Slot], frame: DataFrame) ->
 def _given(each: _Wanted, slots: Sequence[Slot]) -> Column:
     """What a stream gives to a record: its number, its window's lengths in microseconds, its keys, and its inputs."""
     window = each.member.clauses.window
+    lengths = (0, 0, 0)
     if isinstance(window, Interval):
         lengths = window.length_ms, window.sliding_ms, window.offset_ms
-    else:
+    elif isinstance(window, Session):
         lengths = window.gap_ms, 0, 0
     inputs = {place: each_input for each_input, place in _placed(each, slots)}
     columns = []
@@ -236,6 +309,7 @@ def _given(each: _Wanted, slots: Sequence[Slot]) -> Column:
         F.lit(each.member.number).alias("__stream"),
         *(F.lit(ms * 1000).cast("bigint").alias(name) for ms, name in zip(lengths, _LENGTHS, strict=True)),
         keys.alias("__keys"),
+        each.mark.alias("__mark"),
         *columns,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,12 +43,13 @@ from barnabas.streams.windows.plan import (
     planned,
     source_schema,
 )
+from barnabas.streams.windows.row_plan import OUTGROWN
 from barnabas.streams.windows.sink import Target, TransactionSink
 from barnabas.streams.windows.source import FORMAT, ends_of, read_mark, write_mark
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamBatch, StreamStatus
 from barnabas.wire.queries.writer import WRITER_ID
-from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS, Interval, Window
+from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS, Interval, RowWindow, Session, Window
 from barnabas.wire.streams.keys import GROUP, RUNNING
 from barnabas.wire.streams.plan import StreamPlan
 
@@ -182,24 +184,26 @@ class Runner:
             for member, of in ((member, self.definitions[member.topic]) for member in self.group.members)
         }
         server, limits = self._home.server, self._home.limits
-        sink = TransactionSink(self._producer, server, targets, self.folder, self._note_batch, limits)
-        sink.next_batch = first
         members = self._members()
         plan = msgspec.structs.replace(self.source, starts=self.group.starts)
         rate = limits.source_bytes_per_second
         frame = source_frame(self._session, self._home.data_dir, server, plan, self.folder, rate=rate)
-        results = planned(self._session, members, self.group.slots, frame, plan.values)
+        running = planned(self._session, members, self.group.slots, frame, plan.values)
+        sink = TransactionSink(
+            self._producer, server, targets, self.folder, self._note_batch, running.results_of, limits
+        )
+        sink.next_batch = first
         clauses = members[0].clauses
         self._span_ms = max(_span(member.clauses.window) for member in members)
         self.most_rows = {
-            each.topic: member.clauses.max_state_rows for each, member in zip(self.group.members, members, strict=True)
+            each.topic: _most_rows(member) for each, member in zip(self.group.members, members, strict=True)
         }
         self._delay_ms, self._max_delay = clauses.watermark_ms, clauses.max_delay_ms / 1000
         self._sink, self._data_at = sink, now
         self._told_rows = dict(sink.rows)
         self.release()
         self._query = (
-            results.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
+            running.rows.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)
             .trigger(processingTime=f"{trigger_ms} milliseconds")
             .foreachBatch(sink)
@@ -272,7 +276,10 @@ class Runner:
             return None
         failure = query.exception()
         if failure is not None or not query.isActive:
-            return str(failure) if failure is not None else "the query has ended"
+            told = str(failure) if failure is not None else "the query has ended"
+            if OUTGROWN in told:
+                raise QueryError(OUTGROWN + told.partition(OUTGROWN)[2].partition("\n")[0])
+            return told
         last = query.lastProgress
         if last is not None:
             missed = last.batchId > self._batch + 1
@@ -379,8 +386,16 @@ class Runner:
         )
 
 
+def _most_rows(member: Member) -> int:
+    """How many rows of state a stream may have. Windows that records open and close count their own (row_plan.py)."""
+    return sys.maxsize if isinstance(member.clauses.window, RowWindow) else member.clauses.max_state_rows
+
+
 def _span(window: Window) -> int:
-    return window.length_ms if isinstance(window, Interval) else window.gap_ms
+    """How long after its first record a window may be open."""
+    if isinstance(window, Interval):
+        return window.length_ms
+    return window.gap_ms if isinstance(window, Session) else 0
 
 
 def source_frame(

@@ -30,7 +30,6 @@ from barnabas.streams.encode import encode
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.groups import Joined
 from barnabas.streams.windows.limits import Limits, Pace
-from barnabas.streams.windows.plan import results_of
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.streams.keys import GROUP
 
@@ -62,25 +61,26 @@ class TransactionSink:
         targets: Mapping[Joined, Target],
         folder: Folder,
         note: Callable[[int], None],
+        results_of: Callable[[DataFrame], DataFrame],
         limits: Limits,
     ) -> None:
-        """`note` is called with each batch before it is in."""
+        """`note` is called with each batch before it is in; `results_of` takes the results out of its rows."""
         self._producer, self._server, self._targets, self._folder = producer, server, targets, folder
-        self._note, self._limits = note, limits
+        self._note, self._results_of, self._limits = note, results_of, limits
         self.next_batch = 0
         #: By topic, how many results have been written.
         self.rows = dict.fromkeys((target.topic for target in targets.values()), 0)
 
-    def __call__(self, results: DataFrame, batch: int) -> None:
+    def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write a batch. Raises what ends the query: it is begun anew then."""
         if batch < self.next_batch:
-            results.write.format("noop").mode("overwrite").save()  # its state is made by its rows being made
+            rows.write.format("noop").mode("overwrite").save()  # its state is made by its rows being made
             return
         producer = self._producer
         targets = {member.number: target for member, target in self._targets.items()}
         identity = producer.transactional_id, producer.producer_id, producer.epoch
         writer = Writer(self._server, targets, *identity, self._limits)
-        reports = results_of(results).mapInArrow(writer.__call__, REPORT).collect()
+        reports = self._results_of(rows).mapInArrow(writer.__call__, REPORT).collect()
         positions = {
             (target.topic, 0): Committed(batch + 1, self._folder.progress(member).encode())
             for member, target in self._targets.items()

@@ -25,6 +25,8 @@ from barnabas.wire.streams.tokens import NUMBER, QUOTED, STRING, WORD, Token, cl
 WINDOWS = "__windows"
 #: What a window's result has besides the columns of PARTITION BY; the last is in milliseconds.
 START, END, DURATION = "_wstart", "_wend", "_wduration"
+#: The inputs' columns of what a state or an event window looks at.
+MARK = "__mark"
 _RESERVED = (START, END, DURATION, "_key", "_timestamp", "_value", "_headers", "_offset", "_partition", "_topic")
 
 
@@ -79,6 +81,7 @@ class _Maker:
         columns = [f"({text}) AS {quoted(name)}" for text, name in self._inputs.items()]
         columns += [f"({item.text}) AS {quoted(item.name)}" for item in clauses.partition]
         columns.append(f"{quoted(clauses.time)} AS `__time`")
+        columns += [f"({joined(mark)}) AS {quoted(MARK + str(number))}" for number, mark in enumerate(clauses.marks)]
         inputs = f"SELECT {', '.join(columns)} FROM {quoted(clauses.source)}"
         conditions = [f"({joined(found)})" for found in (clauses.pre_filter, clauses.where) if found]
         if conditions:

@@ -1,7 +1,9 @@
 """A stream's text, taken apart: options, SELECT, FROM, WHERE, and TDengine's clauses for windows.
 
     [option ...] [AS] SELECT item, ... FROM topic [WHERE condition] [PARTITION BY column, ...]
-        INTERVAL(10s[, offset]) [SLIDING(5s)] | SESSION([column,] gap) | ...  [FILL(...)] [HAVING condition]
+        INTERVAL(10s[, offset]) [SLIDING(5s)] | SESSION([column,] gap) | STATE_WINDOW(state)
+        | EVENT_WINDOW(START WITH condition END WITH condition) | COUNT_WINDOW(records[, step])
+        [HAVING condition]
 
 Spark's SQL has no such clauses, so they are cut out here, by tokens. What is left of the text (the items, the
 conditions) stays Spark's SQL, and is looked at by the streams driver.
@@ -36,6 +38,10 @@ WINDOW_CLOSE, AT_ONCE = "window_close", "at_once"
 _AHEAD_MS = 60_000
 #: Windows and keys whose state is kept: one takes some 100 bytes and more on disk.
 MAX_STATE_ROWS = 10_000_000
+#: Of a window that records open and close, its records are kept, in parts: a part has at most so many.
+MAX_PART_ROWS = 100_000
+#: A window of more records than that is none of a stream.
+MAX_COUNT = 1_000_000
 _LEAST_DELAY_MS = 3000
 
 
@@ -53,7 +59,24 @@ class Session(msgspec.Struct, frozen=True, tag="session"):
     gap_ms: int
 
 
-Window: TypeAlias = Interval | Session
+class StateWindow(msgspec.Struct, frozen=True, tag="state"):
+    """Windows of records with one state."""
+
+
+class EventWindow(msgspec.Struct, frozen=True, tag="event"):
+    """Windows from a record that meets one condition to one that meets another."""
+
+
+class CountWindow(msgspec.Struct, frozen=True, tag="count"):
+    """Windows of so many records, each `sliding` records after the one before."""
+
+    count: int
+    sliding: int
+
+
+#: Windows that records open and close, in the order of event time.
+RowWindow: TypeAlias = StateWindow | EventWindow | CountWindow
+Window: TypeAlias = Interval | Session | RowWindow
 
 
 class Item(NamedTuple):
@@ -80,6 +103,8 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     partition: tuple[Item, ...] = ()
     pre_filter: tuple[Token, ...] = ()
     key: tuple[Token, ...] = ()  # of SUBTABLE
+    #: The state of a state window, or the two conditions of an event window.
+    marks: tuple[tuple[Token, ...], ...] = ()
     time: str = RECORD_TIME
     watermark_ms: int = 0
     trigger: str = WINDOW_CLOSE
@@ -97,9 +122,6 @@ _NOT = {
     "CALC_NOTIFY_ONLY": "read the results with a consumer",
     "FILL": "a window without records gives no result",
     "PERIOD": "use INTERVAL, whose windows follow the time of the records",
-    "STATE_WINDOW": "use INTERVAL or SESSION",
-    "EVENT_WINDOW": "use INTERVAL or SESSION",
-    "COUNT_WINDOW": "use INTERVAL or SESSION",
     "TRUE_FOR": "use HAVING _wduration > n, in milliseconds",
     "FORCE_WINDOW_CLOSE": "use MAX_DELAY",
     "DELETE_MARK": "a window's state ends when the watermark has passed it",
@@ -125,8 +147,12 @@ _NOT_SELECT = {
     "LATERAL": "a stream reads one topic",
     "OVER": "window functions are not possible",
 }
-_AFTER_FROM = ("WHERE", "PARTITION", "INTERVAL", "SLIDING", "SESSION", "HAVING")
-_FORM = "[options] AS SELECT ... FROM topic [WHERE ...] [PARTITION BY ...] INTERVAL(...) [SLIDING(...)] | SESSION(...)"
+_ROW_WINDOWS = ("STATE_WINDOW", "EVENT_WINDOW", "COUNT_WINDOW")
+_AFTER_FROM = ("WHERE", "PARTITION", "INTERVAL", "SLIDING", "SESSION", *_ROW_WINDOWS, "HAVING")
+_FORM = (
+    "[options] AS SELECT ... FROM topic [WHERE ...] [PARTITION BY ...] INTERVAL(...) [SLIDING(...)] | SESSION(...) | "
+    "STATE_WINDOW(...) | EVENT_WINDOW(...) | COUNT_WINDOW(...)"
+)
 
 
 def parse_stream(text: str) -> Clauses:
@@ -253,8 +279,47 @@ class _Parser:
             self.found["interval"] = self.durations(token, 1, 2)
         elif word == "SLIDING":
             self.found["sliding"] = self.durations(token, 1, 1)[0]
+        elif word in _ROW_WINDOWS:
+            self.row_window(token, word)
         else:
             self.session(token)
+
+    def row_window(self, clause: Token, word: str) -> None:
+        """A window that records open and close."""
+        if "row_window" in self.found:
+            raise self.wrong("a stream has one kind of window", clause)
+        opening = self.peek()
+        inside = self.inside()
+        if word == "COUNT_WINDOW":
+            self.found["row_window"] = self.count_window(inside, opening)
+            return
+        if word == "STATE_WINDOW":
+            parts = split_at(inside, ",") if inside else []
+            if len(parts) != 1 or not parts[0]:
+                raise self.wrong("STATE_WINDOW takes one column or expression", opening)
+            self.found["row_window"], self.found["marks"] = StateWindow(), (tuple(inside),)
+            return
+        ends = next((n for n, t in enumerate(inside[:-1]) if t.says("END") and inside[n + 1].says("WITH")), 0)
+        marks = tuple(inside[2:ends]), tuple(inside[ends + 2 :])
+        if len(inside) < 2 or not (inside[0].says("START") and inside[1].says("WITH")) or not all(marks):
+            raise self.wrong("expected START WITH condition END WITH condition", opening)
+        self.found["row_window"], self.found["marks"] = EventWindow(), marks
+
+    def count_window(self, inside: list[Token], opening: Token) -> CountWindow:
+        """The numbers of COUNT_WINDOW."""
+        numbers = []
+        for part in split_at(inside, ",") if inside else []:
+            if len(part) != 1 or not part[0].text.isdecimal() or not 0 < int(part[0].text[:12]) <= MAX_COUNT:
+                raise self.wrong(f"expected a number from 1 to {MAX_COUNT:,}", part[0] if part else opening)
+            numbers.append(int(part[0].text))
+        if not 1 <= len(numbers) <= 2:
+            raise self.wrong("COUNT_WINDOW takes the number of records, and the step to the next window", opening)
+        count, sliding = numbers[0], numbers[-1]
+        if sliding > count:
+            raise self.wrong("the step is at most the number of records", opening)
+        if count > MAX_OVERLAP * sliding:
+            raise self.wrong(f"a record may be in at most {MAX_OVERLAP} windows: make the step larger", opening)
+        return CountWindow(count, sliding)
 
     def condition(self, word: str) -> list[Token]:
         found = self.upto(_AFTER_FROM)
@@ -460,7 +525,15 @@ class _Parser:
                 "TRIGGER AT_ONCE is not supported with SESSION: Spark tells a session when it closes",
                 self.seen["TRIGGER"],
             )
-        fields = {name: value for name, value in found.items() if name not in ("interval", "sliding", "session")}
+        if isinstance(window, RowWindow):
+            for option in ("TRIGGER", "MAX_DELAY"):
+                if option in self.seen and (option == "MAX_DELAY" or found.get("trigger") == AT_ONCE):
+                    raise self.wrong(
+                        f"{option} is not supported here: such a window closes with a record", self.seen[option]
+                    )
+            found.setdefault("max_state_rows", MAX_PART_ROWS)
+        windows = ("interval", "sliding", "session", "row_window")
+        fields = {name: value for name, value in found.items() if name not in windows}
         selected = tuple(self.item(part, "SELECT") for part in split_at(items, ","))
         return Clauses(text=self.text, items=selected, window=window, **fields)  # type: ignore[arg-type]
 
@@ -468,6 +541,12 @@ class _Parser:
         interval, sliding, session = (self.found.get(name) for name in ("interval", "sliding", "session"))
         if interval is not None and session is not None:
             raise self.wrong("a stream has one kind of window", self.seen["SESSION"])
+        rows = self.found.get("row_window")
+        if isinstance(rows, RowWindow):
+            other = next((self.seen[word] for word in ("INTERVAL", "SLIDING", "SESSION") if word in self.seen), None)
+            if other is not None:
+                raise self.wrong("a stream has one kind of window", other)
+            return rows
         if isinstance(session, int):
             if sliding is not None:
                 raise self.wrong("SLIDING goes with INTERVAL", self.seen["SLIDING"])

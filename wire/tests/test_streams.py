@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.wire.streams.clauses import AT_ONCE, Clauses, Interval, Session, parse_stream
+from barnabas.wire.streams.clauses import (
+    AT_ONCE,
+    MAX_PART_ROWS,
+    Clauses,
+    CountWindow,
+    EventWindow,
+    Interval,
+    Session,
+    StateWindow,
+    parse_stream,
+)
 from barnabas.wire.streams.durations import milliseconds, written
 from barnabas.wire.streams.tokens import SyntaxProblem, joined, tokens
 
@@ -62,6 +72,21 @@ def test_an_operator_may_have_from_in_it() -> None:
     assert (found.source, names(found)) == ("s", ["m", "z"])
 
 
+def test_windows_that_records_open_and_close() -> None:
+    found = parse_stream(f"{SENSORS} PARTITION BY device STATE_WINDOW(temp > 5) HAVING count(*) > 1")
+    assert (found.window, [joined(mark) for mark in found.marks]) == (StateWindow(), ["temp > 5"])
+    assert [item.name for item in found.partition] == ["device"]
+    assert found.max_state_rows == MAX_PART_ROWS
+    found = parse_stream(
+        f"MAX_STATE_ROWS 7 AS {SENSORS} EVENT_WINDOW(START WITH CASE WHEN a THEN b END > 1 END WITH (c OR d) AND e)"
+    )
+    assert found.window == EventWindow()
+    assert [joined(mark) for mark in found.marks] == ["CASE WHEN a THEN b END > 1", "(c OR d) AND e"]
+    assert found.max_state_rows == 7
+    assert parse_stream(f"{SENSORS} COUNT_WINDOW(10)").window == CountWindow(10, 10)
+    assert parse_stream(f"{SENSORS} COUNT_WINDOW(10, 2)").window == CountWindow(10, 2)
+
+
 def test_a_session_may_name_the_time() -> None:
     assert parse_stream(f"{SENSORS} SESSION(ts, 30s)").time == "ts"
     assert parse_stream(f"{SENSORS} SESSION(30s)").window == Session(30_000)
@@ -107,10 +132,23 @@ def test_a_session_may_name_the_time() -> None:
         (f"TAGS(a) AS {SENSORS} INTERVAL(1s)", "TAGS is not supported"),
         (f"DELETE_MARK 5s AS {SENSORS} INTERVAL(1s)", "DELETE_MARK is not supported"),
         (f"STREAM_OPTIONS(WATERMARK(5s) MAX_DELAY(9s)) AS {SENSORS} INTERVAL(1s)", "expected |"),
-        (f"{SENSORS} STATE_WINDOW(x)", "STATE_WINDOW is not supported"),
-        (f"{SENSORS} EVENT_WINDOW(START WITH x > 1 END WITH x < 1)", "EVENT_WINDOW is not supported"),
-        (f"{SENSORS} COUNT_WINDOW(10)", "COUNT_WINDOW is not supported"),
-        (f"{SENSORS} WHERE a > 1 COUNT_WINDOW(10)", "COUNT_WINDOW is not supported"),
+        (f"{SENSORS} STATE_WINDOW()", "STATE_WINDOW takes one column or expression"),
+        (f"{SENSORS} STATE_WINDOW(x, 1)", "STATE_WINDOW takes one column or expression"),
+        (f"{SENSORS} EVENT_WINDOW(START WITH x > 1)", "expected START WITH condition END WITH condition"),
+        (f"{SENSORS} EVENT_WINDOW(START WITH END WITH x)", "expected START WITH condition END WITH condition"),
+        (f"{SENSORS} EVENT_WINDOW(START WITH x END WITH)", "expected START WITH condition END WITH condition"),
+        (f"{SENSORS} EVENT_WINDOW()", "expected START WITH condition END WITH condition"),
+        (f"{SENSORS} COUNT_WINDOW()", "COUNT_WINDOW takes the number of records"),
+        (f"{SENSORS} COUNT_WINDOW(0)", "expected a number from 1 to 1,000,000"),
+        (f"{SENSORS} COUNT_WINDOW(2147483648)", "expected a number from 1 to 1,000,000"),
+        (f"{SENSORS} COUNT_WINDOW(x)", "expected a number from 1 to 1,000,000"),
+        (f"{SENSORS} COUNT_WINDOW(5, 6)", "the step is at most the number of records"),
+        (f"{SENSORS} COUNT_WINDOW(500, 4)", "a record may be in at most 100 windows"),
+        (f"{SENSORS} COUNT_WINDOW(5) STATE_WINDOW(x)", "a stream has one kind of window"),
+        (f"{SENSORS} COUNT_WINDOW(5) INTERVAL(5s)", "a stream has one kind of window"),
+        (f"{SENSORS} WHERE a > 1 COUNT_WINDOW(10) SLIDING(5s)", "a stream has one kind of window"),
+        (f"TRIGGER AT_ONCE AS {SENSORS} STATE_WINDOW(x)", "TRIGGER is not supported here"),
+        (f"MAX_DELAY 5s AS {SENSORS} STATE_WINDOW(x)", "MAX_DELAY is not supported here"),
         (f"{SENSORS} PERIOD(10s)", "PERIOD is not supported"),
         (f"{SENSORS} INTERVAL(1s) FILL(NULL)", "FILL is not supported"),
         (f"{SENSORS} GROUP BY device INTERVAL(1s)", "write PARTITION BY"),

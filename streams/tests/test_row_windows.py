@@ -1,0 +1,156 @@
+"""Windows that records open and close: whatever batches records come in, they are those of all records in order."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.streams.windows.row_windows import ENDS, STARTS, Of, Row, advance
+from barnabas.wire.streams.clauses import CountWindow, EventWindow, RowWindow, StateWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WINDOWS: list[RowWindow] = [
+    StateWindow(),
+    EventWindow(),
+    CountWindow(1, 1),
+    CountWindow(4, 4),
+    CountWindow(5, 2),
+    CountWindow(3, 1),
+]
+
+
+def plain(window: RowWindow, rows: list[Row]) -> list[list[Row]]:
+    """A plain evaluation over all records in order, written down as the definitions say."""
+    found: list[list[Row]] = []
+    if isinstance(window, CountWindow):
+        starts = range(0, len(rows) - window.count + 1, window.sliding)
+        return [rows[start : start + window.count] for start in starts]
+    if isinstance(window, StateWindow):
+        rows = [row for row in rows if row.mark is not None]
+        changes = [n for n in range(1, len(rows)) if rows[n].mark != rows[n - 1].mark]
+        return [rows[lo:hi] for lo, hi in zip([0, *changes], changes, strict=False)]
+    at = 0
+    while (first := next((n for n in range(at, len(rows)) if STARTS in (rows[n].mark or "")), None)) is not None:
+        last = next((n for n in range(first, len(rows)) if ENDS in (rows[n].mark or "")), None)
+        if last is None:
+            break
+        found.append(rows[first : last + 1])
+        at = last + 1
+    return found
+
+
+@given(
+    st.sampled_from(WINDOWS),
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from([None, "", STARTS, ENDS, STARTS + ENDS])), max_size=60),
+    st.randoms(use_true_random=False),
+    st.integers(0, 8),
+)
+def test_batches_and_the_order_in_which_records_come_change_nothing(
+    window: RowWindow, made: list[tuple[int, str | None]], moments: random.Random, delay: int
+) -> None:
+    """As long as they come before the watermark."""
+    rows = [Row(at, n % 2, n, mark, str(n)) for n, (at, mark) in enumerate(made)]
+    rows.sort(key=lambda row: (row.at + moments.randint(0, delay), row.offset))  # out of order by so much
+    of, found, watermark = Of(), list[list[Row]](), -1
+    while rows:
+        count = moments.randint(1, 10)
+        batch, rows = rows[:count], rows[count:]
+        found += advance(window, of, batch, watermark)
+        watermark = max(watermark, max(row.at for row in batch) - delay - 1)
+        for window_rows in found:
+            assert all(row.at <= watermark for row in window_rows)
+    found += advance(window, of, [], 10**6)
+    order = sorted(
+        (Row(at, n % 2, n, mark, str(n)) for n, (at, mark) in enumerate(made)),
+        key=lambda row: (row.at, row.partition, row.offset),
+    )
+    assert found == plain(window, order)
+    assert not of.waiting
+
+
+def test_what_is_kept_is_what_is_open() -> None:
+    rows = [Row(n, 0, n, mark, "") for n, mark in enumerate(["", STARTS, "", ENDS, ENDS, "", STARTS])]
+    of = Of()
+    assert [len(found) for found in advance(EventWindow(), of, rows, 5)] == [3]
+    assert (len(of), of.waiting, of.open) == (1, rows[6:], [])
+    of = Of()
+    assert [len(found) for found in advance(CountWindow(3, 3), of, rows, 100)] == [3, 3]
+    assert of.open == rows[6:]
+    of = Of()
+    list(advance(StateWindow(), of, rows[:2], 100))
+    assert of.open == rows[1:2]
+
+
+# --- with Spark -------------------------------------------------------------------------------------------------------
+
+
+def naive(
+    readings: list[Any], mark: Callable[[Any], str | None], window: RowWindow
+) -> list[tuple[tuple[Any, int, int], list[Any]]]:
+    """The windows: key, first and last time, and readings. Two may have the same times."""
+    by_key: dict[Any, list[Any]] = defaultdict(list)
+    for reading in sorted(readings, key=lambda r: (r.ts, r.place)):
+        by_key[reading.device].append(reading)
+    found = []
+    for key, mine in by_key.items():
+        rows = [Row(r.ts, r.place[0], r.place[1], mark(r), str(n)) for n, r in enumerate(mine)]
+        for rows_of in plain(window, rows):
+            some = [mine[int(row.inputs)] for row in rows_of]
+            found.append(((key, some[0].ts, some[-1].ts), some))
+    return found
+
+
+def events(reading: Any) -> str:
+    temp = reading.temp
+    return (STARTS if temp is not None and temp > 5 else "") + (ENDS if temp is not None and temp < 1 else "")
+
+
+def third(reading: Any) -> str | None:
+    return None if reading.n % 7 == 0 else str(reading.n // 3 % 3)
+
+
+CASES: dict[str, tuple[str, Callable[[Any], str | None], RowWindow]] = {
+    "state": ("STATE_WINDOW(CASE WHEN n % 7 <> 0 THEN n div 3 % 3 END)", third, StateWindow()),
+    "event": ("EVENT_WINDOW(START WITH temp > 5 END WITH temp < 1)", events, EventWindow()),
+    "count": ("COUNT_WINDOW(7, 3)", lambda _: None, CountWindow(7, 3)),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "event")) for name in CASES])
+def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """In several batches, out of order, with equal times, nulls, and keys that are null."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+    from barnabas.storage.config import LogConfig
+    from barnabas.streams.tests import test_windows_results as results
+    from barnabas.streams.tests.support import Logs
+    from barnabas.streams.tests.windows_support import Run, in_order
+    from barnabas.streams.windows.session import streams_session
+
+    session = streams_session(spark)
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    clause, mark, window = CASES[name]
+    logs = Logs(tmp_path / "data", LogConfig(index_interval_bytes=500))
+    readings = results.write(logs, 5, 240, sorted_=True)
+    query = (
+        f"EVENT_TIME ts WATERMARK 1m AS SELECT {results.WINDOW}, device, {results.AGGREGATES} FROM sensors "
+        f"PARTITION BY device {clause}"
+    )
+    run = Run(session, logs.path, tmp_path / "run", query, results.VALUES)
+    run.start(batch_bytes=9000)
+    early = run.results()
+    run.mark(results.LATER)
+    run.start(batch_bytes=9000)  # and the last ones from the same checkpoint
+    found = run.results()
+    assert 0 < len(early) < len(found)
+    assert len([rows for rows in run.batches.values() if rows]) > 2
+    windows = naive(readings, mark, window)
+    assert found == in_order(value for at, some in windows for value in results.told({at: some}, ["device"]))

@@ -1,0 +1,85 @@
+"""Windows that records open and close: of equal states, from one event to another, of a number of records.
+
+    STATE_WINDOW(state)                        records of one key with the same state, one after the other
+    EVENT_WINDOW(START WITH s END WITH e)      from a record that meets s to the next one that meets e
+    COUNT_WINDOW(n, step)                      n records; the next window begins `step` records later
+
+The order is that of event time; of equal times, partition and offset decide. A record waits until the watermark has
+reached it: none that is older can come then. So the windows are those of all records in order, as far as the watermark
+is, whatever order they have come in. Spark keeps what waits, and what is in open windows, in its state.
+
+Semantics of TDengine: records with a null state are in no window, and neither are those outside of events. A window's
+times are those of its first and last record. The last state, event or number of records that is not complete gives no
+result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+
+import msgspec
+
+from barnabas.wire.streams.clauses import CountWindow, EventWindow, RowWindow, StateWindow
+
+#: What a record is for an event window.
+STARTS, ENDS = "s", "e"
+
+
+class Row(msgspec.Struct, array_like=True, frozen=True):
+    """A record: its event time in microseconds, its place, what it is for its window, and the aggregates' inputs.
+
+    The mark is the state as text, or which of `STARTS` and `ENDS` the record is; null for a null state.
+    """
+
+    at: int
+    partition: int
+    offset: int
+    mark: str | None
+    inputs: str
+
+
+class Of(msgspec.Struct, array_like=True):
+    """What is kept of one key: records before which others may come, and those of the open window."""
+
+    waiting: list[Row] = msgspec.field(default_factory=list)
+    open: list[Row] = msgspec.field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.open)
+
+
+_ORDER = attrgetter("at", "partition", "offset")
+
+
+def advance(window: RowWindow, of: Of, new: Iterable[Row], watermark: int) -> Iterator[list[Row]]:
+    """Take records of a key, and give the windows that close up to the watermark (in microseconds): their records."""
+    waiting = sorted([*of.waiting, *new], key=_ORDER)
+    ready = next((number for number, row in enumerate(waiting) if row.at > watermark), len(waiting))
+    of.waiting = waiting[ready:]
+    for row in waiting[:ready]:
+        yield from _take(window, of, row)
+
+
+def _take(window: RowWindow, of: Of, row: Row) -> Iterator[list[Row]]:
+    """The windows that close with a record."""
+    if isinstance(window, StateWindow):
+        if row.mark is None:
+            return
+        if of.open and of.open[0].mark != row.mark:
+            yield of.open
+            of.open = []
+        of.open.append(row)
+    elif isinstance(window, EventWindow):
+        mark = row.mark or ""
+        if of.open or STARTS in mark:
+            of.open.append(row)
+        if of.open and ENDS in mark:
+            yield of.open
+            of.open = []
+    else:
+        assert isinstance(window, CountWindow)
+        of.open.append(row)
+        if len(of.open) == window.count:
+            yield of.open
+            of.open = of.open[window.sliding :]
