@@ -45,6 +45,11 @@ class Picture(NamedTuple):
     results: int  # in the end
 
 
+def _valued(text: str) -> list[Row]:
+    """Records as `time value, ...`."""
+    return [Row(float(at), value=value) for at, value in (each.split() for each in text.split(", "))]
+
+
 PICTURES = {
     "interval": Picture(
         "PARTITION BY device INTERVAL(10s), WATERMARK 5s",
@@ -69,6 +74,27 @@ PICTURES = {
         "MAX_DELAY 3s",
         [(0, [Row(1), Row(2, "b"), Row(4), Row(8), Row(11, "b"), Row(15), Row(18), Row(14, "b"), Row(28)])],
         5,
+    ),
+    "state": Picture(
+        "STATE_WINDOW(value), WATERMARK 3s",
+        "STATE_WINDOW(value)",
+        "WATERMARK 3s",
+        [(0, [*_valued("1 on, 4 on, 7 off, 6 on, 10 off, 13 off, 15 on, 18 on, 16 off, 22 off, 26 on"), Row(31)])],
+        4,
+    ),
+    "event": Picture(
+        "EVENT_WINDOW(START WITH value = 'open' END WITH value = 'shut')",
+        "EVENT_WINDOW(START WITH value = 'open' END WITH value = 'shut')",
+        "WATERMARK 3s",
+        [(0, [*_valued("1 -, 4 open, 7 -, 10 shut, 12 -, 15 open, 17 open, 20 shut, 23 -, 26 open"), Row(31)])],
+        2,
+    ),
+    "count": Picture(
+        "COUNT_WINDOW(4, 2)",
+        "COUNT_WINDOW(4, 2)",
+        "WATERMARK 3s",
+        [(0, [Row(1), Row(3), Row(5), Row(4), Row(10), Row(12), Row(16), Row(18), Row(23), Row(31)])],
+        3,
     ),
 }
 
@@ -174,13 +200,13 @@ def drawn(picture: Picture, results: list[Result]) -> str:
         return LEFT + (at - begin) * scale
 
     shapes: list[str] = []
-    axis = 30 + LANE * len(devices)
+    lane_height = LANE + (16 if any(row.value for row in rows) else 0)
+    axis = 30 + lane_height * len(devices)
     in_windows = {number for result in results for number in result.rows}
     for lane, device in enumerate(devices):
-        y = 40 + LANE * lane
+        y = 40 + lane_height * lane
         if device:
             shapes.append(_text(8, y + 4, f"device {device}", COLOURS[device]))
-        newest = begin - 1
         for number, row in enumerate(rows):
             if device in ("", row.device):
                 colour = COLOURS[row.device]
@@ -188,7 +214,7 @@ def drawn(picture: Picture, results: list[Result]) -> str:
                 fill = colour if is_in else "none"
                 shapes.append(f'<circle cx="{x(row.at):.1f}" cy="{y}" r="10" fill="{fill}" stroke="{colour}"/>')
                 shapes.append(_text(x(row.at), y + 4, str(number + 1), "#fff" if is_in else colour, "middle"))
-                newest = max(newest, row.at)
+                shapes.append(_text(x(row.at), y + 24, row.value, "#444", "middle"))
     shapes.append(f'<line x1="{LEFT}" y1="{axis}" x2="{WIDTH - 10}" y2="{axis}" stroke="#888"/>')
     for second in range(int(begin), int(end) + 1, 5):
         shapes.append(

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from barnabas.streams.windows.checkpoint import Folder
+from barnabas.streams.windows.limits import MAX_BATCH_BYTES
 from barnabas.streams.windows.plan import CLOSE, Member, check, parsed, planned, source_schema
 from barnabas.streams.windows.runner import source_frame
 from barnabas.streams.windows.slots import Slot, slots_for
@@ -40,7 +41,7 @@ class Run:
         self.query: StreamingQuery | None = None
         self.folder.make()
 
-    def start(self, *, starts: tuple[int, ...] = (), batch_bytes: int | None = None) -> StreamingQuery:
+    def start(self, *, starts: tuple[int, ...] = (), batch_bytes: int = MAX_BATCH_BYTES) -> StreamingQuery:
         """Run until all that is there is done."""
         clauses = self.members[0].clauses
         plan = StreamPlan(source=clauses.source, starts=starts, format=self.values.format, schema=self.values.schema)

@@ -31,7 +31,7 @@ from barnabas.streams.windows import batches
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.copies import Copies
 from barnabas.streams.windows.groups import Group
-from barnabas.streams.windows.limits import MAX_BATCH_BYTES, Limits
+from barnabas.streams.windows.limits import MAX_BATCH_BYTES, MAX_ROWS_BATCH_BYTES, Limits
 from barnabas.streams.windows.plan import (
     AHEAD,
     MALFORMED,
@@ -187,7 +187,16 @@ class Runner:
         members = self._members()
         plan = msgspec.structs.replace(self.source, starts=self.group.starts)
         rate = limits.source_bytes_per_second
-        frame = source_frame(self._session, self._home.data_dir, server, plan, self.folder, rate=rate)
+        of_rows = isinstance(members[0].clauses.window, RowWindow)
+        frame = source_frame(
+            self._session,
+            self._home.data_dir,
+            server,
+            plan,
+            self.folder,
+            batch_bytes=MAX_ROWS_BATCH_BYTES if of_rows else MAX_BATCH_BYTES,
+            rate=rate,
+        )
         running = planned(self._session, members, self.group.slots, frame, plan.values)
         sink = TransactionSink(
             self._producer, server, targets, self.folder, self._note_batch, running.results_of, limits
@@ -405,7 +414,7 @@ def source_frame(
     plan: StreamPlan,
     folder: Folder,
     *,
-    batch_bytes: int | None = None,
+    batch_bytes: int = MAX_BATCH_BYTES,
     rate: int = 0,
 ) -> DataFrame:
     """The rows of a query's source, from where the query begins. Raises QueryError."""
@@ -416,7 +425,7 @@ def source_frame(
         "topics": plan.source,
         "bootstrap.servers": server,
         "startingOffsets": json.dumps(to_wire(starts)),
-        "maxBytesPerTrigger": str(batch_bytes or MAX_BATCH_BYTES),
+        "maxBytesPerTrigger": str(batch_bytes),
         "failOnDataLoss": "false",
         "closeFile": folder.close_file,
         "holdFile": folder.hold_file,

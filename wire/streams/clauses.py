@@ -39,7 +39,7 @@ _AHEAD_MS = 60_000
 #: Windows and keys whose state is kept: one takes some 100 bytes and more on disk.
 MAX_STATE_ROWS = 10_000_000
 #: Of a window that records open and close, its records are kept, in parts: a part has at most so many.
-MAX_PART_ROWS = 100_000
+MAX_PART_ROWS = 1_000_000
 #: A window of more records than that is none of a stream.
 MAX_COUNT = 1_000_000
 _LEAST_DELAY_MS = 3000
