@@ -23,7 +23,7 @@ import msgspec
 
 from barnabas.client.groups import Committed
 from barnabas.streams.query.errors import QueryError
-from barnabas.streams.windows import batches
+from barnabas.streams.windows import batches, durable
 from barnabas.streams.windows.groups import Joined
 from barnabas.streams.windows.source import ends_of
 from barnabas.wire.aliases import TopicPartition
@@ -61,6 +61,7 @@ class Folder:
         self.close_file = os.path.join(self.path, "close")
         self.hold_file = os.path.join(self.path, "hold")
         self.replay_file = os.path.join(self.path, "replay")
+        self._syncer = durable.Syncer(self.checkpoint)
 
     def make(self) -> None:
         """Make it, for this user only. Raises OSError."""
@@ -81,16 +82,16 @@ class Folder:
         """The number of the last batch whose offsets are written; -1 for none."""
         return batches.last_batch(self.checkpoint)
 
-    def tidy(self) -> None:
-        """Remove what a killed query has not finished to write: Spark takes it for a batch that it does not know.
+    def mend(self) -> None:
+        """Remove what was not finished to write when its query or its machine ended. No query of it may run.
 
-        No query of this checkpoint may run. Raises OSError.
+        Raises OSError.
         """
-        for folder in (batches.OFFSETS, batches.COMMITS):
-            place = os.path.join(self.checkpoint, folder)
-            for name in os.listdir(place) if os.path.isdir(place) else ():
-                if name.startswith(".") and name.endswith((".tmp", ".tmp.crc")):
-                    os.unlink(os.path.join(place, name))
+        durable.mend(self.checkpoint)
+
+    def sync(self) -> None:
+        """Have what the last batch has written survive a loss of power. Raises OSError."""
+        self._syncer.sync()
 
     def planned_offsets(self) -> dict[TopicPartition, int]:
         """Up to where the source is in a batch that is written, or is to be. Raises QueryError for damaged offsets."""

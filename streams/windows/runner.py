@@ -136,6 +136,7 @@ class Runner:
         """Take the transactional id over, and find out how many batches are in. Raises QueryError, ClientError."""
         if self._producer is None:
             self.folder.make()
+            self.folder.mend()
             name = self.group.id
             self._producer = TransactionalProducer(
                 Cluster(self._home.server),
@@ -177,7 +178,6 @@ class Runner:
     def start(self, now: float, trigger_ms: int) -> None:
         """Go on where the streams are. Raises QueryError, ClientError, and Spark's."""
         first = self.open()
-        self.folder.tidy()
         assert self._producer is not None
         targets = {
             member: Target(member.topic, of.partitions, of.max_batch_bytes)

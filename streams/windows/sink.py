@@ -85,6 +85,7 @@ class TransactionSink:
             (target.topic, 0): Committed(batch + 1, self._folder.progress(member).encode())
             for member, target in self._targets.items()
         }
+        self._folder.sync()
         self._note(batch)
         producer.commit_offsets(GROUP, positions)
         producer.end(commit=True)
