@@ -110,8 +110,8 @@ def test_what_is_half_written_is_removed_and_nothing_else(tmp_path: Path) -> Non
         (tmp_path / "state/0/0" / f"{number}.changelog").write_bytes(b"changes")
     (tmp_path / "state/0/0/SSTs/a.sst").write_bytes(b"rows")
     sizes = {"2": 4, "3": 5}  # one of them has lost its end
-    for number, size in sizes.items():
-        with zipfile.ZipFile(tmp_path / "state/0/0" / f"{number}.zip", "w") as archive:
+    for version, size in sizes.items():
+        with zipfile.ZipFile(tmp_path / "state/0/0" / f"{version}.zip", "w") as archive:
             told = {"sstFiles": [{"localFileName": "1", "dfsSstFileName": "a.sst", "sizeBytes": size}], "numKeys": 3}
             archive.writestr("metadata", f"v1\n{json.dumps(told)}")
     before = {str(path) for path in tmp_path.rglob("*")}
