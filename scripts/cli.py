@@ -168,11 +168,25 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     binlog.add_argument("--partitions", type=int, default=1, help="of the topics that it makes (default: 1)")
     binlog.add_argument(
+        "--order",
+        choices=("key", "transaction"),
+        default="key",
+        help="key (default): a row's changes are in the partition of its key, in their order; transaction: all changes "
+        "of a topic are in its first partition, in the order of the server's transactions",
+    )
+    binlog.add_argument(
         "--config",
         metavar="KEY=VALUE",
         action="append",
         default=[],
         help="of topics that it makes; may be repeated",
+    )
+    binlog.add_argument(
+        "--oversize",
+        choices=("stop", "split", "truncate"),
+        default="stop",
+        help="a message larger than its topic takes (max.message.bytes) ends the subscription (stop, the default), is "
+        "written in parts that are marked (split), or with its longest texts cut and a mark (truncate)",
     )
     binlog.add_argument("--server-id", type=int, help="as which replica it reads (default: made from the name)")
     binlog.set_defaults(run=_lazy("barnabas.connect.binlog.command", "binlog"))

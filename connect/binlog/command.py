@@ -36,7 +36,8 @@ def binlog(args: argparse.Namespace) -> int:
     except (SourceError, ValueError) as error:
         return failed(str(error))
     server = Server(source, args.server_id or server_id_of(settings.name))
-    sink = Sink(args.server, settings.name, settings.partitions, settings.configs)
+    in_order = args.order == "transaction"
+    sink = Sink(args.server, settings.name, settings.partitions, settings.configs, args.oversize, in_order=in_order)
     try:
         trio.run(_follow, Subscription(server, sink, settings, say))
     except FinalError as error:
@@ -52,6 +53,8 @@ def _settings(args: argparse.Namespace, name: str) -> Settings:
         raise ValueError("--topic-per server needs --prefix, the name of its topic")
     if args.partitions < 1:
         raise ValueError("--partitions is at least 1")
+    if args.order == "transaction" and args.partitions > 1:
+        raise ValueError("--order transaction writes to one partition: leave --partitions out")
     if any("." not in pattern for pattern in args.tables):
         raise ValueError("--tables takes DATABASE.TABLE, such as 'shop.*'")
     if args.snapshot == "initial" and args.start != "now":
