@@ -83,6 +83,7 @@ class Maker:
         self._made = position.made
         self._place = position.place
         self._moved = False
+        self._has_ended = False  # a group of which something is written already
         self._since = 0.0
         self._idle_since = trio.current_time()
         self.size = 0
@@ -96,7 +97,7 @@ class Maker:
 
     def wait(self, now: float) -> float:
         """How long the next event may be waited for."""
-        if self._messages:
+        if self._messages or self._has_ended:
             return max(self._since + CHUNK_SECONDS - now, 0)
         if self._moved:
             return max(self._idle_since + _IDLE_SECONDS - now, 0)
@@ -114,7 +115,7 @@ class Maker:
             messages=position.messages + len(self._messages),
         )
         found = Chunk(self._messages, self._position)
-        self._messages, self.size, self._moved = [], 0, False
+        self._messages, self.size, self._moved, self._has_ended = [], 0, False, False
         self._idle_since = trio.current_time()
         return found
 
@@ -175,6 +176,10 @@ class Maker:
             value = self._format.end(self._group, self._index, end.xid)
             if value is not None:
                 self._add(topic, None, value)
+        if self._position.group:
+            self._has_ended = True
+            if not self._messages:
+                self._since = trio.current_time()
         self._begin, self._group = None, None
         self._place, self._made, self._done = end.after, end.timestamp, 0
         self._moved = True
