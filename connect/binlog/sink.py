@@ -100,6 +100,7 @@ class Sink:
 
     def write(self, messages: Sequence[Out], position: Position) -> None:
         """All of it, or nothing. Raises TooLargeError, OtherReaderError."""
+        began = time.monotonic()
         producer = self._producer
         assert producer is not None
         records: dict[TopicPartition, list[Record]] = {}
@@ -117,6 +118,9 @@ class Sink:
             producer.end(commit=True)
         except ClientError as error:
             if any(code in str(error) for code in _FENCED):
+                if time.monotonic() - began >= TRANSACTION_MS / 1000:
+                    seconds = TRANSACTION_MS // 1000
+                    raise ClientError(f"a transaction took longer than {seconds} s, and was aborted") from None
                 raise OtherReaderError(
                     f"another reader has taken over {self._name}: there can be one at a time"
                 ) from None

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import trio
 
 from barnabas.client.errors import ClientError
+from barnabas.client.errors import RefusedError as BrokerRefusedError
 from barnabas.connect.binlog.events import EventError
 from barnabas.connect.binlog.maker import CHUNK_BYTES, Chunk, Maker, Settings
 from barnabas.connect.binlog.masks import Masks
@@ -32,12 +33,15 @@ from barnabas.connect.binlog.snapshot import Copier, Judge
 from barnabas.connect.mysql.connection import Connection, LostError
 from barnabas.connect.mysql.handshake import AuthError
 from barnabas.connect.mysql.packets import ProtocolError, ServerError
+from barnabas.wire.errors import ErrorCode
 
 #: That wait for the writer.
 CHUNKS = 3
 #: The event loop is given back after so long.
 _HOLD_SECONDS = 0.005
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.5, 30.0
+#: The broker's disk is full or broken; or that is why it cannot end the transaction before.
+_CANNOT_WRITE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CONCURRENT_TRANSACTIONS)
 Say = Callable[..., None]
 
 
@@ -71,11 +75,21 @@ class Subscription:
                 if is_final(error):
                     raise FinalError(f"{self._server.source} refuses: {error}{_remedy(error)}") from None
                 reason = str(error)
-            except (LostError, ProtocolError, ClientError) as error:
+            except (LostError, ProtocolError) as error:
                 reason = str(error)
+            except ClientError as error:
+                reason = str(error) + _remedy_at_broker(error)
             failures = 1 if trio.current_time() - began > _MOST_BACKOFF else failures + 1
             wait = min(_FIRST_BACKOFF * 2 ** min(failures - 1, 8), _MOST_BACKOFF) * random.uniform(0.5, 1)
-            self._say("warning", "binlog.retrying", name=self._settings.name, error=reason, seconds=round(wait, 1))
+            place = "" if self.position is None else _told(self.position.place)
+            self._say(
+                "warning",
+                "binlog.retrying",
+                name=self._settings.name,
+                error=reason,
+                place=place,
+                seconds=round(wait, 1),
+            )
             await trio.sleep(wait)
 
     async def _attempt(self) -> None:
@@ -236,6 +250,12 @@ def _remedy(error: ServerError) -> str:
         return ": another replica has the same server id; give another one with --server-id"
     if error.code == 1941:
         return ": --start is `now`, `oldest`, or a position such as 0-1-42"
+    return ""
+
+
+def _remedy_at_broker(error: ClientError) -> str:
+    if isinstance(error, BrokerRefusedError) and error.code in _CANNOT_WRITE:
+        return ": the broker cannot write: make room on its disk, or see its log"
     return ""
 
 
