@@ -18,9 +18,9 @@ from compat_tests.binlog.subscriber import Subscriber, messages
 from compat_tests.broker_process import Barnabas
 from compat_tests.waiting import until
 
-ROWS, ROW_BYTES = 120, 500_000
+ROWS, ROW_BYTES = 80, 500_000
 #: Far less than what waits.
-MOST_BYTES = 40 << 20
+MOST_BYTES = 30 << 20
 
 
 def memory(subscriber: Subscriber, what: str) -> int:
@@ -59,7 +59,7 @@ def test_a_reader_stays_small_while_the_broker_is_down_and_while_it_is_frozen(
     broker.kill()
     fill(own_mariadb, 1)
     own_mariadb.sql("FLUSH BINARY LOGS")
-    until(lambda: subscriber.told().count("binlog.retrying") > 1, "it tries again")
+    until(lambda: "binlog.retrying" in subscriber.told(), "it tries again")
     told = subscriber.told().splitlines()[-1]
     assert f"place={gtid}" in told
     assert "is a broker running there" in told
