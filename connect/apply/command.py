@@ -7,6 +7,7 @@ import argparse
 import trio
 
 from barnabas.connect.apply.applier import Applier, FinalError, Settings
+from barnabas.connect.loop import prepare
 from barnabas.connect.mysql.source import SourceError, source_of
 from barnabas.connect.telling import end_at_signals, failed, say
 
@@ -29,6 +30,7 @@ def apply(args: argparse.Namespace) -> int:
         until_end=args.until_end,
     )
     applier = Applier(args.server, target, settings, say)
+    prepare()
     try:
         trio.run(_follow, applier)
     except FinalError as error:

@@ -18,6 +18,7 @@ from barnabas.connect.binlog.server import Server
 from barnabas.connect.binlog.sink import Sink
 from barnabas.connect.binlog.snapshot import Copier
 from barnabas.connect.binlog.subscribe import FinalError, Subscription, server_id_of
+from barnabas.connect.loop import prepare
 from barnabas.connect.mysql.source import SourceError, source_of
 from barnabas.connect.telling import end_at_signals, failed, say
 from barnabas.wire.table import table
@@ -38,6 +39,7 @@ def binlog(args: argparse.Namespace) -> int:
     server = Server(source, args.server_id or server_id_of(settings.name))
     in_order = args.order == "transaction"
     sink = Sink(args.server, settings.name, settings.partitions, settings.configs, args.oversize, in_order=in_order)
+    prepare()
     try:
         trio.run(_follow, Subscription(server, sink, settings, say))
     except FinalError as error:

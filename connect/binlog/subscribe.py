@@ -38,7 +38,7 @@ from barnabas.wire.errors import ErrorCode
 #: That wait for the writer.
 CHUNKS = 3
 #: The event loop is given back after so long.
-_HOLD_SECONDS = 0.005
+_HOLD_SECONDS = 0.003
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.5, 30.0
 #: The broker's disk is full or broken; or that is why it cannot end the transaction before.
 _CANNOT_WRITE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CONCURRENT_TRANSACTIONS)
