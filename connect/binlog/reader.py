@@ -165,6 +165,8 @@ class Reader:
         rows = events.ROWS.get(kind)
         if rows is not None:
             return self._change(header, body, *rows)
+        if kind == events.PARTIAL_UPDATE:
+            return self._change(header, body, events.UPDATE, True, False)
         if kind == events.TABLE_MAP:
             self._map(body)
             return None
@@ -292,11 +294,12 @@ class Reader:
             at += size
         if compressed:
             body, at = events.inflated(body, at), 0
-        return Change(kind, layout, list(layout.rows(body, at, images=images)), header.timestamp)
+        is_partial = header.kind == events.PARTIAL_UPDATE
+        rows = layout.partial_rows(body, at) if is_partial else layout.rows(body, at, images=images)
+        return Change(kind, layout, list(rows), header.timestamp)
 
 
 _REFUSED = {
-    events.PARTIAL_UPDATE: "partial updates of JSON are not supported: set binlog_row_value_options=''",
     events.START_ENCRYPTION: "the binary log comes encrypted, which a server does not send to replicas",
     events.INCIDENT: "the server says that changes are missing from its binary log (an incident event)",
     events.TAGGED_GTID: "GTIDs with tags are not supported",
