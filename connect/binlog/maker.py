@@ -27,8 +27,8 @@ _ACCOUNT_VERBS = frozenset({"grant", "revoke"})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a subscription is. For a new one: `start` is `now`, `oldest`, or a GTID position of MariaDB; `snapshot` is
-    `never`, or `initial` to copy the rows that there are first."""
+    """What a subscription is. For a new one: `start` is `now`, `oldest`, a GTID position of MariaDB or a set
+    of MySQL; `snapshot` is `never`, or `initial` to copy the rows that there are first."""
 
     name: str
     format: str = "tdsql"
