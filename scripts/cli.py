@@ -150,7 +150,7 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
         "--start",
         default="now",
         metavar="WHERE",
-        help="where a new subscription begins: now (default), oldest, a GTID position of MariaDB, or a GTID set of MySQL",
+        help="where a new subscription begins: now (default), oldest, a GTID position of MariaDB or a set of MySQL",
     )
     binlog.add_argument(
         "--snapshot",
