@@ -188,6 +188,13 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
         help="a message larger than its topic takes (max.message.bytes) ends the subscription (stop, the default), is "
         "written in parts that are marked (split), or with its longest texts cut and a mark (truncate)",
     )
+    binlog.add_argument(
+        "--silence",
+        type=float,
+        default=15.0,
+        metavar="SECONDS",
+        help="for how long the server may say nothing, until it is asked anew (default: 15)",
+    )
     binlog.add_argument("--server-id", type=int, help="as which replica it reads (default: made from the name)")
     binlog.set_defaults(run=_lazy("barnabas.connect.binlog.command", "binlog"))
     status = verbs.add_parser("status", parents=[broker], help="how far the subscriptions are")
@@ -218,6 +225,13 @@ def _add_apply(verbs: Commands[argparse.ArgumentParser], broker: argparse.Argume
         action="store_true",
         help="run the statements in the topics that make, change and remove tables; whoever writes to the topics can "
         "then run such statements (default: end at the first one)",
+    )
+    apply.add_argument(
+        "--wait",
+        type=int,
+        default=20,
+        metavar="SECONDS",
+        help="for another process of the same name to end, such as one that was killed (default: 20)",
     )
     apply.add_argument("--until-end", action="store_true", help="end where the topics end now")
     apply.set_defaults(run=_lazy("barnabas.connect.apply.command", "apply"))

@@ -127,8 +127,8 @@ TABLE = ROOT / "docs" / "binlog-types.md"
 _SHOWN = 60
 _HEAD = """# Every type of column, there and back
 
-Written by `compat_tests/binlog/test_types.py`, with MariaDB 10.11. It writes each value, reads it from the binary log and
-in a snapshot, inserts the literal into another table, and has the server compare both, as bytes and as text: with
+Written by `compat_tests/binlog/test_types.py`, with MariaDB 10.11. It writes each value, reads it from the binary log
+and in a snapshot, inserts the literal into another table, and has the server compare both, as bytes and as text: with
 compressed events and without, with full metadata in the log and with none. Of each type the table says how many values
 came back identical, and shows one: as it was written, as `tdsql` has it, and as `debezium` and `maxwell` have it.
 

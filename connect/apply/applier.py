@@ -66,13 +66,17 @@ class FinalError(Exception):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is applied. `ddl`: statements are run, too. `until_end`: end where the topics end now."""
+    """What is applied. `ddl`: statements are run, too. `until_end`: end where the topics end now.
+
+    `wait`: seconds for another process of this name to end.
+    """
 
     name: str
     topics: tuple[str, ...]
     tables: tuple[str, ...] = ()
     ddl: bool = False
     until_end: bool = False
+    wait: int = 20
 
 
 class _Op(NamedTuple):
@@ -116,7 +120,7 @@ class Applier:
             for statement in _SESSION:
                 await connection.execute(statement)
             positions = Positions(connection, self._settings.name)
-            await positions.begin()
+            await positions.begin(self._settings.wait)
             with Cluster(self._servers, patience=_PATIENCE_SECONDS) as cluster:
                 kept = await self._kept(cluster, positions)
                 session = _Session(self._settings, self._chosen, connection, positions, kept, self._count, self._say)

@@ -28,6 +28,7 @@ def apply(args: argparse.Namespace) -> int:
         tables=tuple(args.tables),
         ddl=args.ddl,
         until_end=args.until_end,
+        wait=max(args.wait, 0),
     )
     applier = Applier(args.server, target, settings, say)
     prepare()

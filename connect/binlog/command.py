@@ -36,7 +36,7 @@ def binlog(args: argparse.Namespace) -> int:
         settings = _settings(args, args.name or f"{source.host}-{source.port}")
     except (SourceError, ValueError) as error:
         return failed(str(error))
-    server = Server(source, args.server_id or server_id_of(settings.name))
+    server = Server(source, args.server_id or server_id_of(settings.name), args.silence)
     in_order = args.order == "transaction"
     sink = Sink(args.server, settings.name, settings.partitions, settings.configs, args.oversize, in_order=in_order)
     prepare()
@@ -57,6 +57,8 @@ def _settings(args: argparse.Namespace, name: str) -> Settings:
         raise ValueError("--partitions is at least 1")
     if args.order == "transaction" and args.partitions > 1:
         raise ValueError("--order transaction writes to one partition: leave --partitions out")
+    if args.silence < 1:
+        raise ValueError("--silence is at least 1 second")
     if any("." not in pattern for pattern in args.tables):
         raise ValueError("--tables takes DATABASE.TABLE, such as 'shop.*'")
     if args.snapshot == "initial" and args.start != "now":

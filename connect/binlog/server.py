@@ -11,13 +11,12 @@ from barnabas.connect.binlog.columns import Told
 from barnabas.connect.binlog.gtid_set import gtid_set_of
 from barnabas.connect.binlog.reader import Place, fingerprint_of
 from barnabas.connect.binlog.selected import Known
-from barnabas.connect.mysql.connection import Connection, columns_of, connect, quoted
+from barnabas.connect.mysql.connection import CONNECT_SECONDS, Connection, columns_of, connect, quoted
 from barnabas.connect.mysql.packets import ServerError
 from barnabas.connect.mysql.source import Source
 
-HEARTBEAT_SECONDS = 5
-#: Of the server no byte, not even a heartbeat: it is frozen, or gone.
-SILENCE_SECONDS = 3 * HEARTBEAT_SECONDS
+#: Of the server no byte, not even a heartbeat, of which there are three in that time: it is frozen, or gone.
+SILENCE_SECONDS = 15.0
 _CHECKED = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
 _PURGED = re.compile("purged|first log file|Could not find first", re.IGNORECASE)
 _FATAL_1236 = 1236
@@ -32,8 +31,8 @@ class RefusedError(Exception):
 class Server:
     """A server whose binary log is read."""
 
-    def __init__(self, source: Source, server_id: int) -> None:
-        self.source, self.server_id = source, server_id
+    def __init__(self, source: Source, server_id: int, silence: float = SILENCE_SECONDS) -> None:
+        self.source, self.server_id, self.silence = source, server_id, silence
         self.mariadb = True
         self.version = ""
         self.charsets: dict[int, str] = {}
@@ -43,7 +42,7 @@ class Server:
 
     async def open(self) -> Connection:
         """A connection on which all is known that a reader needs. Raises RefusedError, LostError, ServerError."""
-        connection = await connect(self.source)
+        connection = await connect(self.source, patience=min(CONNECT_SECONDS, self.silence))
         try:
             await self._look(connection)
         except BaseException:
@@ -111,7 +110,7 @@ class Server:
     async def begin(self, connection: Connection, place: Place) -> None:
         """Ask for the events from a place on: by GTID, where there are some, else by file and position."""
         await connection.query("SET @master_binlog_checksum = @@global.binlog_checksum")
-        await connection.query(f"SET @master_heartbeat_period = {HEARTBEAT_SECONDS * 10**9}")
+        await connection.query(f"SET @master_heartbeat_period = {int(self.silence / 3 * 10**9)}")
         if self.mariadb:
             await connection.query("SET @mariadb_slave_capability = 4")
             if place.gtids or not place.file:
@@ -142,7 +141,7 @@ class Server:
             await connection.query("SET @mariadb_slave_capability = 4")
             await connection.dump(file, start, self.server_id)
             checksums = False
-            with trio.fail_after(SILENCE_SECONDS):
+            with trio.fail_after(self.silence):
                 while True:
                     event = await connection.event()
                     header = events.header_of(event, 1)

@@ -27,7 +27,7 @@ from barnabas.connect.binlog.messages import Format, format_of
 from barnabas.connect.binlog.naming import Chosen, NameClashError, Topics
 from barnabas.connect.binlog.place import Copied, Position
 from barnabas.connect.binlog.reader import Change, Place, Reader, Statement, TableUnknownError
-from barnabas.connect.binlog.server import SILENCE_SECONDS, RefusedError, Server, is_final
+from barnabas.connect.binlog.server import RefusedError, Server, is_final
 from barnabas.connect.binlog.sink import OtherReaderError, Sink, TooLargeError
 from barnabas.connect.binlog.snapshot import Copier, Judge
 from barnabas.connect.mysql.connection import Connection, LostError
@@ -199,10 +199,11 @@ class Subscription:
         wait = maker.wait(trio.current_time())
         if wait <= 0:
             return None
-        with trio.move_on_after(min(wait, SILENCE_SECONDS)):
+        silence = self._server.silence
+        with trio.move_on_after(min(wait, silence)):
             return await connection.event()
-        if wait > SILENCE_SECONDS:
-            raise LostError(f"{self._server.source} has been silent for {SILENCE_SECONDS} s")
+        if wait > silence:
+            raise LostError(f"{self._server.source} has been silent for {silence:g} s")
         return None
 
     async def _take(self, reader: Reader, maker: Maker, event: bytes, at: int, judge: Judge | None) -> None:
