@@ -11,8 +11,8 @@ from barnabas.connect.apply.changes import BadMessageError
 from barnabas.connect.binlog.oversize import PART
 from barnabas.wire.batch import Record
 
-#: More than a row of the server can make: twice its largest event, in hexadecimal digits.
-MOST_BYTES = 1 << 30
+#: A whole message may have so many bytes: a stranger could send parts without end.
+MOST_BYTES = 256 << 20
 _PART = re.compile(rb"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})")
 _IDENTITY = ("barnabas.source", "barnabas.gtid", "barnabas.index")
 
