@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -52,6 +53,24 @@ class _Room(NamedTuple):
 
     bytes: int
     compacted: bool
+
+
+class _Waiting:
+    """What a partition is still to have: batches that fit it, each of at least one record."""
+
+    __slots__ = ("_most", "_size", "batches", "sequence")
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, most
+        self.batches: deque[list[Record]] = deque()
+        self.sequence = 0
+
+    def add(self, message: Out, size: int) -> None:
+        self._size += size
+        if self._size > self._most:
+            self.batches.append([])
+            self._size = size
+        self.batches[-1].append(Record(message.key, message.value, message.timestamp, message.headers))
 
 
 class TooLargeError(Exception):
@@ -103,18 +122,24 @@ class Sink:
         began = time.monotonic()
         producer = self._producer
         assert producer is not None
-        records: dict[TopicPartition, list[Record]] = {}
+        waiting: dict[TopicPartition, _Waiting] = {}
         for message in messages:
             key = (message.topic, self._partition(message))
-            is_small = _BATCH_HEAD + _size(message) <= self._room(message.topic).bytes
-            fit = [message] if is_small else self._fitted(message)
-            mine = records.setdefault(key, [])
-            mine += [Record(each.key, each.value, each.timestamp, each.headers) for each in fit]
-        records[TOPIC, 0] = [position.record(self._name)]
-        sequences = dict.fromkeys(records, 0)
+            size = _size(message)
+            room = self._room(message.topic).bytes - _BATCH_HEAD
+            queue = waiting.get(key)
+            if queue is None:
+                queue = waiting[key] = _Waiting(min(room, _BATCH_BYTES))
+            if size <= room:
+                queue.add(message, size)
+            else:
+                for part in self._fitted(message):
+                    queue.add(part, _size(part))
+        waiting[TOPIC, 0] = _Waiting(_BATCH_BYTES)
+        waiting[TOPIC, 0].batches.append([position.record(self._name)])
         try:
-            while records:
-                self._produce(producer, records, sequences)
+            while waiting:
+                self._produce(producer, waiting)
             producer.end(commit=True)
         except ClientError as error:
             if any(code in str(error) for code in _FENCED):
@@ -126,33 +151,26 @@ class Sink:
                 ) from None
             raise
 
-    def _produce(
-        self,
-        producer: TransactionalProducer,
-        records: dict[TopicPartition, list[Record]],
-        sequences: dict[TopicPartition, int],
-    ) -> None:
+    def _produce(self, producer: TransactionalProducer, waiting: dict[TopicPartition, _Waiting]) -> None:
         """A batch for each partition that has records left, as many as a request takes."""
         batches: list[Batch] = []
         size = 0
-        for key in list(records):
-            room = self._room(key[0]).bytes
-            mine, rest = _first(records[key], min(room, _BATCH_BYTES))
+        for key, queue in list(waiting.items()):
+            records = queue.batches[0]
             data = build_batch(
-                mine,
+                records,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
-                base_sequence=sequences[key],
+                base_sequence=queue.sequence,
                 is_transactional=True,
             )
             size += len(data)
             if batches and size > _REQUEST_BYTES:
                 break
-            if rest:
-                records[key] = rest
-            else:
-                del records[key]
-            sequences[key] += len(mine)
+            queue.sequence += len(records)
+            queue.batches.popleft()
+            if not queue.batches:
+                del waiting[key]
             batches.append(Batch(*key, data))
         told = self._sent(producer, batches)
         for (topic, partition), answer in told.items():
@@ -260,17 +278,7 @@ def _raised(topic: str, size: int) -> str:
     return f": barnabas topics alter {topic} --config max.message.bytes={2 * size}"
 
 
-def _size(record: Out | Record) -> int:
+def _size(message: Out) -> int:
     """At most, in a batch."""
-    headers = sum([len(value or b"") for _, value in record.headers])
-    return _RECORD_HEAD + headers + len(record.key or b"") + len(record.value or b"")
-
-
-def _first(records: list[Record], most: int) -> tuple[list[Record], list[Record]]:
-    """As many as fit into a batch, at least one; and the rest."""
-    size = _BATCH_HEAD
-    for number, record in enumerate(records):
-        size += _size(record)
-        if size > most and number:
-            return records[:number], records[number:]
-    return records, []
+    headers = sum([len(value) for _, value in message.headers])
+    return _RECORD_HEAD + headers + len(message.key or b"") + len(message.value or b"")
