@@ -84,7 +84,7 @@ class Maker:
         self._place = position.place
         self._moved = False
         self._has_ended = False  # a group of which something is written already
-        self._since = 0.0
+        self._since = self._now = 0.0
         self._idle_since = trio.current_time()
         self.size = 0
 
@@ -123,19 +123,20 @@ class Maker:
         group = self._group
         assert group is not None
         if not self._messages:
-            self._since = trio.current_time()
+            self._since = self._now
         headers = identity(self._settings.name, group.gtid, self._index)
         self._messages.append(Out(topic, key, value, headers, group.timestamp * 1000))
         self.size += len(value or b"") + len(key or b"") + 100
 
     # --- items --------------------------------------------------------------------------------------------------------
 
-    def take(self, item: Item, known: list[tuple[bool, ...]] | None = None) -> None:
+    def take(self, item: Item, now: float, known: list[tuple[bool, ...]] | None = None) -> None:
         """The messages of an item. Each has a number in its group, from 1, whether it is chosen or not.
 
         `known` says of the images of a change which ones the topics have; a row that comes to be one of them is
         inserted, and one that is none any more is deleted.
         """
+        self._now = now
         if isinstance(item, Change):
             self._change(item, known)
         elif isinstance(item, Begin):
@@ -179,7 +180,7 @@ class Maker:
         if self._position.group:
             self._has_ended = True
             if not self._messages:
-                self._since = trio.current_time()
+                self._since = self._now
         self._begin, self._group = None, None
         self._place, self._made, self._done = end.after, end.timestamp, 0
         self._moved = True

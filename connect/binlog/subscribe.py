@@ -15,6 +15,7 @@ import random
 import time
 import zlib
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import trio
 
@@ -39,10 +40,13 @@ from barnabas.wire.errors import ErrorCode
 CHUNKS = 3
 #: The event loop is given back after so long.
 _HOLD_SECONDS = 0.003
+#: An event of so many bytes is worked on for longer than that.
+_LARGE_BYTES = 256 << 10
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.5, 30.0
 #: The broker's disk is full or broken; or that is why it cannot end the transaction before.
 _CANNOT_WRITE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CONCURRENT_TRANSACTIONS)
 Say = Callable[..., None]
+T = TypeVar("T")
 
 
 class FinalError(Exception):
@@ -182,7 +186,9 @@ class Subscription:
                     await send.send(maker.chunk())
                     continue
                 event = waited
-            for part, at in reader.parts(event, 1):
+            parts = reader.parts(event, 1)
+            while (found := await _beside(event, next, parts, None)) is not None:
+                part, at = found
                 await self._take(reader, maker, part, at, judge)
                 if maker.size >= CHUNK_BYTES:
                     await send.send(maker.chunk())
@@ -209,7 +215,7 @@ class Subscription:
     async def _take(self, reader: Reader, maker: Maker, event: bytes, at: int, judge: Judge | None) -> None:
         while True:
             try:
-                item = reader.read(event, at)
+                item = await _beside(event, reader.read, event, at)
                 break
             except TableUnknownError as unknown:
                 columns = await self._server.columns(unknown.database, unknown.name)
@@ -217,11 +223,19 @@ class Subscription:
         if item is None:
             return
         known = await judge.known(item) if judge is not None and isinstance(item, Change) else None
-        maker.take(item, known)
+        now = trio.current_time()
+        await _beside(event, maker.take, item, now, known)
         if isinstance(item, Statement):
             reader.forget()
             if reader.ends_alone(item):
-                maker.take(reader.end_alone(event, at))
+                maker.take(reader.end_alone(event, at), now)
+
+
+async def _beside(event: bytes, work: Callable[..., T], *args: Any) -> T:
+    """Do something with an event; with a large one in a thread, so that the event loop goes on."""
+    if len(event) < _LARGE_BYTES:
+        return work(*args)
+    return await trio.to_thread.run_sync(work, *args)
 
 
 def _told(place: Place) -> str:

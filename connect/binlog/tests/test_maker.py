@@ -49,15 +49,15 @@ async def test_the_end_of_a_group_of_which_something_is_written_is_written_soon(
     autojump_clock: trio.testing.MockClock, table: str
 ) -> None:
     made = maker(Position(place=AT))
-    made.take(begin("0-1-6"))
-    made.take(change("seen"))
+    made.take(begin("0-1-6"), trio.current_time())
+    made.take(change("seen"), trio.current_time())
     assert made.chunk().position.index == 3  # the gtid and two rows
-    made.take(change(table))
+    made.take(change(table), trio.current_time())
     if made.size:
         made.chunk()
     after = Place("0-1-6", "bin.1", 400)
     assert made.wait(trio.current_time()) == float("inf")
-    made.take(End(5, 1, after))
+    made.take(End(5, 1, after), trio.current_time())
     assert made.wait(trio.current_time()) == CHUNK_SECONDS
     assert made.chunk().position.place == after
     assert made.wait(trio.current_time()) == float("inf")
@@ -65,7 +65,7 @@ async def test_the_end_of_a_group_of_which_something_is_written_is_written_soon(
 
 async def test_a_group_that_nobody_reads_waits_longer(autojump_clock: trio.testing.MockClock) -> None:
     made = maker(Position(place=AT))
-    made.take(begin("0-1-6"))
-    made.take(change("other"))
-    made.take(End(5, 1, Place("0-1-6", "bin.1", 400)))
+    made.take(begin("0-1-6"), trio.current_time())
+    made.take(change("other"), trio.current_time())
+    made.take(End(5, 1, Place("0-1-6", "bin.1", 400)), trio.current_time())
     assert made.wait(trio.current_time()) > 10 * CHUNK_SECONDS
