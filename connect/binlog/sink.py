@@ -33,7 +33,7 @@ _BATCH_HEAD, _RECORD_HEAD = 61, 150
 _LEAST_PART = 512
 _MOST_BYTES, _SEGMENT_BYTES, _POLICY = "max.message.bytes", "segment.bytes", "cleanup.policy"
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-_FENCED = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+_FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 Header = tuple[str, bytes]
 Answers = dict[TopicPartition, PartitionProduceResponse]
 
@@ -141,8 +141,8 @@ class Sink:
             while waiting:
                 self._produce(producer, waiting)
             producer.end(commit=True)
-        except ClientError as error:
-            if any(code in str(error) for code in _FENCED):
+        except RefusedError as error:
+            if error.code in _FENCED:
                 if time.monotonic() - began >= TRANSACTION_MS / 1000:
                     seconds = TRANSACTION_MS // 1000
                     raise ClientError(f"a transaction took longer than {seconds} s, and was aborted") from None

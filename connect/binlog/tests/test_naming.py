@@ -42,5 +42,5 @@ def test_the_bounds_of_transactions_are_in_the_topic_of_the_rows() -> None:
     topics = Topics("server", "all of it")
     assert topics.frames == topics.of("shop", "orders") == topics.statements("shop") == "all_u0020of_u0020it"
     assert Topics("table", "p").frames is None
-    with pytest.raises(NameClashError, match="everything would go to barnabas.connect"):
+    with pytest.raises(NameClashError, match=r"everything would go to barnabas\.connect"):
         _ = Topics("server", "barnabas.connect").frames
