@@ -1,24 +1,38 @@
-"""How fast a binary log is read: `python -m bench.binlog mysql://root@127.0.0.1:3306 [ROWS]`, on a server to spare.
+"""How fast a binary log is read, and gets into topics: `python -m bench.binlog [--rows N] [--source URL]`.
 
-Makes ROWS inserts of narrow rows and as many updates in the database `bench_binlog`, then reads these events: here, to
-SQL literals as the `tdsql` format has them; and with mysql-replication (`pip install mysql-replication`), if it is
-installed, to its dictionaries. CPU seconds are of the reading process, so they are per core.
+Makes N inserts of narrow rows and as many updates in the database `bench_binlog` of a MariaDB, which is started on
+loopback unless one to spare is named. Then they are read three times: into a topic, exactly once, with a broker in a
+process of its own; here only, to SQL literals as the `tdsql` format has them; and with mysql-replication, if it is
+installed (`make .venv/.bench`), to its dictionaries. CPU seconds are of the reading process, so they are per core. Of
+the first, the longest step of the event loop is told, by the clock on the wall: it has in it what the other threads
+and processes took of the CPU meanwhile.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import contextlib
+import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import trio
 
+from barnabas.connect.binlog.maker import Settings
 from barnabas.connect.binlog.reader import Change, Place, Reader
 from barnabas.connect.binlog.server import Server
+from barnabas.connect.binlog.sink import Sink
+from barnabas.connect.binlog.subscribe import Subscription
+from barnabas.connect.loop import prepare
 from barnabas.connect.mysql.connection import Connection
 from barnabas.connect.mysql.source import Source, source_of
+from compat_tests.binlog.mariadb import MariaDb
+from compat_tests.broker_process import Barnabas
 
 ROWS = 200_000
 _AT_ONCE = 10_000
+_LOOK_SECONDS = 0.02
 
 
 async def fill(server: Server, connection: Connection, rows: int) -> tuple[Place, Place]:
@@ -39,6 +53,69 @@ async def fill(server: Server, connection: Connection, rows: int) -> tuple[Place
     return before, await server.now(connection)
 
 
+# --- into topics ------------------------------------------------------------------------------------------------------
+
+
+class Steps(trio.abc.Instrument):
+    """How long the event loop is held by each step of a task: by the clock on the wall, and of its thread's CPU."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.cpu: list[float] = []
+        self._began = self._cpu_began = 0.0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._began, self._cpu_began = time.perf_counter(), time.thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.seconds.append(time.perf_counter() - self._began)
+        self.cpu.append(time.thread_time() - self._cpu_began)
+
+    def told(self) -> str:
+        return f"event loop held for {_worst(self.seconds)}; of its own CPU {_worst(self.cpu)}"
+
+
+def _worst(seconds: list[float]) -> str:
+    ordered = sorted(seconds)
+    p99, most = ordered[len(ordered) * 99 // 100] * 1000, ordered[-1] * 1000
+    return f"{most:.1f} ms at most, {p99:.1f} ms p99"
+
+
+async def follow(subscription: Subscription, after: Place) -> None:
+    """Until all up to a place is in topics."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(subscription.run)
+        while subscription.position is None or subscription.position.place.gtids != after.gtids:
+            await trio.sleep(_LOOK_SECONDS)
+        nursery.cancel_scope.cancel()
+
+
+def into_topics(source: Source, before: Place, after: Place, rows: int) -> None:
+    """A subscription to a broker; what it costs is printed."""
+    settings = Settings(name="bench", tables=("bench_binlog.*",), start=before.gtids)
+    with tempfile.TemporaryDirectory() as folder, Barnabas(Path(folder)) as broker:
+        sink = Sink(broker.address, settings.name, settings.partitions, settings.configs)
+        subscription = Subscription(Server(source, 4713), sink, settings, lambda *_, **__: None)
+        steps = Steps()
+        prepare()
+        small = memory("VmRSS")
+        cpu, wall = time.process_time(), time.perf_counter()
+        trio.run(follow, subscription, after, instruments=[steps])
+        told("barnabas, into topics", 2 * rows, time.process_time() - cpu, time.perf_counter() - wall)
+        sink.close()
+        print(f"{'':26} {steps.told()}")
+        print(f"{'':26} resident at most {memory('VmHWM') / 2**20:.0f} MiB, {small / 2**20:.0f} before it began")
+
+
+def memory(what: str) -> int:
+    """Resident bytes of this process, now (VmRSS) or at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{what}:"))
+
+
+# --- read only --------------------------------------------------------------------------------------------------------
+
+
 async def ours(server: Server, before: Place, after: Place) -> int:
     """Row changes that were read and made literals."""
     found = 0
@@ -57,7 +134,7 @@ async def ours(server: Server, before: Place, after: Place) -> int:
     return found
 
 
-def theirs(source: Source, before: Place, after: Place) -> int:
+def theirs(source: Source, before: Place) -> int:
     """As `ours`, with mysql-replication. Raises ImportError."""
     from pymysqlreplication import BinLogStreamReader
     from pymysqlreplication.row_event import UpdateRowsEvent, WriteRowsEvent
@@ -80,31 +157,49 @@ def theirs(source: Source, before: Place, after: Place) -> int:
 
 def told(name: str, rows: int, cpu: float, seconds: float) -> None:
     """A line of figures."""
-    print(f"{name:20} {rows:>9,} changes  {rows / cpu:>9,.0f} per CPU second  {rows / seconds:>9,.0f} per second")
+    print(f"{name:26} {rows:>9,} changes  {rows / cpu:>9,.0f} per CPU second  {rows / seconds:>9,.0f} per second")
 
 
-def main() -> int:
-    source = source_of(sys.argv[1])
-    rows = int(sys.argv[2]) if len(sys.argv) > 2 else ROWS
-    server = Server(source, 4712)
+@contextlib.contextmanager
+def sourced(url: str | None) -> Iterator[Source]:
+    """The server that is named, or one of our own."""
+    if url is not None:
+        yield source_of(url)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        mariadb = MariaDb(Path(folder), innodb_flush_log_at_trx_commit="0")
+        mariadb.start()
+        try:
+            yield mariadb.source()
+        finally:
+            mariadb.kill()
 
-    async def prepare() -> tuple[Place, Place]:
-        async with await server.open() as connection:
-            return await fill(server, connection, rows)
 
-    before, after = trio.run(prepare)
-    cpu, wall = time.process_time(), time.perf_counter()
-    count = trio.run(ours, server, before, after)
-    told("barnabas", count, time.process_time() - cpu, time.perf_counter() - wall)
-    cpu, wall = time.process_time(), time.perf_counter()
-    try:
-        count = theirs(source, before, after)
-    except ImportError:
-        print("mysql-replication is not installed")
-        return 0
-    told("mysql-replication", count, time.process_time() - cpu, time.perf_counter() - wall)
-    return 0
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--source", metavar="URL", help="a MariaDB to spare: mysql://root@127.0.0.1:3306")
+    args = parser.parse_args()
+    with sourced(args.source) as source:
+        server = Server(source, 4712)
+
+        async def filled() -> tuple[Place, Place]:
+            async with await server.open() as connection:
+                return await fill(server, connection, args.rows)
+
+        before, after = trio.run(filled)
+        into_topics(source, before, after, args.rows)
+        cpu, wall = time.process_time(), time.perf_counter()
+        count = trio.run(ours, server, before, after)
+        told("barnabas, read only", count, time.process_time() - cpu, time.perf_counter() - wall)
+        cpu, wall = time.process_time(), time.perf_counter()
+        try:
+            count = theirs(source, before)
+        except ImportError:
+            print("mysql-replication is not installed: make .venv/.bench")
+            return
+        told("mysql-replication", count, time.process_time() - cpu, time.perf_counter() - wall)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -150,7 +150,7 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
         "--start",
         default="now",
         metavar="WHERE",
-        help="where a new subscription begins: now (default), oldest, or a GTID position of MariaDB",
+        help="where a new subscription begins: now (default), oldest, a GTID position of MariaDB or a set of MySQL",
     )
     binlog.add_argument(
         "--snapshot",
@@ -168,11 +168,32 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     binlog.add_argument("--partitions", type=int, default=1, help="of the topics that it makes (default: 1)")
     binlog.add_argument(
+        "--order",
+        choices=("key", "transaction"),
+        default="key",
+        help="key (default): a row's changes are in the partition of its key, in their order; transaction: all changes "
+        "of a topic are in its first partition, in the order of the server's transactions",
+    )
+    binlog.add_argument(
         "--config",
         metavar="KEY=VALUE",
         action="append",
         default=[],
         help="of topics that it makes; may be repeated",
+    )
+    binlog.add_argument(
+        "--oversize",
+        choices=("stop", "split", "truncate"),
+        default="stop",
+        help="a message larger than its topic takes (max.message.bytes) ends the subscription (stop, the default), is "
+        "written in parts that are marked (split), or with its longest texts cut and a mark (truncate)",
+    )
+    binlog.add_argument(
+        "--silence",
+        type=float,
+        default=15.0,
+        metavar="SECONDS",
+        help="for how long the server may say nothing, until it is asked anew (default: 15)",
     )
     binlog.add_argument("--server-id", type=int, help="as which replica it reads (default: made from the name)")
     binlog.set_defaults(run=_lazy("barnabas.connect.binlog.command", "binlog"))
@@ -204,6 +225,13 @@ def _add_apply(verbs: Commands[argparse.ArgumentParser], broker: argparse.Argume
         action="store_true",
         help="run the statements in the topics that make, change and remove tables; whoever writes to the topics can "
         "then run such statements (default: end at the first one)",
+    )
+    apply.add_argument(
+        "--wait",
+        type=int,
+        default=20,
+        metavar="SECONDS",
+        help="for another process of the same name to end, such as one that was killed (default: 20)",
     )
     apply.add_argument("--until-end", action="store_true", help="end where the topics end now")
     apply.set_defaults(run=_lazy("barnabas.connect.apply.command", "apply"))

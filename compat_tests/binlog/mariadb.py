@@ -49,7 +49,8 @@ class MariaDb:
         if not data.exists():
             install = ["mariadb-install-db", "--no-defaults", f"--user={user}", f"--datadir={data}"]
             install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-            subprocess.run(install, check=True, capture_output=True, timeout=START_SECONDS)
+            made = subprocess.run(install, capture_output=True, text=True, timeout=START_SECONDS)
+            assert made.returncode == 0, f"mariadb-install-db: {(made.stdout + made.stderr)[-2000:]}"
         lines = {
             "user": user,
             "datadir": str(data),

@@ -242,7 +242,7 @@ def test_two_cannot_apply_under_one_name_and_a_topic_made_again_is_another_one(
         first.start()
         until(lambda: target.sql("SELECT * FROM twice.t"), "the row is there")
         (tmp_path / "second").mkdir()
-        second = Applying(tmp_path / "second", target, server.address, "twice", "--topic", "twice")
+        second = Applying(tmp_path / "second", target, server.address, "twice", "--topic", "twice", "--wait", "1")
         assert "another process applies" in second.refused()
         first.kill()
         assert delete_topic(cluster, "twice")[0] == 0

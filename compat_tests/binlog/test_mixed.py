@@ -139,8 +139,8 @@ def mixed(
     assert checksums(target, database) == expected
 
 
-def test_a_mixed_load_for_ten_seconds(tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server) -> None:
-    mixed(tmp_path, mariadb, target, server, "mixed", 10, 2)
+def test_a_mixed_load_for_seconds(tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server) -> None:
+    mixed(tmp_path, mariadb, target, server, "mixed", 5, 1)
 
 
 @pytest.mark.slow

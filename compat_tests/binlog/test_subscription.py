@@ -271,22 +271,6 @@ def test_wrong_passwords_missing_privileges_and_wrong_settings(
     assert "write mysql://USER@HOST:PORT" in told("address", "127.0.0.1")
 
 
-def test_the_broker_is_away_for_a_while(tmp_path: Path, mariadb: MariaDb, server: Server) -> None:
-    shop(mariadb, "away")
-    subscriber = Subscriber(tmp_path, mariadb, server.address, "away", "--tables", "away.*")
-    subscriber.start()
-    subscriber.reading()
-    mariadb.sql("INSERT INTO away.orders(name) VALUES ('before')")
-    server.kill()
-    mariadb.sql("USE away", "INSERT INTO orders(name) SELECT CONCAT('n', seq) FROM seq_1_to_5000")
-    until(lambda: "binlog.retrying" in subscriber.told(), "the reader notices it")
-    server.start()
-    subscriber.wait_for(place_of(mariadb).gtids)
-    assert subscriber.stop() == 0
-    found = [each["field"][1] for each in messages(server.address, "away.orders")]
-    assert found == ["'before'", *(f"'n{n}'" for n in range(1, 5001))]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_ten_kills_in_a_transaction_of_a_hundred_thousand_rows(

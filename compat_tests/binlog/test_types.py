@@ -1,15 +1,23 @@
-"""Every type of column: the literal that a subscriber reads inserts the identical value again."""
+"""Every type of column: the literal that a subscriber reads inserts the identical value again.
+
+docs/binlog-types.md is the table of what was found; BARNABAS_RENEW_TYPES=1 writes it anew.
+"""
 
 from __future__ import annotations
 
+import os
+
+import msgspec
 import pytest
 import trio
 
+from barnabas.connect.binlog.messages import plain
 from barnabas.connect.binlog.selected import SESSION as selected_session
 from barnabas.connect.binlog.selected import Selected
 from barnabas.connect.binlog.server import Server, known_columns
 from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import changes, place_of
+from compat_tests.tools import ROOT
 
 #: Type of a column: values as SQL.
 TYPES = {
@@ -115,6 +123,36 @@ ROWS += [(f"TEXT CHARACTER SET {charset}", value) for charset, values in CHARSET
 SESSION = ("SET sql_mode=''", "SET time_zone='+00:00'", "SET NAMES utf8mb4")
 
 
+TABLE = ROOT / "docs" / "binlog-types.md"
+_SHOWN = 60
+_HEAD = """# Every type of column, there and back
+
+Written by `compat_tests/binlog/test_types.py`, with MariaDB 10.11. It writes each value, reads it from the binary log
+and in a snapshot, inserts the literal into another table, and has the server compare both, as bytes and as text: with
+compressed events and without, with full metadata in the log and with none. Of each type the table says how many values
+came back identical, and shows one: as it was written, as `tdsql` has it, and as `debezium` and `maxwell` have it.
+
+| type | values | written | `tdsql` | `debezium`, `maxwell` |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def table_of(found: dict[int, tuple[str, str]]) -> str:
+    """What docs/binlog-types.md has, of the literal and the JSON of each value by its number in ROWS."""
+    lines = []
+    for kind in dict.fromkeys(kind for kind, _ in ROWS):
+        mine = [(value, *found[number]) for number, (of, value) in enumerate(ROWS) if of == kind]
+        example = max(mine, key=lambda each: min(len(each[1]), _SHOWN) - 2 * max(len(each[1]) - _SHOWN, 0))
+        cells = " | ".join(f"`{_short(text)}`" for text in example)
+        lines.append(f"| `{kind}` | {len(mine)} | {cells} |\n")
+    return _HEAD + "".join(lines)
+
+
+def _short(text: str) -> str:
+    shown = "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in text[: _SHOWN + 1])
+    return shown if len(text) <= _SHOWN else f"{shown[:20]}... ({len(text):,} characters)"
+
+
 def selected(mariadb: MariaDb, database: str, number: int) -> list[tuple[str, list[str]]]:
     """The rows of a table by their keys, as a snapshot reads them."""
 
@@ -155,7 +193,7 @@ def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, comp
     mariadb.sql(*SESSION, *values)
     found = changes(mariadb, place)
     assert len(found) == 2 * len(ROWS)
-    again, logged = [f"USE {database}"], {}
+    again, logged, shown = [f"USE {database}"], {}, {}
     for change in found:
         if change.kind == 24:
             ((before, after),) = change.rows
@@ -163,11 +201,15 @@ def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, comp
             assert null == "NULL"
             assert change.layout.literals(after) == [row, value, value]
             logged[row] = [row, value, value]
+            shown[int(row)] = value, msgspec.json.encode(plain(before[1])).decode()
             again.append(f"INSERT INTO b{change.layout.table[1:]} VALUES ({row}, {value}, {value})")
             assert [column.name for column in change.layout.columns] == ["id", "v", "w"]
             assert change.layout.key == (0,)
     copied = {key: literals for number in range(len(kinds)) for key, literals in selected(mariadb, database, number)}
     assert copied == logged
+    if os.environ.get("BARNABAS_RENEW_TYPES"):
+        TABLE.write_text(table_of(shown))
+    assert table_of(shown) == TABLE.read_text(), "BARNABAS_RENEW_TYPES=1 renews the documentation"
     mariadb.sql(*SESSION, *again)
     differ = {}
     for number, kind in enumerate(kinds):

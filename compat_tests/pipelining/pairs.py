@@ -289,11 +289,16 @@ LOOKS: dict[str, Callable[[Names], VersionedRequest]] = {
 }
 
 
-def join_k(pipe: Pipe, names: Names) -> bool:
-    """Give group `k` its member; whether that was possible."""
-    answer = pipe.ask(*join(names.k))
+def joined(names: Names, answer: Any) -> bool:
+    """Note the member of group `k`; whether it has one."""
     names.member, names.generation = answer.member_id, answer.generation_id
     return bool(answer.error_code == 0)
+
+
+def ask_all(pipe: Pipe, requests: list[Versioned]) -> list[Any]:
+    """The answers to requests that are sent in one piece."""
+    pipe.send(*requests)
+    return [pipe.receive() for _ in requests]
 
 
 def prepare(pipe: Pipe, count: int) -> list[Names]:
@@ -312,11 +317,12 @@ def prepare(pipe: Pipe, count: int) -> list[Names]:
     for start in range(0, count, 50):
         some = runs[start : start + 50]
         pipe.ask(*produce({names.t: 0 for names in some}, batch(b"a", b"b", b"c")))
-        for names in some:
-            pipe.ask(*commit(names.g, names.t, 1))
-            # Kafka's coordinators may still be loading.
-            until(lambda names=names: join_k(pipe, names), f"{names.k} has a member")  # type: ignore[misc]
-            pipe.ask(*commit(names.g, names.t, 1))
+        # In one piece, as each waits for a sync. Kafka's coordinators may still be loading: then once more.
+        ask_all(pipe, [commit(names.g, names.t, 1) for names in some])
+        for names, answer in zip(some, ask_all(pipe, [join(names.k) for names in some]), strict=True):
+            if not joined(names, answer):
+                until(lambda names=names: joined(names, pipe.ask(*join(names.k))), f"{names.k} has a member")  # type: ignore[misc]
+        ask_all(pipe, [commit(names.g, names.t, 1) for names in some])
     return runs
 
 

@@ -19,6 +19,7 @@ from barnabas.client.fetch import fetch, records_of
 from barnabas.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from barnabas.connect.apply.changes import SNAPSHOT, Asked, BadMessageError, Ddl, Emptied, Row, asked_of, literals_of
 from barnabas.connect.apply.ddl import SYSTEM, Judged, judged
+from barnabas.connect.apply.parts import Parts
 from barnabas.connect.apply.positions import Kept, OtherApplierError, Positions, fingerprint
 from barnabas.connect.apply.tables import Image, Table
 from barnabas.connect.binlog.ddl import tables_of
@@ -65,13 +66,17 @@ class FinalError(Exception):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is applied. `ddl`: statements are run, too. `until_end`: end where the topics end now."""
+    """What is applied. `ddl`: statements are run, too. `until_end`: end where the topics end now.
+
+    `wait`: seconds for another process of this name to end.
+    """
 
     name: str
     topics: tuple[str, ...]
     tables: tuple[str, ...] = ()
     ddl: bool = False
     until_end: bool = False
+    wait: int = 20
 
 
 class _Op(NamedTuple):
@@ -115,7 +120,7 @@ class Applier:
             for statement in _SESSION:
                 await connection.execute(statement)
             positions = Positions(connection, self._settings.name)
-            await positions.begin()
+            await positions.begin(self._settings.wait)
             with Cluster(self._servers, patience=_PATIENCE_SECONDS) as cluster:
                 kept = await self._kept(cluster, positions)
                 session = _Session(self._settings, self._chosen, connection, positions, kept, self._count, self._say)
@@ -197,6 +202,7 @@ class _Session:
         self._pending = {key: each.pending for key, each in kept.items()}
         self._partitions = {topic: sum(t == topic for t, _ in kept) for topic, _ in kept}
         self._tables: dict[tuple[str, str], Table] = {}
+        self._parts = {key: Parts() for key in kept}
         self._ops: list[_Op] = []
         self._size = 0
         self._checks_keys = True
@@ -204,26 +210,34 @@ class _Session:
     async def take(self, key: TopicPartition, record: Record) -> None:
         """Apply a record, or gather it. Raises FinalError."""
         copied = any(name == SNAPSHOT for name, _ in record.headers)
+        parts = self._parts[key]
+        first = record.offset if parts.first is None else parts.first
         try:
-            asked = asked_of(record.value, copied=copied)
+            whole = parts.joined(record)
+            if whole is None:
+                return
+            asked = asked_of(whole.value, copied=copied)
             if asked is None or not self._is_wanted(asked):
                 return
+            if asked.cut:
+                raise BadMessageError(asked.cut)
             if isinstance(asked, Ddl):
-                await self._flush(key, record.offset)
-                await self._statement(key, record.offset, asked)
+                await self._flush(key, first)
+                await self._statement(key, first, record.offset + 1, asked)
                 return
         except BadMessageError as error:
-            await self._flush(key, record.offset)
-            raise FinalError(f"{key[0]}-{key[1]}, offset {record.offset}: {error}") from None
-        self._ops.append(_Op(asked, copied, record.offset))
-        self._size += len(record.value or b"")
+            await self._flush(key, first)
+            raise FinalError(f"{key[0]}-{key[1]}, offset {first}: {error}") from None
+        self._ops.append(_Op(asked, copied, first))
+        self._size += len(whole.value or b"")
         if len(self._ops) >= BATCH_ROWS or self._size >= BATCH_BYTES:
             await self._flush(key, record.offset + 1)
 
     async def end(self, key: TopicPartition, after: int) -> None:
         """Nothing more of this partition is there."""
         if self._ops:
-            await self._flush(key, after)
+            first = self._parts[key].first
+            await self._flush(key, after if first is None else first)
 
     def _is_wanted(self, asked: Asked) -> bool:
         """Raises BadMessageError."""
@@ -316,7 +330,7 @@ class _Session:
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
-    async def _statement(self, key: TopicPartition, offset: int, asked: Ddl) -> None:
+    async def _statement(self, key: TopicPartition, offset: int, after: int, asked: Ddl) -> None:
         verdict = judged(asked.sql, asked.database)
         told = f"{key[0]}-{key[1]}, offset {offset}"
         if verdict.refused:
@@ -334,8 +348,8 @@ class _Session:
             await self._positions.mark(*key, offset, now)
             await self._run(told, asked, verdict)
         self._pending[key] = None
-        await self._positions.move(*key, offset, offset + 1)
-        self._written[key] = offset + 1
+        await self._positions.move(*key, offset, after)
+        self._written[key] = after
         self._tables.clear()
 
     async def _run(self, told: str, asked: Ddl, verdict: Judged) -> None:

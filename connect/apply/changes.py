@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from barnabas.connect.binlog.charsets import literal
+from barnabas.connect.binlog.oversize import MARK
 from barnabas.connect.binlog.selected import Known
 from barnabas.connect.mysql.connection import name_quoted
 
-#: One SQL literal, as the `tdsql` format writes it, and nothing more in a session with backslash escapes.
+#: One SQL literal, as the `tdsql` format writes it, and nothing more in a session with backslash escapes. A repetition
+#: that may be given back costs memory for each of its rounds, so none may (`*+`), and bytes are taken 32 at a time.
 _LITERAL = re.compile(
     r"NULL"
     r"|-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
-    r"|'[^'\\]*(?:\\.[^'\\]*)*'"
-    r"|(?:_[a-z0-9]+ )?x'(?:[0-9a-f]{2})*'"
+    r"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"
+    r"|(?:_[a-z0-9]+ )?x'(?:[0-9a-f]{64})*+(?:[0-9a-f]{2})*+'"
     r"|b'[01]+'",
     re.DOTALL,
 )
@@ -47,6 +49,7 @@ class Row(NamedTuple):
     table: str
     before: list[str] | dict[str, Any] | None
     after: list[str] | dict[str, Any] | None
+    cut: str = ""
 
 
 class Emptied(NamedTuple):
@@ -54,6 +57,7 @@ class Emptied(NamedTuple):
 
     database: str
     table: str
+    cut: str = ""
 
 
 class Ddl(NamedTuple):
@@ -61,8 +65,10 @@ class Ddl(NamedTuple):
 
     database: str
     sql: str
+    cut: str = ""
 
 
+#: `cut` says what was cut out of the message (`--oversize truncate`), so that it cannot be applied.
 Asked = Row | Emptied | Ddl
 
 
@@ -75,13 +81,33 @@ def asked_of(value: bytes | None, *, copied: bool) -> Asked | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessageError(f"the value is no JSON ({error})") from None
     if isinstance(told, dict):
+        found: Asked | None
         if "eventtypestr" in told:
-            return _of_tdsql(told, copied=copied)
-        if "op" in told or "ddl" in told:
-            return _of_debezium(told)
-        if "type" in told:
-            return _of_maxwell(told)
-    raise BadMessageError("the value is of no format that can be applied: these are tdsql, debezium and maxwell")
+            found = _of_tdsql(told, copied=copied)
+        elif "op" in told or "ddl" in told:
+            found = _of_debezium(told)
+        elif "type" in told:
+            found = _of_maxwell(told)
+        else:
+            raise BadMessageError(_NO_FORMAT)
+        return found if found is None or MARK not in told else found._replace(cut=_cut(told[MARK]))
+    raise BadMessageError(_NO_FORMAT)
+
+
+_NO_FORMAT = "the value is of no format that can be applied: these are tdsql, debezium and maxwell"
+
+
+def _cut(marks: Any) -> str:
+    """What was cut, as the mark of the message says."""
+    cut = [
+        f"{mark.get('in')} {mark.get('column', '')}".strip() + f" of {mark.get('characters')} characters"
+        for mark in (marks if isinstance(marks, list) else [])
+        if isinstance(mark, dict)
+    ]
+    return (
+        f"the message was larger than its topic takes, and has only the beginning of {', '.join(cut)[:200]}: subscribe "
+        "anew with --oversize split, or a larger max.message.bytes"
+    )
 
 
 def _text(told: dict[str, Any], key: str, *, empty: bool = False) -> str:

@@ -7,6 +7,7 @@ import argparse
 import trio
 
 from barnabas.connect.apply.applier import Applier, FinalError, Settings
+from barnabas.connect.loop import prepare
 from barnabas.connect.mysql.source import SourceError, source_of
 from barnabas.connect.telling import end_at_signals, failed, say
 
@@ -27,8 +28,10 @@ def apply(args: argparse.Namespace) -> int:
         tables=tuple(args.tables),
         ddl=args.ddl,
         until_end=args.until_end,
+        wait=max(args.wait, 0),
     )
     applier = Applier(args.server, target, settings, say)
+    prepare()
     try:
         trio.run(_follow, applier)
     except FinalError as error:

@@ -21,7 +21,6 @@ _MAKE = (
     "topic_id CHAR(22) NOT NULL, next BIGINT NOT NULL, pending BIGINT NULL, PRIMARY KEY (name, topic, part)) "
     "ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin",
 )
-LOCK_SECONDS = 20
 _NOT_THERE = frozenset({1146, 1049, 1347})
 
 
@@ -43,13 +42,14 @@ class Positions:
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
 
-    async def begin(self) -> None:
+    async def begin(self, wait: int) -> None:
         """Take the name over, for as long as the connection lives: what is left of another one has ended then.
 
+        `wait`: seconds for another one to end.
         Raises OtherApplierError.
         """
         lock = "barnabas." + hashlib.sha256(self._name.encode()).hexdigest()[:40]
-        ((got,),) = await self._connection.query(f"SELECT GET_LOCK({quoted(lock)}, {LOCK_SECONDS})")
+        ((got,),) = await self._connection.query(f"SELECT GET_LOCK({quoted(lock)}, {wait})")
         if got != "1":
             raise OtherApplierError(f"another process applies to {self._connection.source} as {self._name}")
         for statement in _MAKE:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from barnabas.connect.binlog.binary_json import text_of
 from barnabas.connect.binlog.charsets import BINARY, Undecoded, decoder, literal
 from barnabas.connect.binlog.events import EventError, Table, column_inflated
+from barnabas.connect.binlog.json_diff import patched
+from barnabas.connect.mysql.packets import ProtocolError, lenenc_int
 
 Value = int | float | str | bytes | Undecoded | None
 #: From the bytes at a position to a value, and the position after it.
@@ -43,6 +45,8 @@ _META_SIZES = {
     **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, BLOB, GEOMETRY, BLOB_COMPRESSED), 1),
     **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, ENUM, SET, VAR_STRING, STRING, VARCHAR_COMPRESSED), 2),
 }
+#: Of a partial update: that JSON is told as changes, and how many bytes tell the length of these.
+_PARTIAL_JSON, _PARTIAL_BYTES = 1, 4
 _DECIMAL_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _EPOCH = datetime.datetime(1970, 1, 1)
 
@@ -67,12 +71,13 @@ class Column(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the rows of a table are read. `key`: the columns of the primary key."""
+    """How the rows of a table are read. `key`: the columns of the primary key; `json`: those of MySQL's type JSON."""
 
     database: str
     table: str
     columns: tuple[Column, ...]
     key: tuple[int, ...]
+    json: tuple[int, ...] = ()
 
     def rows(self, data: bytes, at: int, *, images: int) -> Iterator[tuple[list[Value], ...]]:
         """The rows from a position on, each of `images` images, before and after. Raises EventError."""
@@ -107,6 +112,48 @@ class Layout(NamedTuple):
         except (struct.error, IndexError, ValueError) as error:
             raise EventError(f"a row of {self.database}.{self.table} cannot be read: {error}") from None
 
+    def partial_rows(self, data: bytes, at: int) -> Iterator[tuple[list[Value], ...]]:
+        """As `rows`, of updates whose JSON after may be told as changes of that before. Raises EventError."""
+        try:
+            while at < len(data):
+                before, at = self._image(data, at, {})
+                options, at = lenenc_int(data, at)
+                partial: dict[int, Value] = {}
+                if options & _PARTIAL_JSON:
+                    size = (len(self.json) + 7) // 8
+                    bits = int.from_bytes(data[at : at + size], "little")
+                    at += size
+                    partial = {column: before[column] for n, column in enumerate(self.json) if bits >> n & 1}
+                after, at = self._image(data, at, partial)
+                yield before, after
+        except (struct.error, IndexError, ValueError, ProtocolError, RecursionError) as error:
+            raise EventError(f"a row of {self.database}.{self.table} cannot be read: {error}") from None
+
+    def _image(self, data: bytes, at: int, partial: dict[int, Value]) -> tuple[list[Value], int]:
+        """A row, and the position behind it. `partial`: what is changed in columns that are told as changes."""
+        size = (len(self.columns) + 7) // 8
+        if at + size > len(data):
+            raise IndexError("a row is cut off")
+        nulls = int.from_bytes(data[at : at + size], "little")
+        at += size
+        row: list[Value] = []
+        for number, column in enumerate(self.columns):
+            value: Value = None
+            if nulls >> number & 1:
+                pass
+            elif number in partial:
+                changes, at = _counted(data, at, _PARTIAL_BYTES)
+                before = partial[number]
+                if not isinstance(before, str):
+                    raise ValueError(f"{column.name} was NULL before it was changed in part")
+                value = patched(before, changes, _decimal)
+            else:
+                value, at = column.read(data, at)
+            row.append(value)
+        if at > len(data):
+            raise IndexError("a row is cut off")
+        return row, at
+
     def literals(self, row: Sequence[Value]) -> list[str]:
         """The row as SQL literals."""
         return [
@@ -127,7 +174,8 @@ def layout_of(table: Table, charsets: dict[int, str], told: list[Told] | None) -
     key = tuple(table.primary_key)
     if not key and told is not None:
         key = tuple(n for _, n in sorted((each.key, n) for n, each in enumerate(told) if each.key))
-    return Layout(table.database, table.name, tuple(columns), key)
+    json = tuple(number for number, kind, _ in _metas(table) if kind == JSON)
+    return Layout(table.database, table.name, tuple(columns), key, json)
 
 
 def needs_telling(table: Table) -> bool:

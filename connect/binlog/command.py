@@ -18,6 +18,7 @@ from barnabas.connect.binlog.server import Server
 from barnabas.connect.binlog.sink import Sink
 from barnabas.connect.binlog.snapshot import Copier
 from barnabas.connect.binlog.subscribe import FinalError, Subscription, server_id_of
+from barnabas.connect.loop import prepare
 from barnabas.connect.mysql.source import SourceError, source_of
 from barnabas.connect.telling import end_at_signals, failed, say
 from barnabas.wire.table import table
@@ -35,8 +36,10 @@ def binlog(args: argparse.Namespace) -> int:
         settings = _settings(args, args.name or f"{source.host}-{source.port}")
     except (SourceError, ValueError) as error:
         return failed(str(error))
-    server = Server(source, args.server_id or server_id_of(settings.name))
-    sink = Sink(args.server, settings.name, settings.partitions, settings.configs)
+    server = Server(source, args.server_id or server_id_of(settings.name), args.silence)
+    in_order = args.order == "transaction"
+    sink = Sink(args.server, settings.name, settings.partitions, settings.configs, args.oversize, in_order=in_order)
+    prepare()
     try:
         trio.run(_follow, Subscription(server, sink, settings, say))
     except FinalError as error:
@@ -52,6 +55,10 @@ def _settings(args: argparse.Namespace, name: str) -> Settings:
         raise ValueError("--topic-per server needs --prefix, the name of its topic")
     if args.partitions < 1:
         raise ValueError("--partitions is at least 1")
+    if args.order == "transaction" and args.partitions > 1:
+        raise ValueError("--order transaction writes to one partition: leave --partitions out")
+    if args.silence < 1:
+        raise ValueError("--silence is at least 1 second")
     if any("." not in pattern for pattern in args.tables):
         raise ValueError("--tables takes DATABASE.TABLE, such as 'shop.*'")
     if args.snapshot == "initial" and args.start != "now":

@@ -27,8 +27,8 @@ _ACCOUNT_VERBS = frozenset({"grant", "revoke"})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a subscription is. For a new one: `start` is `now`, `oldest`, or a GTID position of MariaDB; `snapshot` is
-    `never`, or `initial` to copy the rows that there are first."""
+    """What a subscription is. For a new one: `start` is `now`, `oldest`, a GTID position of MariaDB or a set
+    of MySQL; `snapshot` is `never`, or `initial` to copy the rows that there are first."""
 
     name: str
     format: str = "tdsql"
@@ -83,7 +83,8 @@ class Maker:
         self._made = position.made
         self._place = position.place
         self._moved = False
-        self._since = 0.0
+        self._has_ended = False  # a group of which something is written already
+        self._since = self._now = 0.0
         self._idle_since = trio.current_time()
         self.size = 0
 
@@ -96,7 +97,7 @@ class Maker:
 
     def wait(self, now: float) -> float:
         """How long the next event may be waited for."""
-        if self._messages:
+        if self._messages or self._has_ended:
             return max(self._since + CHUNK_SECONDS - now, 0)
         if self._moved:
             return max(self._idle_since + _IDLE_SECONDS - now, 0)
@@ -114,7 +115,7 @@ class Maker:
             messages=position.messages + len(self._messages),
         )
         found = Chunk(self._messages, self._position)
-        self._messages, self.size, self._moved = [], 0, False
+        self._messages, self.size, self._moved, self._has_ended = [], 0, False, False
         self._idle_since = trio.current_time()
         return found
 
@@ -122,19 +123,20 @@ class Maker:
         group = self._group
         assert group is not None
         if not self._messages:
-            self._since = trio.current_time()
+            self._since = self._now
         headers = identity(self._settings.name, group.gtid, self._index)
         self._messages.append(Out(topic, key, value, headers, group.timestamp * 1000))
         self.size += len(value or b"") + len(key or b"") + 100
 
     # --- items --------------------------------------------------------------------------------------------------------
 
-    def take(self, item: Item, known: list[tuple[bool, ...]] | None = None) -> None:
+    def take(self, item: Item, now: float, known: list[tuple[bool, ...]] | None = None) -> None:
         """The messages of an item. Each has a number in its group, from 1, whether it is chosen or not.
 
         `known` says of the images of a change which ones the topics have; a row that comes to be one of them is
         inserted, and one that is none any more is deleted.
         """
+        self._now = now
         if isinstance(item, Change):
             self._change(item, known)
         elif isinstance(item, Begin):
@@ -175,6 +177,10 @@ class Maker:
             value = self._format.end(self._group, self._index, end.xid)
             if value is not None:
                 self._add(topic, None, value)
+        if self._position.group:
+            self._has_ended = True
+            if not self._messages:
+                self._since = self._now
         self._begin, self._group = None, None
         self._place, self._made, self._done = end.after, end.timestamp, 0
         self._moved = True

@@ -6,6 +6,8 @@ import fnmatch
 import re
 from collections.abc import Sequence
 
+from barnabas.connect.binlog.place import TOPIC as POSITIONS
+
 _OTHER = re.compile(r"[^A-Za-z0-9._-]")
 _MOST = 249
 PER = ("table", "database", "server")
@@ -39,6 +41,9 @@ class Topics:
         topic = _OTHER.sub(lambda found: f"_u{ord(found[0]):04x}", name)
         if len(topic) > _MOST:
             raise NameClashError(f"the topic of {database}.{table} would have a name of more than {_MOST} characters")
+        if topic == POSITIONS:
+            what = ".".join(filter(None, (database, table))) or "everything"
+            raise NameClashError(f"{what} would go to {topic}, which has the positions: choose another --prefix")
         before = self._of.setdefault(topic, owner)
         if before != owner:
             raise NameClashError(
@@ -51,7 +56,7 @@ class Topics:
     @property
     def frames(self) -> str | None:
         """Where the beginnings and ends of transactions go, and statements: the topic of all, if there is one."""
-        return self._prefix if self._per == "server" else None
+        return self.of("", "") if self._per == "server" else None
 
     def statements(self, database: str) -> str | None:
         """Where statements about a database go: to its topic, if there is one."""

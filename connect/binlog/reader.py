@@ -19,6 +19,7 @@ from barnabas.connect.binlog import events
 from barnabas.connect.binlog.charsets import decoder
 from barnabas.connect.binlog.columns import Layout, Told, Value, layout_of, needs_telling
 from barnabas.connect.binlog.events import EventError, Header, MariaGtid, Query
+from barnabas.connect.binlog.gtid_set import decoded, gtid_set_of
 from barnabas.connect.binlog.payload import events_in
 from barnabas.connect.mysql.packets import lenenc_int
 
@@ -35,7 +36,10 @@ _AS_STATEMENT = (
 
 
 class Place(msgspec.Struct, frozen=True):
-    """How far a reader is: the GTIDs up to which all is done, by domain; and the file and the position after them."""
+    """How far a reader is: the GTIDs up to which all is done, and the file and the position after them.
+
+    The GTIDs are of MariaDB the last one of each domain; of MySQL a set, or none where a transaction has none.
+    """
 
     gtids: str
     file: str
@@ -98,7 +102,9 @@ class Reader:
     def __init__(self, place: Place, charsets: dict[int, str], *, mariadb: bool) -> None:
         self._charsets, self._mariadb = charsets, mariadb
         self.file, self.position = place.file, place.position
-        self._gtids = _domains(place.gtids)
+        self._gtids = _domains(place.gtids) if mariadb else {}
+        #: Of MySQL, where all transactions so far have GTIDs.
+        self._executed = gtid_set_of(place.gtids) if place.gtids and not mariadb else None
         self._checksums = False
         self._tables: dict[int, Layout] = {}
         self._layouts: dict[bytes, Layout] = {}
@@ -111,13 +117,17 @@ class Reader:
     @property
     def place(self) -> Place:
         """The place after the last group that has ended."""
+        if not self._mariadb:
+            return Place(str(self._executed or ""), self.file, self.position)
         return Place(",".join(str(self._gtids[key]) for key in sorted(self._gtids)), self.file, self.position)
 
     def has_reached(self, target: Place) -> bool:
         """Whether all groups up to a place of the same server are read."""
         if self._in_group:
             return False
-        if target.gtids:
+        if target.gtids and not self._mariadb and self._executed is not None:
+            return self._executed.has(gtid_set_of(target.gtids))
+        if target.gtids and self._mariadb:
             wanted = _domains(target.gtids)
             none = MariaGtid(0, 0, -1, 0)
             return all(self._gtids.get(key, none).sequence >= each.sequence for key, each in wanted.items())
@@ -165,13 +175,18 @@ class Reader:
         rows = events.ROWS.get(kind)
         if rows is not None:
             return self._change(header, body, *rows)
+        if kind == events.PARTIAL_UPDATE:
+            return self._change(header, body, events.UPDATE, True, False)
         if kind == events.TABLE_MAP:
             self._map(body)
             return None
         if kind == events.GTID:
             return self._begin_maria(header, body)
-        if kind in (events.MYSQL_GTID, events.ANONYMOUS_GTID):
-            return self._begin(header, body, events.mysql_gtid_of(body) if kind == events.MYSQL_GTID else "")
+        if kind == events.MYSQL_GTID:
+            return self._begin(header, body, events.mysql_gtid_of(body))
+        if kind == events.ANONYMOUS_GTID:
+            self._executed = None
+            return self._begin(header, body, "")
         if kind in (events.QUERY, events.QUERY_COMPRESSED):
             return self._query(header, events.query_of(body, compressed=kind == events.QUERY_COMPRESSED))
         if kind == events.XID:
@@ -183,6 +198,8 @@ class Reader:
             return None
         if kind in _STATEMENT_PARTS:
             raise EventError(_AS_STATEMENT.format("what it changed"))
+        if kind == events.PREVIOUS_GTIDS and self._executed is None and not self._mariadb and not self._in_group:
+            self._executed = decoded(body)
         if kind in events.IGNORED or header.flags & events.IGNORABLE_FLAG:
             if not self._in_group and header.end:
                 self.position = header.end
@@ -209,6 +226,9 @@ class Reader:
         self.position = header.end
         if self._gtid is not None:
             self._gtids[self._gtid.domain] = self._gtid
+        if self._executed is not None:
+            server, _, number = self._named.partition(":")
+            self._executed.add(server, int(number), int(number) + 1)
         self._tables.clear()
         return End(xid, header.timestamp, self.place, is_prepared)
 
@@ -292,11 +312,12 @@ class Reader:
             at += size
         if compressed:
             body, at = events.inflated(body, at), 0
-        return Change(kind, layout, list(layout.rows(body, at, images=images)), header.timestamp)
+        is_partial = header.kind == events.PARTIAL_UPDATE
+        rows = layout.partial_rows(body, at) if is_partial else layout.rows(body, at, images=images)
+        return Change(kind, layout, list(rows), header.timestamp)
 
 
 _REFUSED = {
-    events.PARTIAL_UPDATE: "partial updates of JSON are not supported: set binlog_row_value_options=''",
     events.START_ENCRYPTION: "the binary log comes encrypted, which a server does not send to replicas",
     events.INCIDENT: "the server says that changes are missing from its binary log (an incident event)",
     events.TAGGED_GTID: "GTIDs with tags are not supported",

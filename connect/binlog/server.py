@@ -8,18 +8,20 @@ import trio
 
 from barnabas.connect.binlog import events
 from barnabas.connect.binlog.columns import Told
+from barnabas.connect.binlog.gtid_set import gtid_set_of
 from barnabas.connect.binlog.reader import Place, fingerprint_of
 from barnabas.connect.binlog.selected import Known
-from barnabas.connect.mysql.connection import Connection, columns_of, connect, quoted
+from barnabas.connect.mysql.connection import CONNECT_SECONDS, Connection, columns_of, connect, quoted
 from barnabas.connect.mysql.packets import ServerError
 from barnabas.connect.mysql.source import Source
 
-HEARTBEAT_SECONDS = 5
-#: Of the server no byte, not even a heartbeat: it is frozen, or gone.
-SILENCE_SECONDS = 3 * HEARTBEAT_SECONDS
+#: Of the server no byte, not even a heartbeat, of which there are three in that time: it is frozen, or gone.
+SILENCE_SECONDS = 15.0
 _CHECKED = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
 _PURGED = re.compile("purged|first log file|Could not find first", re.IGNORECASE)
 _FATAL_1236 = 1236
+#: Which column of MySQL's answer where its binary log ends is the set of GTIDs.
+_EXECUTED = 4
 
 
 class RefusedError(Exception):
@@ -29,16 +31,18 @@ class RefusedError(Exception):
 class Server:
     """A server whose binary log is read."""
 
-    def __init__(self, source: Source, server_id: int) -> None:
-        self.source, self.server_id = source, server_id
+    def __init__(self, source: Source, server_id: int, silence: float = SILENCE_SECONDS) -> None:
+        self.source, self.server_id, self.silence = source, server_id, silence
         self.mariadb = True
         self.version = ""
         self.charsets: dict[int, str] = {}
         self.full_metadata = False
+        #: Of MySQL: whether each transaction has a GTID.
+        self.has_gtids = False
 
     async def open(self) -> Connection:
         """A connection on which all is known that a reader needs. Raises RefusedError, LostError, ServerError."""
-        connection = await connect(self.source)
+        connection = await connect(self.source, patience=min(CONNECT_SECONDS, self.silence))
         try:
             await self._look(connection)
         except BaseException:
@@ -48,7 +52,7 @@ class Server:
 
     async def _look(self, connection: Connection) -> None:
         self.mariadb, self.version = connection.greeting.is_mariadb, connection.greeting.version
-        names = ", ".join(quoted(name) for name in (*_CHECKED, "binlog_row_metadata", "server_id"))
+        names = ", ".join(quoted(name) for name in (*_CHECKED, "binlog_row_metadata", "server_id", "gtid_mode"))
         told = columns_of(await connection.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
         for name, wanted in _CHECKED.items():
             if told.get(name, wanted[0]).upper() not in wanted:
@@ -60,6 +64,7 @@ class Server:
                 f"{self.source} itself has the server id {self.server_id}: give another one with --server-id"
             )
         self.full_metadata = told.get("binlog_row_metadata", "").upper() == "FULL"
+        self.has_gtids = told.get("gtid_mode", "").upper() == "ON"
         view = "COLLATION_CHARACTER_SET_APPLICABILITY" if self.mariadb else "COLLATIONS"
         rows = await connection.query(f"SELECT ID, CHARACTER_SET_NAME FROM information_schema.{view}")
         self.charsets = {int(row[0]): row[1] for row in rows if row[0] and row[1]}
@@ -74,6 +79,8 @@ class Server:
         gtids = ""
         if self.mariadb:
             gtids = (await connection.query(f"SELECT BINLOG_GTID_POS({quoted(file)}, {position})"))[0][0] or ""
+        elif self.has_gtids and len(rows[0]) > _EXECUTED:
+            gtids = "".join((rows[0][_EXECUTED] or "").split())
         return Place(gtids, file, position)
 
     async def snapshot(self, connection: Connection) -> Place:
@@ -101,9 +108,9 @@ class Server:
         return Place(gtids, file, 4)
 
     async def begin(self, connection: Connection, place: Place) -> None:
-        """Ask for the events from a place on: MariaDB by GTID, MySQL by file and position."""
+        """Ask for the events from a place on: by GTID, where there are some, else by file and position."""
         await connection.query("SET @master_binlog_checksum = @@global.binlog_checksum")
-        await connection.query(f"SET @master_heartbeat_period = {HEARTBEAT_SECONDS * 10**9}")
+        await connection.query(f"SET @master_heartbeat_period = {int(self.silence / 3 * 10**9)}")
         if self.mariadb:
             await connection.query("SET @mariadb_slave_capability = 4")
             if place.gtids or not place.file:
@@ -111,6 +118,16 @@ class Server:
                 await connection.query("SET @slave_gtid_strict_mode = 1")
                 await connection.dump("", 4, self.server_id)
                 return
+        elif place.gtids:
+            try:
+                executed = gtid_set_of(place.gtids)
+            except ValueError as error:
+                raise RefusedError(
+                    f"{error}: --start is `now`, `oldest`, or of MySQL a GTID set such as "
+                    "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"
+                ) from None
+            await connection.dump_after(executed.encoded(), self.server_id)
+            return
         await connection.dump(place.file, place.position, self.server_id)
 
     async def check_history(self, file: str, start: int, fingerprint: int) -> str | None:
@@ -124,7 +141,7 @@ class Server:
             await connection.query("SET @mariadb_slave_capability = 4")
             await connection.dump(file, start, self.server_id)
             checksums = False
-            with trio.fail_after(SILENCE_SECONDS):
+            with trio.fail_after(self.silence):
                 while True:
                     event = await connection.event()
                     header = events.header_of(event, 1)

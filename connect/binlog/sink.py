@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas.client import admin
 from barnabas.client.cluster import Cluster
-from barnabas.client.errors import ClientError, check
+from barnabas.client.errors import ClientError, RefusedError, check
 from barnabas.client.partitioner import murmur2
 from barnabas.client.produce import Batch, produce
 from barnabas.client.transactional import NOT_YET, TransactionalProducer
+from barnabas.connect.binlog import oversize
 from barnabas.connect.binlog.place import TOPIC, Position, make_topic, positions
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.batch import Record, build_batch
@@ -23,7 +25,15 @@ TRANSACTION_MS = 60_000
 #: The subscription itself tries again.
 _PATIENCE_SECONDS = 5.0
 _BATCH_BYTES = 900_000
-_FENCED = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+#: A broker reads requests of at most 100 MiB (socket.request.max.bytes).
+_REQUEST_BYTES = 99 << 20
+#: At most, of a batch without its records, and of a record without key, value and the headers' values.
+_BATCH_HEAD, _RECORD_HEAD = 61, 150
+#: A topic that takes less is not one for parts.
+_LEAST_PART = 512
+_MOST_BYTES, _SEGMENT_BYTES, _POLICY = "max.message.bytes", "segment.bytes", "cleanup.policy"
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+_FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 Header = tuple[str, bytes]
 Answers = dict[TopicPartition, PartitionProduceResponse]
 
@@ -38,6 +48,31 @@ class Out(NamedTuple):
     timestamp: int
 
 
+class _Room(NamedTuple):
+    """What a topic takes: batches of so many bytes. In a compacted one, the last record of a key is left."""
+
+    bytes: int
+    compacted: bool
+
+
+class _Waiting:
+    """What a partition is still to have: batches that fit it, each of at least one record."""
+
+    __slots__ = ("_most", "_size", "batches", "sequence")
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, most
+        self.batches: deque[list[Record]] = deque()
+        self.sequence = 0
+
+    def add(self, message: Out, size: int) -> None:
+        self._size += size
+        if self._size > self._most:
+            self.batches.append([])
+            self._size = size
+        self.batches[-1].append(Record(message.key, message.value, message.timestamp, message.headers))
+
+
 class TooLargeError(Exception):
     """A message is larger than its topic takes; the text has the remedy."""
 
@@ -49,12 +84,23 @@ class OtherReaderError(Exception):
 class Sink:
     """One subscription's writer. Everything blocks; raises ClientError where the broker cannot be asked."""
 
-    def __init__(self, servers: str, name: str, partitions: int, configs: dict[str, str]) -> None:
-        self._servers, self._name = servers, name
+    def __init__(
+        self,
+        servers: str,
+        name: str,
+        partitions: int,
+        configs: dict[str, str],
+        way: str = oversize.STOP,
+        *,
+        in_order: bool = False,
+    ) -> None:
+        """`way`: what becomes of a message that is larger than its topic takes. `in_order`: one partition has all."""
+        self._servers, self._name, self._way, self._in_order = servers, name, way, in_order
         self._partitions, self._configs = partitions, configs
         self._cluster: Cluster | None = None
         self._producer: TransactionalProducer | None = None
         self._counts: dict[str, int] = {}
+        self._rooms: dict[str, _Room] = {}
 
     def close(self) -> None:
         if self._cluster is not None:
@@ -64,6 +110,7 @@ class Sink:
     def begin(self) -> Position | None:
         """Take the subscription over, and find out how far it is. None for a new one."""
         self.close()
+        self._rooms.clear()
         cluster = self._cluster = Cluster(self._servers, patience=_PATIENCE_SECONDS)
         make_topic(cluster)
         self._producer = TransactionalProducer(cluster, f"barnabas.binlog.{self._name}", timeout_ms=TRANSACTION_MS)
@@ -72,57 +119,118 @@ class Sink:
 
     def write(self, messages: Sequence[Out], position: Position) -> None:
         """All of it, or nothing. Raises TooLargeError, OtherReaderError."""
+        began = time.monotonic()
         producer = self._producer
         assert producer is not None
-        records: dict[tuple[str, int], list[Record]] = {}
+        waiting: dict[TopicPartition, _Waiting] = {}
         for message in messages:
             key = (message.topic, self._partition(message))
-            records.setdefault(key, []).append(Record(message.key, message.value, message.timestamp, message.headers))
-        records[TOPIC, 0] = [position.record(self._name)]
-        sequences = dict.fromkeys(records, 0)
+            size = _size(message)
+            room = self._room(message.topic).bytes - _BATCH_HEAD
+            queue = waiting.get(key)
+            if queue is None:
+                queue = waiting[key] = _Waiting(min(room, _BATCH_BYTES))
+            if size <= room:
+                queue.add(message, size)
+            else:
+                for part in self._fitted(message):
+                    queue.add(part, _size(part))
+        waiting[TOPIC, 0] = _Waiting(_BATCH_BYTES)
+        waiting[TOPIC, 0].batches.append([position.record(self._name)])
         try:
-            while records:
-                self._produce(producer, records, sequences)
+            while waiting:
+                self._produce(producer, waiting)
             producer.end(commit=True)
-        except ClientError as error:
-            if any(code in str(error) for code in _FENCED):
+        except RefusedError as error:
+            if error.code in _FENCED:
+                if time.monotonic() - began >= TRANSACTION_MS / 1000:
+                    seconds = TRANSACTION_MS // 1000
+                    raise ClientError(f"a transaction took longer than {seconds} s, and was aborted") from None
                 raise OtherReaderError(
                     f"another reader has taken over {self._name}: there can be one at a time"
                 ) from None
             raise
 
-    def _produce(
-        self,
-        producer: TransactionalProducer,
-        records: dict[tuple[str, int], list[Record]],
-        sequences: dict[tuple[str, int], int],
-    ) -> None:
-        """A batch for each partition that has records left."""
-        batches = []
-        for key in list(records):
-            mine, rest = _first(records[key])
-            if rest:
-                records[key] = rest
-            else:
-                del records[key]
+    def _produce(self, producer: TransactionalProducer, waiting: dict[TopicPartition, _Waiting]) -> None:
+        """A batch for each partition that has records left, as many as a request takes."""
+        batches: list[Batch] = []
+        size = 0
+        for key, queue in list(waiting.items()):
+            records = queue.batches[0]
             data = build_batch(
-                mine,
+                records,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
-                base_sequence=sequences[key],
+                base_sequence=queue.sequence,
                 is_transactional=True,
             )
-            sequences[key] += len(mine)
+            size += len(data)
+            if batches and size > _REQUEST_BYTES:
+                break
+            queue.sequence += len(records)
+            queue.batches.popleft()
+            if not queue.batches:
+                del waiting[key]
             batches.append(Batch(*key, data))
         told = self._sent(producer, batches)
         for (topic, partition), answer in told.items():
-            if answer.error_code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-                size = max(len(batch.data) for batch in batches if batch[:2] == (topic, partition))
-                raise TooLargeError(
-                    f"a change has {size:,} bytes, which {topic} does not take: barnabas topics alter {topic} "
-                    f"--config max.message.bytes={2 * size}"
-                )
+            if answer.error_code in _TOO_LARGE and topic in self._rooms:
+                self._look_again(topic, max(len(batch.data) for batch in batches if batch[:2] == (topic, partition)))
             check(answer.error_code, f"Produce to {topic}-{partition}", answer.error_message)
+
+    # --- sizes --------------------------------------------------------------------------------------------------------
+
+    def _room(self, topic: str) -> _Room:
+        known = self._rooms.get(topic)
+        if known is None:
+            known = self._rooms[topic] = self._asked_room(topic)
+        return known
+
+    def _asked_room(self, topic: str) -> _Room:
+        assert self._cluster is not None
+        keys = [_MOST_BYTES, _SEGMENT_BYTES, _POLICY]
+        try:
+            told = admin.topic_configs(self._cluster, [topic], keys, defaults=True).get(topic, {})
+        except RefusedError:  # who may write to a topic need not be one who may see its configuration
+            told = {}
+        sizes = [int(told[key]) for key in (_MOST_BYTES, _SEGMENT_BYTES) if key in told]
+        return _Room(min([*sizes, _REQUEST_BYTES]), "compact" in told.get(_POLICY, ""))
+
+    def _look_again(self, topic: str, size: int) -> None:
+        """A batch was too large: does its topic take less by now? Raises ClientError if so, else TooLargeError."""
+        room = self._asked_room(topic)
+        if room.bytes < self._rooms[topic].bytes:
+            raise ClientError(f"{topic} takes only {room.bytes:,} bytes now, not {self._rooms[topic].bytes:,}")
+        raise TooLargeError(f"a change has {size:,} bytes, which {topic} does not take{_raised(topic, size)}")
+
+    def _fitted(self, message: Out) -> list[Out]:
+        """A message that is too large in a form that its topic takes. Raises TooLargeError."""
+        topic, value = message.topic, message.value or b""
+        room = self._room(topic)
+        told = {name: given.decode() for name, given in message.headers}
+        where = f"message {told.get('barnabas.index')} of {told.get('barnabas.gtid') or 'the snapshot'}"
+        size = _BATCH_HEAD + _size(message)
+        said = f"{where} has {size:,} bytes, and {topic} takes {room.bytes:,}"
+        most = room.bytes - size + len(value)
+        if self._way == oversize.STOP or most < _LEAST_PART:
+            raise TooLargeError(f"{said}{_raised(topic, size)}, or choose --oversize split or truncate")
+        if self._way == oversize.TRUNCATE:
+            cut = oversize.truncated(value, most)
+            if cut is None:
+                raise TooLargeError(f"{said}, and cutting its texts does not help{_raised(topic, size)}")
+            return [message._replace(value=cut)]
+        if room.compacted:
+            raise TooLargeError(
+                f"{said}; of its parts, which have one key, compaction would leave the last{_raised(topic, size)}, or "
+                "choose --oversize truncate"
+            )
+        parts = oversize.split(value, most)
+        return [
+            message._replace(value=part, headers=(*message.headers, (oversize.PART, b"%d/%d" % (number, len(parts)))))
+            for number, part in enumerate(parts, 1)
+        ]
+
+    # --- sending ------------------------------------------------------------------------------------------------------
 
     def _sent(
         self, producer: TransactionalProducer, batches: list[Batch]
@@ -140,9 +248,12 @@ class Sink:
             time.sleep(0.01)
 
     def _partition(self, message: Out) -> int:
+        """The partition of its key; with `in_order` the first."""
         count = self._counts.get(message.topic)
         if count is None:
             count = self._counts[message.topic] = self._make(message.topic)
+        if self._in_order:
+            return 0
         if message.key is None:
             return zlib.crc32(message.topic.encode()) % count  # one partition, so that its order is that of the server
         return murmur2(message.key) % count
@@ -163,11 +274,11 @@ class Sink:
                 time.sleep(0.05)
 
 
-def _first(records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """As many as fit into a batch, at least one; and the rest."""
-    size = 0
-    for number, record in enumerate(records):
-        size += len(record.key or b"") + len(record.value or b"") + 100
-        if size > _BATCH_BYTES and number:
-            return records[:number], records[number:]
-    return records, []
+def _raised(topic: str, size: int) -> str:
+    return f": barnabas topics alter {topic} --config max.message.bytes={2 * size}"
+
+
+def _size(message: Out) -> int:
+    """At most, in a batch."""
+    headers = sum([len(value) for _, value in message.headers])
+    return _RECORD_HEAD + headers + len(message.key or b"") + len(message.value or b"")

@@ -15,10 +15,12 @@ import random
 import time
 import zlib
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import trio
 
 from barnabas.client.errors import ClientError
+from barnabas.client.errors import RefusedError as BrokerRefusedError
 from barnabas.connect.binlog.events import EventError
 from barnabas.connect.binlog.maker import CHUNK_BYTES, Chunk, Maker, Settings
 from barnabas.connect.binlog.masks import Masks
@@ -26,19 +28,25 @@ from barnabas.connect.binlog.messages import Format, format_of
 from barnabas.connect.binlog.naming import Chosen, NameClashError, Topics
 from barnabas.connect.binlog.place import Copied, Position
 from barnabas.connect.binlog.reader import Change, Place, Reader, Statement, TableUnknownError
-from barnabas.connect.binlog.server import SILENCE_SECONDS, RefusedError, Server, is_final
+from barnabas.connect.binlog.server import RefusedError, Server, is_final
 from barnabas.connect.binlog.sink import OtherReaderError, Sink, TooLargeError
 from barnabas.connect.binlog.snapshot import Copier, Judge
 from barnabas.connect.mysql.connection import Connection, LostError
 from barnabas.connect.mysql.handshake import AuthError
 from barnabas.connect.mysql.packets import ProtocolError, ServerError
+from barnabas.wire.errors import ErrorCode
 
 #: That wait for the writer.
 CHUNKS = 3
 #: The event loop is given back after so long.
-_HOLD_SECONDS = 0.005
+_HOLD_SECONDS = 0.003
+#: An event of so many bytes is worked on for longer than that.
+_LARGE_BYTES = 256 << 10
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.5, 30.0
+#: The broker's disk is full or broken; or that is why it cannot end the transaction before.
+_CANNOT_WRITE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CONCURRENT_TRANSACTIONS)
 Say = Callable[..., None]
+T = TypeVar("T")
 
 
 class FinalError(Exception):
@@ -71,11 +79,21 @@ class Subscription:
                 if is_final(error):
                     raise FinalError(f"{self._server.source} refuses: {error}{_remedy(error)}") from None
                 reason = str(error)
-            except (LostError, ProtocolError, ClientError) as error:
+            except (LostError, ProtocolError) as error:
                 reason = str(error)
+            except ClientError as error:
+                reason = str(error) + _remedy_at_broker(error)
             failures = 1 if trio.current_time() - began > _MOST_BACKOFF else failures + 1
             wait = min(_FIRST_BACKOFF * 2 ** min(failures - 1, 8), _MOST_BACKOFF) * random.uniform(0.5, 1)
-            self._say("warning", "binlog.retrying", name=self._settings.name, error=reason, seconds=round(wait, 1))
+            place = "" if self.position is None else _told(self.position.place)
+            self._say(
+                "warning",
+                "binlog.retrying",
+                name=self._settings.name,
+                error=reason,
+                place=place,
+                seconds=round(wait, 1),
+            )
             await trio.sleep(wait)
 
     async def _attempt(self) -> None:
@@ -168,7 +186,9 @@ class Subscription:
                     await send.send(maker.chunk())
                     continue
                 event = waited
-            for part, at in reader.parts(event, 1):
+            parts = reader.parts(event, 1)
+            while (found := await _beside(event, next, parts, None)) is not None:
+                part, at = found
                 await self._take(reader, maker, part, at, judge)
                 if maker.size >= CHUNK_BYTES:
                     await send.send(maker.chunk())
@@ -185,16 +205,17 @@ class Subscription:
         wait = maker.wait(trio.current_time())
         if wait <= 0:
             return None
-        with trio.move_on_after(min(wait, SILENCE_SECONDS)):
+        silence = self._server.silence
+        with trio.move_on_after(min(wait, silence)):
             return await connection.event()
-        if wait > SILENCE_SECONDS:
-            raise LostError(f"{self._server.source} has been silent for {SILENCE_SECONDS} s")
+        if wait > silence:
+            raise LostError(f"{self._server.source} has been silent for {silence:g} s")
         return None
 
     async def _take(self, reader: Reader, maker: Maker, event: bytes, at: int, judge: Judge | None) -> None:
         while True:
             try:
-                item = reader.read(event, at)
+                item = await _beside(event, reader.read, event, at)
                 break
             except TableUnknownError as unknown:
                 columns = await self._server.columns(unknown.database, unknown.name)
@@ -202,11 +223,19 @@ class Subscription:
         if item is None:
             return
         known = await judge.known(item) if judge is not None and isinstance(item, Change) else None
-        maker.take(item, known)
+        now = trio.current_time()
+        await _beside(event, maker.take, item, now, known)
         if isinstance(item, Statement):
             reader.forget()
             if reader.ends_alone(item):
-                maker.take(reader.end_alone(event, at))
+                maker.take(reader.end_alone(event, at), now)
+
+
+async def _beside(event: bytes, work: Callable[..., T], *args: Any) -> T:
+    """Do something with an event; with a large one in a thread, so that the event loop goes on."""
+    if len(event) < _LARGE_BYTES:
+        return work(*args)
+    return await trio.to_thread.run_sync(work, *args)
 
 
 def _told(place: Place) -> str:
@@ -236,6 +265,12 @@ def _remedy(error: ServerError) -> str:
         return ": another replica has the same server id; give another one with --server-id"
     if error.code == 1941:
         return ": --start is `now`, `oldest`, or a position such as 0-1-42"
+    return ""
+
+
+def _remedy_at_broker(error: ClientError) -> str:
+    if isinstance(error, BrokerRefusedError) and error.code in _CANNOT_WRITE:
+        return ": the broker cannot write: make room on its disk, or see its log"
     return ""
 
 

@@ -237,10 +237,10 @@ class Connection:
         return self._next == len(self._waiting)
 
 
-async def connect(source: Source, *, most: int = MAX_PACKET) -> Connection:
+async def connect(source: Source, *, most: int = MAX_PACKET, patience: float = CONNECT_SECONDS) -> Connection:
     """A connection on which a user is known. Raises LostError, ServerError, AuthError, ProtocolError."""
     try:
-        with trio.fail_after(CONNECT_SECONDS):
+        with trio.fail_after(patience):
             try:
                 stream = await trio.open_tcp_stream(source.host, source.port)
             except OSError as error:
@@ -254,7 +254,7 @@ async def connect(source: Source, *, most: int = MAX_PACKET) -> Connection:
                 raise
             return connection
     except trio.TooSlowError:
-        raise LostError(f"{source} does not answer in {CONNECT_SECONDS:.0f} s") from None
+        raise LostError(f"{source} does not answer in {patience:g} s") from None
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -25,12 +25,12 @@ class PacketSplitter:
         self.sequence = 0
         self._most = most
         self._buffer = bytearray()
-        self._parts = bytearray()
+        self._parts: list[bytes] = []
 
     @property
     def held(self) -> int:
         """Bytes that wait for the rest of their payload."""
-        return len(self._buffer) + len(self._parts)
+        return len(self._buffer) + sum(map(len, self._parts))
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The payloads that are whole with `data`. Take all of them before the next call."""
@@ -39,21 +39,21 @@ class PacketSplitter:
         at, end = 0, len(buffer)
         while end - at >= 4:
             size = buffer[at] | buffer[at + 1] << 8 | buffer[at + 2] << 16
-            if size + len(self._parts) > self._most:
+            if size > self._most or (self._parts and size + sum(map(len, self._parts)) > self._most):
                 raise ProtocolError(f"a packet of more than {self._most:,} bytes")
             if end - at - 4 < size:
                 break
             if buffer[at + 3] != self.sequence:
                 raise ProtocolError(f"packet {buffer[at + 3]} came where {self.sequence} was expected")
             self.sequence = self.sequence + 1 & 0xFF
-            payload = bytes(buffer[at + 4 : at + 4 + size])
+            with memoryview(buffer) as view:
+                payload = bytes(view[at + 4 : at + 4 + size])
             at += 4 + size
             if size == MAX_PART:
-                self._parts += payload
+                self._parts.append(payload)
             elif self._parts:
-                whole = bytes(self._parts) + payload
-                self._parts = bytearray()
-                yield whole
+                parts, self._parts = self._parts, []
+                yield b"".join([*parts, payload])
             else:
                 yield payload
         del buffer[:at]

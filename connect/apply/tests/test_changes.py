@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -260,3 +261,16 @@ def test_statements_about_other_things_are_left_out(sql: str) -> None:
 )
 def test_other_statements_are_refused(sql: str) -> None:
     assert judged(sql, "d").refused
+
+
+@pytest.mark.parametrize("value", [literal(bytes(1_000_000)), literal("\\'" * 500_000)])
+def test_a_long_literal_needs_little_memory(value: str) -> None:
+    message = tdsql(field=[value])
+    assert asked(message) == Row("d", "t", None, [value])
+    tracemalloc.start()
+    try:
+        assert asked(message) == Row("d", "t", None, [value])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(value)
