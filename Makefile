@@ -78,7 +78,7 @@ compat-report: $(VENV)/.test tools
 LOCK := uv pip compile -q pyproject.toml --universal --generate-hashes --no-header --no-annotate $(UPGRADE)
 lock:
 	$(LOCK) -o lock/base.txt
-	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra test -o lock/test.txt
+	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra s3 --extra test -o lock/test.txt
 	$(LOCK) --extra bench -o lock/bench.txt
 	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra s3 --extra test --extra bench -o lock/all.txt
 
