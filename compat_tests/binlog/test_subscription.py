@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.client.cluster import Cluster
+from barnabas.connect.binlog.reports import Report, reports
 from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import place_of
 from compat_tests.binlog.subscriber import Subscriber, messages, values
@@ -67,6 +69,31 @@ def test_each_table_has_a_topic_with_its_changes_by_primary_key(
     )  # fmt: skip
     assert "one" in told.stdout
     assert place_of(mariadb).gtids in told.stdout
+    (line,) = (line for line in told.stdout.splitlines() if line.startswith("one "))
+    assert "ENDED" in line
+
+
+def test_the_status_tells_the_last_error_and_what_it_is_doing(tmp_path: Path, mariadb: MariaDb, server: Server) -> None:
+    """While it reads, and after it has ended with a reason."""
+    subscriber = Subscriber(tmp_path, mariadb, server.address, "told", "--prefix", "told")
+    subscriber.start()
+    subscriber.reading()
+
+    def report() -> Report | None:
+        with Cluster(server.address) as cluster:
+            return reports(cluster).get("told")
+
+    until(lambda: (told := report()) is not None and told.state == "READING", "it says that it reads")
+    subscriber.kill()
+    subscriber = Subscriber(tmp_path, mariadb, server.address, "told", "--prefix", "told", "--config", "nope=1")
+    shop(mariadb, "told")
+    mariadb.sql("INSERT INTO told.orders VALUES (1, 'a')")
+    subscriber.start()
+    until(lambda: (told := report()) is not None and "nope" in told.error, "the error is told")
+    subscriber.kill()
+    found = report()
+    assert found is not None
+    assert found.state_at(found.at + 61) == ("ENDED" if found.state == "ENDED" else "SILENT")
 
 
 def test_one_topic_for_all_has_the_bounds_of_transactions_and_no_passwords(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import sys
+import time
 
 import trio
 
@@ -14,6 +16,7 @@ from barnabas.client.errors import ClientError
 from barnabas.connect.binlog.maker import Settings
 from barnabas.connect.binlog.masks import KEY, Masks
 from barnabas.connect.binlog.place import Position, positions
+from barnabas.connect.binlog.reports import Report, State, reports, tell
 from barnabas.connect.binlog.server import Server
 from barnabas.connect.binlog.sink import Sink
 from barnabas.connect.binlog.snapshot import Copier
@@ -26,6 +29,13 @@ from barnabas.wire.text import visible
 
 _PROGRESS_SECONDS, _BAR_SECONDS = 10.0, 0.2
 _BAR = 24
+_COLUMNS = (
+    *("NAME", "SOURCE", "GTID", "FILE", "MESSAGES", "LAST EVENT", "WRITTEN", "BEHIND S"),
+    *("STATE", "MESSAGES/S", "LAST ERROR"),
+)
+# Between two reports for `connect status`, and between two looks at whether the state is another one.
+_REPORT_SECONDS, _LOOK_SECONDS = 10.0, 0.5
+_MOST_ERROR = 1000
 _ANEW = "\r\x1b[K"  # go back, clear the line
 
 
@@ -41,7 +51,7 @@ def binlog(args: argparse.Namespace) -> int:
     sink = Sink(args.server, settings.name, settings.partitions, settings.configs, args.oversize, in_order=in_order)
     prepare()
     try:
-        trio.run(_follow, Subscription(server, sink, settings, say))
+        trio.run(_follow, Subscription(server, sink, settings, say), args.server, settings.name)
     except FinalError as error:
         return failed(str(error))
     finally:
@@ -86,19 +96,59 @@ def _settings(args: argparse.Namespace, name: str) -> Settings:
     )
 
 
-async def _follow(subscription: Subscription) -> None:
+async def _follow(subscription: Subscription, servers: str, name: str) -> None:
     """Raises FinalError."""
     final: FinalError | None = None
+    reporter = _Reporter(subscription, servers, name)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end_at_signals, nursery.cancel_scope)
         nursery.start_soon(_show_progress, subscription)
+        nursery.start_soon(reporter.run)
         try:
             await subscription.run()
         except FinalError as error:
             final = error
         nursery.cancel_scope.cancel()
+    await trio.to_thread.run_sync(reporter.tell, "ENDED", str(final or ""))
     if final is not None:
         raise final
+
+
+class _Reporter:
+    """Tells `connect status` how a subscription does. What cannot be told is not told."""
+
+    def __init__(self, subscription: Subscription, servers: str, name: str) -> None:
+        self._subscription, self._servers, self._name = subscription, servers, name
+        self._messages, self._at = 0, time.monotonic()
+
+    async def run(self) -> None:
+        """Now and then, and soon after the state has changed."""
+        told: State | None = None
+        at = 0.0
+        while True:
+            state = self._state()
+            if state != told or trio.current_time() - at >= _REPORT_SECONDS:
+                told, at = state, trio.current_time()
+                await trio.to_thread.run_sync(self.tell, state)
+            await trio.sleep(_LOOK_SECONDS)
+
+    def _state(self) -> State:
+        if self._subscription.is_waiting:
+            return "RETRYING"
+        return "READING" if self._subscription.copier is None else "COPYING"
+
+    def tell(self, state: State, final: str = "") -> None:
+        """Write one report, with its own connection: brokers come and go."""
+        subscription, now = self._subscription, time.monotonic()
+        messages = subscription.position.messages if subscription.position is not None else self._messages
+        rate = max(messages - self._messages, 0) / (now - self._at) if self._messages and now > self._at else 0.0
+        self._messages, self._at = messages, now
+        error, error_at = (final, int(time.time())) if final else (subscription.error, subscription.error_at)
+        report = Report(
+            state=state, at=int(time.time()), per_second=round(rate, 1), error=error[:_MOST_ERROR], error_at=error_at
+        )
+        with contextlib.suppress(ClientError), Cluster(self._servers, patience=0) as cluster:
+            tell(cluster, self._name, report)
 
 
 async def _show_progress(subscription: Subscription) -> None:
@@ -142,6 +192,7 @@ def status(args: argparse.Namespace) -> int:
     try:
         with Cluster(args.server) as cluster:
             found = positions(cluster)
+            said = reports(cluster)
     except ClientError as error:
         return failed(str(error))
     rows = [
@@ -154,11 +205,21 @@ def status(args: argparse.Namespace) -> int:
             _time(each.made),
             _time(each.written),
             _behind(each),
+            *_said(said.get(name)),
         )
         for name, each in sorted(found.items())
     ]
-    print(table(("NAME", "SOURCE", "GTID", "FILE", "MESSAGES", "LAST EVENT", "WRITTEN", "BEHIND S"), rows))
+    print(table(_COLUMNS, rows))
     return 0
+
+
+def _said(report: Report | None) -> tuple[str, str, str]:
+    """What a subscription has said of itself: its state, messages in a second, and its last error."""
+    if report is None:
+        return "-", "-", "-"
+    state = report.state_at(time.time())
+    rate = f"{report.per_second:g}" if state in ("READING", "COPYING") else "-"
+    return state, rate, visible(f"{_time(report.error_at)} {report.error}") if report.error else "-"
 
 
 def _behind(position: Position) -> int:

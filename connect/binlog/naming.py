@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from barnabas.connect.binlog.place import TOPIC as POSITIONS
+from barnabas.connect.binlog.reports import TOPIC as REPORTS
 
 _OTHER = re.compile(r"[^A-Za-z0-9._-]")
 _MOST = 249
@@ -41,9 +42,11 @@ class Topics:
         topic = _OTHER.sub(lambda found: f"_u{ord(found[0]):04x}", name)
         if len(topic) > _MOST:
             raise NameClashError(f"the topic of {database}.{table} would have a name of more than {_MOST} characters")
-        if topic == POSITIONS:
+        if topic in (POSITIONS, REPORTS):
             what = ".".join(filter(None, (database, table))) or "everything"
-            raise NameClashError(f"{what} would go to {topic}, which has the positions: choose another --prefix")
+            raise NameClashError(
+                f"{what} would go to {topic}, which has what subscriptions say of themselves: choose another --prefix"
+            )
         before = self._of.setdefault(topic, owner)
         if before != owner:
             raise NameClashError(

@@ -66,6 +66,8 @@ class Subscription:
         self.position: Position | None = None
         #: Where rows are copied, who does it.
         self.copier: Copier | None = None
+        #: Why the last attempt ended, and when (seconds since 1970); whether another one is waited for.
+        self.error, self.error_at, self.is_waiting = "", 0, False
 
     async def run(self) -> None:
         failures = 0
@@ -86,6 +88,7 @@ class Subscription:
             failures = 1 if trio.current_time() - began > _MOST_BACKOFF else failures + 1
             wait = min(_FIRST_BACKOFF * 2 ** min(failures - 1, 8), _MOST_BACKOFF) * random.uniform(0.5, 1)
             place = "" if self.position is None else _told(self.position.place)
+            self.error, self.error_at, self.is_waiting = reason, int(time.time()), True
             self._say(
                 "warning",
                 "binlog.retrying",
@@ -115,6 +118,7 @@ class Subscription:
                     if position.copied is not None:
                         position = await self._copy(position, send)
                     await self._server.begin(connection, position.place)
+                    self.is_waiting = False
                     self._say("info", "binlog.reading", name=self._settings.name, place=_told(position.place))
                     await self._read(connection, self._maker(position), send)
             except BaseExceptionGroup as group:
@@ -136,6 +140,7 @@ class Subscription:
                 await self._server.begin(connection, position.place)
                 return await self._read(connection, self._maker(position), send, target, judge)
 
+        self.is_waiting = False
         self._say("info", "binlog.copying", name=self._settings.name)
         self.copier = Copier(
             self._server, self._settings, self._format, self._topics, self._chosen, self._masks, catch_up, send

@@ -1,0 +1,72 @@
+"""How subscriptions are doing, for `barnabas connect status`: a record now and then in a compacted topic of its own.
+
+A report is told if that is possible; the subscription does not depend on it. What is certain is the position
+(`place.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from barnabas.client import admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError
+from barnabas.client.fetch import Reader as Consumer
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.client.produce import Batch, produce
+from barnabas.wire.batch import Record, build_batch
+
+#: The key of a record is the name of its subscription.
+TOPIC = "barnabas.connect.status"
+_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
+#: A subscription that has said nothing for so long has ended without a word.
+STALE_SECONDS = 60
+State: TypeAlias = Literal["READING", "COPYING", "RETRYING", "ENDED"]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """How one subscription does: messages in a second since the report before, and the last error with its time.
+
+    Times are in seconds since 1970.
+    """
+
+    state: State
+    at: int
+    per_second: float = 0.0
+    error: str = ""
+    error_at: int = 0
+
+    def state_at(self, now: float) -> str:
+        """Its state; a subscription that was killed says nothing any more."""
+        return "SILENT" if self.state != "ENDED" and now - self.at > STALE_SECONDS else self.state
+
+
+def tell(cluster: Cluster, name: str, report: Report) -> None:
+    """Write a report. Raises ClientError."""
+    admin.create_topic(cluster, TOPIC, _CONFIGS, partitions=1)
+    record = Record(name.encode(), msgspec.json.encode(report), time.time_ns() // 1_000_000)
+    produce(cluster, [Batch(TOPIC, 0, build_batch([record]))], acks=1)
+
+
+def reports(cluster: Cluster) -> dict[str, Report]:
+    """The last report of each subscription, by name; what cannot be read is left out."""
+    key = (TOPIC, 0)
+    try:
+        (start,) = list_offsets(cluster, [key], EARLIEST).values()
+        (end,) = list_offsets(cluster, [key], LATEST).values()
+    except ClientError:  # none has ever been told
+        return {}
+    consumer = Consumer(cluster, TOPIC)
+    consumer.positions[0] = start
+    found = {}
+    while consumer.positions[0] < end:
+        for _, record in consumer.poll():
+            try:
+                report = msgspec.json.decode(record.value or b"", type=Report)
+            except msgspec.MsgspecError:
+                continue
+            found[(record.key or b"").decode("utf-8", "replace")] = report
+    return found
