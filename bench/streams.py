@@ -4,7 +4,7 @@ quiet ones, and a backlog.
     python -m bench.streams [--records 4000000] [--seconds 40] [--json FILE]
 
 Records have 1,000 keys and come at 1,000 a second, with their own time as event time; 2 partitions, Spark at local[2],
-the broker's default durability. `delay` is from the end of a window, by the clock, until its result is at a consumer
+the broker's default durability, and no limit of what a stream writes. `delay` is from the end of a window, by the clock, until its result is at a consumer
 that reads committed records. CPU is that of driver, JVM and workers. The twenty streams differ in window, aggregates
 and condition. `quiet` are twenty streams, each over a source of its own into which nothing comes. Of the backlog, one
 record comes every 10 ms of event time, in windows of a minute, so that a window of a key holds 6 records, and a hundred
@@ -223,7 +223,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file, too")
     args = parser.parse_args()
-    settings: dict[str, Any] = {"barnabas.streams.master": "local[2]", "barnabas.streams.max": "32"}
+    settings: dict[str, Any] = {
+        "barnabas.streams.master": "local[2]",
+        "barnabas.streams.max": "32",
+        "barnabas.streams.sink.bytes.per.second": "0",
+    }
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
         broker = Barnabas(Path(folder), {**settings, "num.partitions": str(PARTITIONS)})

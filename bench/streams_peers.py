@@ -153,7 +153,8 @@ def peers(folder: Path, records: int) -> dict[str, dict[str, float]]:
 
 def ours(folder: Path, records: int) -> dict[str, float]:
     """The same of barnabas."""
-    broker = Barnabas(folder / "barnabas", {"barnabas.streams.master": "local[2]", "num.partitions": str(PARTITIONS)})
+    settings = {"barnabas.streams.master": "local[2]", "barnabas.streams.sink.bytes.per.second": "0"}
+    broker = Barnabas(folder / "barnabas", {**settings, "num.partitions": str(PARTITIONS)})
     with broker, Cluster(broker.address) as cluster:
         create_topic(cluster, "warm", SCHEMA, partitions=PARTITIONS)
         filled(broker.address, "warm", 10_000, 100)
