@@ -10,6 +10,7 @@ _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _RATE_SECONDS = 10.0
 #: The most ticks in _SLOW_SECONDS that may take too long; then the query holds the others up no more.
 _MOST_SLOW, _SLOW_SECONDS = 3, 3600.0
+_MOST_DISTURBED = 32
 RUNNING, RETRYING, FAILED = "RUNNING", "RETRYING", "FAILED"
 
 
@@ -22,7 +23,7 @@ class Health:
         self.rows = self.dead = 0
         self.lag = 0
         self.batch_ms = 0.0
-        self._failures = 0
+        self._failures = self._disturbed = 0
         self._next_try = 0.0
         self._recent: list[tuple[float, int]] = []
         self._slow: list[float] = []
@@ -39,6 +40,7 @@ class Health:
     def ran(self, now: float, rows: int, dead: int, seconds: float) -> None:
         """A tick went well."""
         self.state, self.error, self._failures, self._next_try = RUNNING, None, 0, 0.0
+        self._disturbed = 0
         self.rows += rows
         self.dead += dead
         if seconds:
@@ -51,6 +53,14 @@ class Health:
         self.state, self.error = RETRYING, error
         self._failures += 1
         self._next_try = now + wait
+
+    def disturbed(self, now: float, error: str) -> bool:
+        """A tick went wrong, not by the query's fault: it is tried again soon. False if that has been so too often."""
+        self._disturbed += 1
+        if self._disturbed > _MOST_DISTURBED:
+            return False
+        self.state, self.error, self._next_try = RETRYING, error, now + _FIRST_BACKOFF_SECONDS
+        return True
 
     def slow(self, now: float) -> bool:
         """A tick took too long; whether there were too many of these."""

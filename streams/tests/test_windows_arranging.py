@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.streams.query.definitions import Catalog, StreamDefinition
+from barnabas.streams.query.health import now
 from barnabas.streams.windows.copies import Copies
 from barnabas.streams.windows.groups import Group, Groups, new_group
 from barnabas.streams.windows.manager import WAITING, Streams
@@ -83,6 +85,31 @@ def test_a_stream_of_whose_topic_nothing_is_known_for_a_while_keeps_its_state(tm
     assert Groups(str(tmp_path)).read() == [group]
     know(streams, catalog(definition("a")))
     assert [[member.topic for member in each.members] for each in Groups(str(tmp_path)).read()] == [["a"]]
+
+
+def test_workers_that_have_died_are_not_the_streams_fault(tmp_path: Path) -> None:
+    """Spark finds out about one at each start: those of a daemon may be many. Failures of others part the streams."""
+    shared(tmp_path, "a", "b")
+    streams, _ = streams_in(tmp_path)
+    know(streams, catalog(definition("a"), definition("b")))
+    assert streams._runners is not None
+    (runner,) = streams._runners
+    tasks: list[Callable[[], None]] = []
+    streams._do = tasks.append  # type: ignore[method-assign]
+    for _ in range(20):
+        streams._failed(runner, "Stream closed")
+    assert (runner.health.state, runner.health.failures, runner.health.error) == ("RETRYING", 0, "Stream closed")
+    assert not runner.health.may_run(now())
+    assert runner.health.may_run(now() + 1.5)
+    before = len(tasks)
+    for _ in range(3):
+        streams._failed(runner, "another reason")
+    assert len(tasks) == before + 3, "it is stopped each time"
+    streams._failed(runner, "another reason")
+    assert len(tasks) == before + 5, "and parted"
+    for _ in range(20):
+        streams._failed(runner, "Stream closed")
+    assert runner.health.failures > 4, "there cannot be so many"
 
 
 def test_with_a_damaged_list_no_stream_runs_and_each_says_why(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ _HOLD_SECONDS = 5.0
 #: After so many failures in a row, the streams of a query part: then only the one at fault fails.
 _PART_AFTER = 4
 _PARTS = 16
+#: What Spark says of an idle worker that has died with its daemon. It finds out about one of them with each start.
+_DEAD_WORKER = "Stream closed"
 #: Between two copies of a checkpoint.
 COPY_SECONDS = 180.0
 
@@ -457,7 +459,8 @@ class Streams:
 
     def _failed(self, runner: Runner, error: str) -> None:
         """It is tried again, later each time. If that does not help, its streams part."""
-        runner.health.failed(now(), error)
+        if error != _DEAD_WORKER or not runner.health.disturbed(now(), error):
+            runner.health.failed(now(), error)
         self._say("warning", "stream.retrying", topics=_names(runner.group.members), error=error)
         self._stop(runner)
         members = runner.group.members
