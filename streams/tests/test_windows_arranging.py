@@ -87,7 +87,7 @@ def test_a_stream_of_whose_topic_nothing_is_known_for_a_while_keeps_its_state(tm
     assert [[member.topic for member in each.members] for each in Groups(str(tmp_path)).read()] == [["a"]]
 
 
-def test_workers_that_have_died_are_not_the_streams_fault(tmp_path: Path) -> None:
+def test_workers_that_have_died_are_not_the_streams_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark finds out about one at each start: those of a daemon may be many. Failures of others part the streams."""
     shared(tmp_path, "a", "b")
     streams, _ = streams_in(tmp_path)
@@ -95,7 +95,7 @@ def test_workers_that_have_died_are_not_the_streams_fault(tmp_path: Path) -> Non
     assert streams._runners is not None
     (runner,) = streams._runners
     tasks: list[Callable[[], None]] = []
-    streams._do = tasks.append  # type: ignore[method-assign]
+    monkeypatch.setattr(streams, "_do", tasks.append)
     for _ in range(20):
         streams._failed(runner, "Stream closed")
     assert (runner.health.state, runner.health.failures, runner.health.error) == ("RETRYING", 0, "Stream closed")
