@@ -22,8 +22,9 @@ import msgspec
 from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.windows.slots import Slot
-from barnabas.wire.streams.clauses import Clauses, Interval, RowWindow
+from barnabas.wire.streams.clauses import Clauses
 from barnabas.wire.streams.keys import CHECKPOINTS
+from barnabas.wire.streams.windows import Interval, RowWindow
 
 #: The file, beside the folders of the queries.
 FILE = "groups"

@@ -31,17 +31,9 @@ from barnabas.streams.windows.row_windows import ENDS, STARTS
 from barnabas.streams.windows.slots import Input, Needs, Slot, aggregate, needs_of, places, slots_for
 from barnabas.streams.windows.stages import DURATION, END, MARK, START, WINDOWS, Stages, stages_of
 from barnabas.wire.queries.plan import Values
-from barnabas.wire.streams.clauses import (
-    RECORD_TIME,
-    Clauses,
-    EventWindow,
-    Interval,
-    RowWindow,
-    Session,
-    StateWindow,
-    parse_stream,
-)
+from barnabas.wire.streams.clauses import RECORD_TIME, Clauses, parse_stream
 from barnabas.wire.streams.tokens import SyntaxProblem, problem
+from barnabas.wire.streams.windows import EventWindow, Interval, RowWindow, Session, StateWindow
 
 #: A column of the source that is null but in marks: a mark moves the watermark, and is no record.
 CLOSE = "__close"

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from barnabas.streams.windows.row_windows import Of, Row, advance
-from barnabas.wire.streams.clauses import RowWindow
+from barnabas.wire.streams.windows import RowWindow
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
