@@ -142,6 +142,9 @@ def plan_text(clauses: Clauses, into: str) -> str:
     lines.append(f"window     {told}")
     keys = ", ".join(item.name for item in clauses.partition)
     lines.append(f"aggregate  by window{f' and {keys}' if keys else ''}")
+    if clauses.fill is not None:
+        values = ", ".join(joined(value) for value in clauses.fill.values)
+        lines.append(f"fill       windows without records: {clauses.fill.kind} {values}".rstrip())
     if clauses.having:
         lines.append(f"having     {joined(clauses.having)}")
     when = "at once, whenever it changes" if clauses.trigger == AT_ONCE else "when its window closes"

@@ -317,6 +317,33 @@ def test_windows_that_records_open_and_close(
         sql(broker, capsys, f"DROP STREAM {name}")
 
 
+def test_windows_without_records_are_filled(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over a stop between two windows."""
+    admin.create_topic("gaps", 1, SENSORS)
+    text = (
+        "MAX_DELAY 3s AS SELECT _wstart, device, avg(temp) AS t, count(*) AS c FROM gaps PARTITION BY device "
+        "INTERVAL(1m) FILL(LINEAR)"
+    )
+    admin.create_topic("filled", 1, {"barnabas.stream": text})
+    assert "fill       windows without records: linear" in sql(broker, capsys, "EXPLAIN STREAM filled")
+    send(broker, "gaps", [Reading(BASE, "a", 1, 0), Reading(BASE + 120_000, "a", 3, 0), Reading(BASE, "b", 7, 0)])
+    wait_for_results(broker, "filled", 1, 4)
+    sql(broker, capsys, "STOP STREAM filled")
+    wait_for_state(broker, "filled", "STOPPED")
+    send(broker, "gaps", [Reading(BASE + 360_000, "a", 5, 0)] * 4)
+    sql(broker, capsys, "START STREAM filled")
+    found = wait_for_results(broker, "filled", 1, 8)
+    expected: list[tuple[int, str, float, int]] = [(0, "a", 1, 1), (1, "a", 2, 1), (2, "a", 3, 1), (0, "b", 7, 1)]
+    expected += [(3, "a", 3.5, 1), (4, "a", 4, 2), (5, "a", 4.5, 3), (6, "a", 5, 4)]
+    assert found == in_order(
+        {"_wstart": written_out(BASE + 60_000 * n), "device": device, "t": float(t), "c": c}
+        for n, device, t, c in expected
+    )
+    sql(broker, capsys, "DROP STREAM filled")
+
+
 class Sender:
     """Writes a record for each second of event time into a topic, until it is ended."""
 

@@ -47,6 +47,10 @@ def test_windows_of_records_stay_open_and_get_one_mark(window: str) -> None:
     assert marks(of, 7, 8000.0, first, first + 5000) == []
 
 
+def test_the_state_of_fill_stays_and_gets_one_mark() -> None:
+    assert marks(quiet("INTERVAL(10s) FILL(PREV)"), 7, 100.0) == [WATERMARK + 5000 + 10_000 + 5000]
+
+
 @pytest.mark.parametrize(
     "ask", [lambda of: of.mark(102.9, WATERMARK, 0, 1), lambda of: of.mark(200.0, 0, 0, 1)], ids=["soon", "nothing"]
 )

@@ -3,7 +3,8 @@
 A mark's time lies behind all windows that can be open: records have times up to the watermark plus its delay. What came
 together with a mark may be in windows that are open after it: then there is another one.
 
-Windows that records open and close (row_windows.py) stay open over a mark, which lies behind the records that wait.
+Windows that records open and close (row_windows.py) stay open over a mark, which lies behind the records that wait, and
+so does the state of FILL.
 Invariant: where nothing comes, nothing moves for ever.
 """
 
@@ -20,7 +21,7 @@ class Quiet:
         """`windows` are those of all of the query's streams, which have the same watermark and delay."""
         self._delay, self._behind_ms = clauses.max_delay_ms / 1000, clauses.watermark_ms
         self._span_ms = max(map(_span, windows))
-        self._are_rows = isinstance(clauses.window, RowWindow)
+        self._has_state = isinstance(clauses.window, RowWindow) or clauses.fill is not None
         self._at = now
         # What the batches before this start had is not known.
         self._may_wait = True
@@ -35,7 +36,7 @@ class Quiet:
         if not self._delay or now - self._at < self._delay or not watermark:
             return None
         newest = watermark + self._behind_ms
-        is_open = self._may_wait if self._are_rows else state_rows > 0
+        is_open = self._may_wait if self._has_state else state_rows > 0
         if newest <= last_mark and not is_open:  # the last thing that came was a mark
             return None
         self._at, self._may_wait = now, False

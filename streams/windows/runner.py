@@ -311,8 +311,8 @@ class Runner:
             return  # it only says that nothing has come
         self._batch = progress.batchId
         self.health.ran(now, 0, 0, progress.durationMs.get("triggerExecution", 0) / 1000)
+        self.state_rows = sum(operator.numRowsTotal for operator in progress.stateOperators)
         for operator in progress.stateOperators:
-            self.state_rows = operator.numRowsTotal
             self._late += operator.numRowsDroppedByWatermark
         seen = progress.observedMetrics.get(OBSERVED)
         if seen is not None:

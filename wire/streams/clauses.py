@@ -2,7 +2,7 @@
 
     [option ...] [AS] SELECT item, ... FROM topic [WHERE condition] [PARTITION BY column, ...]
         INTERVAL(10s[, offset]) [SLIDING(5s)] | SESSION([column,] gap) | STATE_WINDOW(...) | EVENT_WINDOW(...)
-        | COUNT_WINDOW(...)  [HAVING condition]
+        | COUNT_WINDOW(...)  [FILL(...)] [HAVING condition]
 
 Spark's SQL has no such clauses, so they are cut out here, by tokens. What is left of the text (the items, the
 conditions) stays Spark's SQL, and is looked at by the streams driver.
@@ -20,11 +20,13 @@ from barnabas.wire.streams.tokens import NUMBER, QUOTED, WORD, Token, closing, j
 from barnabas.wire.streams.windows import (
     MAX_OVERLAP,
     ROW_WINDOWS,
+    Fill,
     Interval,
     Marks,
     RowWindow,
     Session,
     Window,
+    fill,
     row_window,
 )
 
@@ -65,6 +67,7 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     key: tuple[Token, ...] = ()  # of SUBTABLE
     #: The state of a state window, or the two conditions of an event window.
     marks: Marks = ()
+    fill: Fill | None = None
     time: str = RECORD_TIME
     watermark_ms: int = 0
     trigger: str = WINDOW_CLOSE
@@ -80,7 +83,6 @@ _NOT = {
     "NOTIFY": "read the results with a consumer",
     "NOTIFY_OPTIONS": "read the results with a consumer",
     "CALC_NOTIFY_ONLY": "read the results with a consumer",
-    "FILL": "a window without records gives no result",
     "PERIOD": "use INTERVAL, whose windows follow the time of the records",
     "FORCE_WINDOW_CLOSE": "use MAX_DELAY",
     "DELETE_MARK": "a window's state ends when the watermark has passed it",
@@ -106,7 +108,7 @@ _NOT_SELECT = {
     "LATERAL": "a stream reads one topic",
     "OVER": "window functions are not possible",
 }
-_AFTER_FROM = ("WHERE", "PARTITION", "INTERVAL", "SLIDING", "SESSION", *ROW_WINDOWS, "HAVING")
+_AFTER_FROM = ("WHERE", "PARTITION", "INTERVAL", "SLIDING", "SESSION", *ROW_WINDOWS, "FILL", "HAVING")
 _FORM = (
     "[options] AS SELECT ... FROM topic [WHERE ...] [PARTITION BY ...] INTERVAL(...) [SLIDING(...)] | SESSION(...) | "
     "STATE_WINDOW(...) | EVENT_WINDOW(...) | COUNT_WINDOW(...)"
@@ -152,7 +154,7 @@ class _Parser(Cursor):
             if before is not None and token.says("DISTINCT") and before.says("IS", "NOT"):
                 found += [self.take(), self.expect("FROM")]  # an operator
                 continue
-            if not depth and token.says(*words):
+            if not depth and token.says(*words) and (not token.says("FILL") or self.peek(1).says("(")):
                 break
             word = token.text.upper() if token.kind == WORD else ""
             if word in _NOT_SELECT and not (word == "DISTINCT" and depth):
@@ -201,6 +203,8 @@ class _Parser(Cursor):
             if "row_window" in self.found:
                 raise self.wrong("a stream has one kind of window", token)
             self.found["row_window"], self.found["marks"] = row_window(self, word)
+        elif word == "FILL":
+            self.found["fill"] = fill(self, token)
         else:
             self.session(token)
 
@@ -391,6 +395,8 @@ class _Parser(Cursor):
                 "TRIGGER AT_ONCE is not supported with SESSION: Spark tells a session when it closes",
                 self.seen["TRIGGER"],
             )
+        if "FILL" in self.seen and (not isinstance(window, Interval) or found.get("trigger") == AT_ONCE):
+            raise self.wrong("FILL goes with INTERVAL, and not with TRIGGER AT_ONCE", self.seen["FILL"])
         if isinstance(window, RowWindow):
             if found.get("trigger") == AT_ONCE:
                 raise self.wrong(

@@ -3,6 +3,7 @@
 STATE_WINDOW(state) [TRUE_FOR(least)]
 EVENT_WINDOW(START WITH condition END WITH condition) [TRUE_FOR(least)]
 COUNT_WINDOW(records[, step])
+INTERVAL(10s) FILL(NULL | PREV | NEXT | LINEAR | VALUE, value, ...)
 least: 10s | COUNT 5 | 10s AND COUNT 5 | 10s OR COUNT 5
 """
 
@@ -14,10 +15,11 @@ from typing import TypeAlias
 import msgspec
 
 from barnabas.wire.streams.cursor import Cursor
-from barnabas.wire.streams.tokens import Token, split_at
+from barnabas.wire.streams.tokens import NUMBER, STRING, Token, split_at
 
 #: A record may fall into at most so many windows that overlap.
 MAX_OVERLAP = 100
+_WORDS = ("TRUE", "FALSE", "NULL")
 #: A window of more records than that is none of a stream.
 MAX_COUNT = 1_000_000
 
@@ -68,6 +70,17 @@ class CountWindow(msgspec.Struct, frozen=True, tag="count"):
     sliding: int
 
 
+NULL, VALUE, PREV, LINEAR, NEXT = "null", "value", "prev", "linear", "next"
+
+
+class Fill(msgspec.Struct, frozen=True):
+    """What windows without records have, between two windows with some. `at` is where the clause stands."""
+
+    kind: str
+    values: tuple[tuple[Token, ...], ...] = ()
+    at: int = 0
+
+
 #: Windows that records open and close, in the order of event time.
 RowWindow: TypeAlias = StateWindow | EventWindow | CountWindow
 Window: TypeAlias = Interval | Session | RowWindow
@@ -94,6 +107,37 @@ def row_window(cursor: Cursor, word: str) -> tuple[RowWindow, Marks]:
     if len(inside) < 2 or not (inside[0].says("START") and inside[1].says("WITH")) or not all(marks):
         raise cursor.wrong("expected START WITH condition END WITH condition", opening)
     return EventWindow(_true_for(cursor)), marks
+
+
+_FILL_INSTEAD = {
+    "NULL_F": "a range of time without any record gives no result: use NULL",
+    "VALUE_F": "a range of time without any record gives no result: use VALUE",
+    "NEAR": "use PREV, NEXT or LINEAR",
+    "SURROUND": "use WHERE",
+}
+
+
+def fill(cursor: Cursor, clause: Token) -> Fill | None:
+    """FILL, behind its word; None for FILL(NONE). Raises SyntaxProblem."""
+    opening = cursor.peek()
+    inside = cursor.inside()
+    parts = split_at(inside, ",") if inside else [[]]
+    word = parts[0][0].text.upper() if len(parts[0]) == 1 else ""
+    if word in _FILL_INSTEAD:
+        raise cursor.wrong(f"FILL({word}) is not supported: {_FILL_INSTEAD[word]}", parts[0][0])
+    if word.lower() not in (NULL, VALUE, PREV, LINEAR, NEXT, "none"):
+        raise cursor.wrong("expected NULL, VALUE, PREV, LINEAR, NEXT or NONE", parts[0][0] if parts[0] else opening)
+    if (word == "VALUE") != (len(parts) > 1):
+        raise cursor.wrong(
+            "values stand behind VALUE: FILL(VALUE, 0)", parts[1][0] if len(parts) > 1 and parts[1] else opening
+        )
+    for part in parts[1:]:
+        plain = part[1:] if part and part[0].says("-") else part
+        if len(plain) != 1 or not (
+            plain[0].kind == NUMBER or (plain is part and (plain[0].kind == STRING or plain[0].says(*_WORDS)))
+        ):
+            raise cursor.wrong("expected a number, a text, TRUE, FALSE or NULL", part[0] if part else opening)
+    return None if word == "NONE" else Fill(word.lower(), tuple(map(tuple, parts[1:])), clause.start)
 
 
 def _count_window(cursor: Cursor, inside: Sequence[Token], opening: Token) -> CountWindow:

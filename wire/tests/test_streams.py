@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from barnabas.wire.streams.clauses import AT_ONCE, MAX_PART_ROWS, Clauses, parse_stream
 from barnabas.wire.streams.durations import milliseconds, written
 from barnabas.wire.streams.tokens import SyntaxProblem, joined, tokens
-from barnabas.wire.streams.windows import CountWindow, EventWindow, Interval, Least, Session, StateWindow
+from barnabas.wire.streams.windows import (
+    NULL,
+    PREV,
+    VALUE,
+    CountWindow,
+    EventWindow,
+    Interval,
+    Least,
+    Session,
+    StateWindow,
+)
 
 SENSORS = "SELECT _wstart, device, avg(temp) AS t FROM sensors"
 
@@ -77,6 +87,22 @@ def test_windows_that_records_open_and_close() -> None:
     assert parse_stream(f"MAX_DELAY 5s AS {SENSORS} COUNT_WINDOW(10)").max_delay_ms == 5000
     assert parse_stream(f"{SENSORS} COUNT_WINDOW(10)").window == CountWindow(10, 10)
     assert parse_stream(f"{SENSORS} COUNT_WINDOW(10, 2)").window == CountWindow(10, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "values"),
+    [
+        ("NULL", NULL, []),
+        ("prev", PREV, []),
+        ("VALUE, 0", VALUE, ["0"]),
+        ("VALUE, -1.5, 'a', NULL, true", VALUE, ["-1.5", "'a'", "NULL", "true"]),
+    ],
+)
+def test_what_windows_without_records_have(text: str, kind: str, values: list[str]) -> None:
+    found = parse_stream(f"{SENSORS} WHERE fill > 3 INTERVAL(1s) FILL({text}) HAVING t > 1").fill
+    assert found is not None
+    assert (found.kind, [joined(value) for value in found.values]) == (kind, values)
+    assert parse_stream(f"{SENSORS} INTERVAL(1s) FILL(NONE)").fill is None
 
 
 @pytest.mark.parametrize(
@@ -167,7 +193,21 @@ def test_a_session_may_name_the_time() -> None:
         (f"{SENSORS} INTERVAL(5s) TRUE_FOR(3s)", "elsewhere write HAVING _wduration > n"),
         (f"{SENSORS} COUNT_WINDOW(5, 5, temp)", "expected a number"),
         (f"{SENSORS} PERIOD(10s)", "PERIOD is not supported"),
-        (f"{SENSORS} INTERVAL(1s) FILL(NULL)", "FILL is not supported"),
+        (f"{SENSORS} INTERVAL(1s) FILL()", "expected NULL, VALUE, PREV, LINEAR, NEXT or NONE"),
+        (f"{SENSORS} INTERVAL(1s) FILL(5)", "expected NULL, VALUE, PREV, LINEAR, NEXT or NONE"),
+        (f"{SENSORS} INTERVAL(1s) FILL", "expected ("),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE)", "values stand behind VALUE"),
+        (f"{SENSORS} INTERVAL(1s) FILL(PREV, 1)", "values stand behind VALUE"),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE, x)", "expected a number, a text, TRUE, FALSE or NULL"),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE, 1 + 1)", "expected a number"),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE, -'a')", "expected a number"),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE, )", "expected a number"),
+        (f"{SENSORS} INTERVAL(1s) FILL(NEAR)", "FILL(NEAR) is not supported: use PREV, NEXT or LINEAR"),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE_F, 1)", "FILL(VALUE_F) is not supported"),
+        (f"{SENSORS} INTERVAL(1s) FILL(PREV) FILL(NEXT)", "FILL is given twice"),
+        (f"{SENSORS} SESSION(1s) FILL(PREV)", "FILL goes with INTERVAL"),
+        (f"{SENSORS} COUNT_WINDOW(3) FILL(PREV)", "FILL goes with INTERVAL"),
+        (f"TRIGGER AT_ONCE AS {SENSORS} INTERVAL(1s) FILL(PREV)", "and not with TRIGGER AT_ONCE"),
         (f"{SENSORS} GROUP BY device INTERVAL(1s)", "write PARTITION BY"),
         (f"{SENSORS} INTERVAL(1s) ORDER BY a", "ORDER is not supported"),
         (f"{SENSORS} INTERVAL(1s) LIMIT 1", "LIMIT is not supported"),
