@@ -11,15 +11,7 @@ from barnabas.scripts.statements import ControlStream, CreateStream, DropStream,
 from barnabas.scripts.status import is_fresh, last_status
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.queries.keys import FORMAT, SCHEMA
-from barnabas.wire.streams.clauses import (
-    AT_ONCE,
-    Clauses,
-    CountWindow,
-    EventWindow,
-    Interval,
-    StateWindow,
-    parse_stream,
-)
+from barnabas.wire.streams.clauses import AT_ONCE, Clauses, parse_stream
 from barnabas.wire.streams.durations import written
 from barnabas.wire.streams.keys import (
     PAUSED,
@@ -33,6 +25,7 @@ from barnabas.wire.streams.keys import (
 )
 from barnabas.wire.streams.plan import stream_plan_of
 from barnabas.wire.streams.tokens import SyntaxProblem, joined
+from barnabas.wire.streams.windows import CountWindow, EventWindow, Interval, Least, StateWindow
 from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
@@ -139,6 +132,8 @@ def plan_text(clauses: Clauses, into: str) -> str:
         told = f"from a record with {starts} to one with {ends}, in the order of event time"
     else:
         told = f"sessions that end after {written(window.gap_ms)} without a record"
+    if isinstance(window, StateWindow | EventWindow) and window.least != Least():
+        told += f", of at least {least_text(window.least)}"
     late = written(clauses.watermark_ms) if clauses.watermark_ms else "0s"
     lines = [f"source     topic {clauses.source}, event time {clauses.time}"]
     conditions = [joined(found) for found in (clauses.pre_filter, clauses.where) if found]
@@ -147,12 +142,22 @@ def plan_text(clauses: Clauses, into: str) -> str:
     lines.append(f"window     {told}")
     keys = ", ".join(item.name for item in clauses.partition)
     lines.append(f"aggregate  by window{f' and {keys}' if keys else ''}")
+    if clauses.fill is not None:
+        values = ", ".join(joined(value) for value in clauses.fill.values)
+        lines.append(f"fill       windows without records: {clauses.fill.kind} {values}".rstrip())
     if clauses.having:
         lines.append(f"having     {joined(clauses.having)}")
     when = "at once, whenever it changes" if clauses.trigger == AT_ONCE else "when its window closes"
     quiet = f", or when nothing has come for {written(clauses.max_delay_ms)}" if clauses.max_delay_ms else ""
     lines.append(f"sink       topic {into}, a result {when}{quiet}; each batch is one transaction")
     return "\n".join(lines)
+
+
+def least_text(least: Least) -> str:
+    """How long a window must be to count."""
+    parts = [written(least.duration_ms)] if least.duration_ms else []
+    parts += [f"{least.count} records"] if least.count else []
+    return (" and " if least.both else " or ").join(parts)
 
 
 def table_of(cluster: Cluster) -> str:

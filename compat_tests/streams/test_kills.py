@@ -33,6 +33,7 @@ from compat_tests.streams.support import (
     results,
     send,
     status_of,
+    text,
     wait_for_results,
     wait_for_state,
     windows,
@@ -121,6 +122,55 @@ def test_a_driver_that_dies_between_two_writes_of_a_batch(tmp_path: Path) -> Non
             expected = windows([*everything, *closing(2000), *more], MINUTE, MINUTE // 2)
             assert wait_for_results(broker, "out", PARTITIONS, len(expected)) == expected
             wait_for_other(broker, [*everything, *closing(2000), *more])
+
+
+EVENTS = (
+    "WATERMARK 10s FILL_HISTORY 1 AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source "
+    "PARTITION BY device EVENT_WINDOW(START WITH temp % 7 < 3 END WITH temp % 5 = 0)"
+)
+
+
+def events(written: list[Reading]) -> list[dict[str, object]]:
+    """A plain evaluation of these windows."""
+    open_of: dict[str, list[Reading]] = {}
+    found: list[list[Reading]] = []
+    for reading in sorted(written):
+        rows = open_of.setdefault(reading.device, [])
+        if rows or reading.temp % 7 < 3:
+            rows.append(reading)
+        if rows and reading.temp % 5 == 0:
+            found.append(open_of.pop(reading.device))
+    return in_order(
+        {
+            "_wstart": text(rows[0].ts),
+            "_wend": text(rows[-1].ts),
+            "device": rows[0].device,
+            "s": sum(row.temp for row in rows),
+            "c": len(rows),
+        }
+        for rows in found
+    )
+
+
+@pytest.mark.slow
+def test_a_driver_that_dies_with_windows_that_records_open_and_close(tmp_path: Path) -> None:
+    """Records that wait and those of open windows are there again, and no window comes twice."""
+    everything = [reading._replace(partition=0) for reading in readings(0, 1000)]
+    last = Reading(BASE + 10**7, "end", 3, 0)
+    with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.driver": "none"}) as broker:
+        admin: Driver = KafkaPythonDriver(broker.address)
+        admin.create_topic("source", 1, SENSORS)
+        for place, rows in (("rows", everything[:400]), ("number", everything[400:700]), ("committed", [])):
+            with driver(broker, place, 2 if place == "rows" else 1) as process:
+                if place == "rows":
+                    make_stream(broker, "out", PARTITIONS, EVENTS)
+                send(broker, "source", rows)
+                process.wait(180)
+        send(broker, "source", [*everything[700:], last])
+        with driver(broker):
+            expected = events([*everything, last])
+            assert wait_for_results(broker, "out", PARTITIONS, len(expected)) == expected
+            assert len(expected) > 50
 
 
 class Writer:

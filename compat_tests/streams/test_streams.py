@@ -264,23 +264,27 @@ def test_a_stream_whose_state_outgrows_its_limit_stops(broker: Barnabas, admin: 
 def test_windows_that_records_open_and_close(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Over a stop in the middle of a window. One with too much state stops, and the others go on."""
+    """Over a stop in the middle of a window. One with too much state stops, and the others go on. Of a topic into which
+    nothing comes, those come out by MAX_DELAY whose last record has come."""
     admin.create_topic("valves", 1, SENSORS)
     select = "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM valves PARTITION BY device"
     streams = {
         "states": f"WATERMARK 2s {select} STATE_WINDOW(temp > 5)",
         "events": f"WATERMARK 2s {select} EVENT_WINDOW(START WITH temp > 5 END WITH temp < 2)",
         "counts": f"WATERMARK 2s {select} COUNT_WINDOW(4, 2)",
+        "long": f"WATERMARK 1h MAX_DELAY 3s {select} EVENT_WINDOW(START WITH temp > 5 END WITH temp < 2) TRUE_FOR(2s)",
         "large": f"WATERMARK 2s MAX_STATE_ROWS 20 {select} COUNT_WINDOW(1000)",
     }
     for name, select in streams.items():
         admin.create_topic(name, 1, {"barnabas.stream": select})
     assert "from a record with temp > 5 to one with temp < 2" in sql(broker, capsys, "EXPLAIN STREAM events")
+    assert "of at least 2s" in sql(broker, capsys, "EXPLAIN STREAM long")
     temps = [1, 9, 8, 7, 1, 0, 6, 6, 3, 4, 1, 9, 1, 2]
     written = [Reading(BASE + 1000 * n, "a", temp, 0) for n, temp in enumerate(temps)]
     expected = {
         "states": [(0, 0), (1, 3), (4, 5), (6, 7), (8, 10), (11, 11)],
         "events": [(1, 4), (6, 10), (11, 12)],
+        "long": [(1, 4), (6, 10)],
         "counts": [(0, 3), (2, 5), (4, 7), (6, 9), (8, 11), (10, 13)],
     }
     send(broker, "valves", [written[n] for n in (1, 0, 3, 2, 5, 4, 7, 6, 8)])
@@ -311,6 +315,33 @@ def test_windows_that_records_open_and_close(
     for name in expected:
         wait_for_state(broker, name, "RUNNING", lag=0)
         sql(broker, capsys, f"DROP STREAM {name}")
+
+
+def test_windows_without_records_are_filled(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over a stop between two windows."""
+    admin.create_topic("gaps", 1, SENSORS)
+    text = (
+        "MAX_DELAY 3s AS SELECT _wstart, device, avg(temp) AS t, count(*) AS c FROM gaps PARTITION BY device "
+        "INTERVAL(1m) FILL(LINEAR)"
+    )
+    admin.create_topic("filled", 1, {"barnabas.stream": text})
+    assert "fill       windows without records: linear" in sql(broker, capsys, "EXPLAIN STREAM filled")
+    send(broker, "gaps", [Reading(BASE, "a", 1, 0), Reading(BASE + 120_000, "a", 3, 0), Reading(BASE, "b", 7, 0)])
+    wait_for_results(broker, "filled", 1, 4)
+    sql(broker, capsys, "STOP STREAM filled")
+    wait_for_state(broker, "filled", "STOPPED")
+    send(broker, "gaps", [Reading(BASE + 360_000, "a", 5, 0)] * 4)
+    sql(broker, capsys, "START STREAM filled")
+    found = wait_for_results(broker, "filled", 1, 8)
+    expected: list[tuple[int, str, float, int]] = [(0, "a", 1, 1), (1, "a", 2, 1), (2, "a", 3, 1), (0, "b", 7, 1)]
+    expected += [(3, "a", 3.5, 1), (4, "a", 4, 2), (5, "a", 4.5, 3), (6, "a", 5, 4)]
+    assert found == in_order(
+        {"_wstart": written_out(BASE + 60_000 * n), "device": device, "t": float(t), "c": c}
+        for n, device, t, c in expected
+    )
+    sql(broker, capsys, "DROP STREAM filled")
 
 
 class Sender:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.streams.windows.row_windows import ENDS, STARTS, Of, Row, advance
-from barnabas.wire.streams.clauses import CountWindow, EventWindow, RowWindow, StateWindow
+from barnabas.wire.streams.windows import CountWindow, EventWindow, Least, RowWindow, StateWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 WINDOWS: list[RowWindow] = [
     StateWindow(),
     EventWindow(),
+    StateWindow(Least(3, 2)),
+    EventWindow(Least(4, 3, both=False)),
     CountWindow(1, 1),
     CountWindow(4, 4),
     CountWindow(5, 2),
@@ -30,6 +32,17 @@ WINDOWS: list[RowWindow] = [
 
 def plain(window: RowWindow, rows: list[Row]) -> list[list[Row]]:
     """A plain evaluation over all records in order, written down as the definitions say."""
+    found = complete(window, rows)
+    if isinstance(window, CountWindow):
+        return found
+    long = [rows[-1].at - rows[0].at >= window.least.duration_ms * 1000 for rows in found]
+    many = [len(rows) >= window.least.count for rows in found]
+    wanted = all if window.least.both else any
+    return [rows for rows, *those in zip(found, long, many, strict=True) if wanted(those)]
+
+
+def complete(window: RowWindow, rows: list[Row]) -> list[list[Row]]:
+    """However long they are."""
     found: list[list[Row]] = []
     if isinstance(window, CountWindow):
         starts = range(0, len(rows) - window.count + 1, window.sliding)
@@ -50,9 +63,14 @@ def plain(window: RowWindow, rows: list[Row]) -> list[list[Row]]:
 
 @given(
     st.sampled_from(WINDOWS),
-    st.lists(st.tuples(st.integers(0, 30), st.sampled_from([None, "", STARTS, ENDS, STARTS + ENDS])), max_size=60),
+    st.lists(
+        st.tuples(
+            st.integers(0, 30).map(lambda ms: 1000 * ms), st.sampled_from([None, "", STARTS, ENDS, STARTS + ENDS])
+        ),
+        max_size=60,
+    ),
     st.randoms(use_true_random=False),
-    st.integers(0, 8),
+    st.integers(0, 8).map(lambda ms: 1000 * ms),
 )
 def test_batches_and_the_order_in_which_records_come_change_nothing(
     window: RowWindow, made: list[tuple[int, str | None]], moments: random.Random, delay: int
@@ -68,7 +86,7 @@ def test_batches_and_the_order_in_which_records_come_change_nothing(
         watermark = max(watermark, max(row.at for row in batch) - delay - 1)
         for window_rows in found:
             assert all(row.at <= watermark for row in window_rows)
-    found += advance(window, of, [], 10**6)
+    found += advance(window, of, [], 10**9)
     order = sorted(
         (Row(at, n % 2, n, mark, str(n)) for n, (at, mark) in enumerate(made)),
         key=lambda row: (row.at, row.partition, row.offset),
@@ -120,7 +138,11 @@ def third(reading: Any) -> str | None:
 
 CASES: dict[str, tuple[str, Callable[[Any], str | None], RowWindow]] = {
     "state": ("STATE_WINDOW(CASE WHEN n % 7 <> 0 THEN n div 3 % 3 END)", third, StateWindow()),
-    "event": ("EVENT_WINDOW(START WITH temp > 5 END WITH temp < 1)", events, EventWindow()),
+    "event": (
+        "EVENT_WINDOW(START WITH temp > 5 END WITH temp < 1) TRUE_FOR(COUNT 2)",
+        events,
+        EventWindow(Least(0, 2)),
+    ),
     "count": ("COUNT_WINDOW(7, 3)", lambda _: None, CountWindow(7, 3)),
 }
 

@@ -257,6 +257,8 @@ def test_which_streams_share_a_query_is_kept_and_a_number_is_given_once(tmp_path
         ("MAX_DELAY 3s SELECT count(*) FROM s INTERVAL(1s)", False),
         ("SELECT count(*) FROM other INTERVAL(1s)", False),
         ("SELECT count(*) FROM s SESSION(1s)", False),
+        ("SELECT count(*) FROM s INTERVAL(1s) FILL(PREV)", False),
+        ("SELECT count(*) FROM s COUNT_WINDOW(3)", False),
     ],
 )
 def test_streams_share_a_query_whose_windows_close_together(text: str, same: bool) -> None:

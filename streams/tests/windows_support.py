@@ -22,7 +22,7 @@ from barnabas.wire.streams.clauses import AT_ONCE
 from barnabas.wire.streams.plan import StreamPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 NOWHERE = "127.0.0.1:1"  # no broker has the directory
@@ -37,6 +37,7 @@ class Run:
         self.members = members_of([text] if isinstance(text, str) else text)
         self.slots = slots_of(session, self.members, values)
         self.batches: dict[int, list[tuple[str | None, dict[str, Any], Any]]] = {}
+        self.rows: list[Row] = []
         self.streams: dict[int, list[dict[str, Any]]] = {}
         self.query: StreamingQuery | None = None
         self.folder.make()
@@ -58,6 +59,7 @@ class Run:
         return self.query
 
     def _take(self, frame: DataFrame, batch: int) -> None:
+        self.rows += frame.collect()
         rows = self._results_of(frame).collect()
         self.batches[batch] = [
             (None if row.key is None else bytes(row.key).decode(), json.loads(bytes(row.value)), row.timestamp)
@@ -96,6 +98,15 @@ def in_batch(session: SparkSession, path: Path, text: str, values: Values) -> li
     made = planned(session, members, slots_of(session, members, values), frame, values)
     rows = made.results_of(made.rows).collect()
     return in_order(json.loads(bytes(row.value)) for row in rows)
+
+
+def of_rows(session: SparkSession, rows: list[Row], schema: str, text: str, values: Values) -> list[dict[str, Any]]:
+    """The results of a stream over the rows that the batches of another one had."""
+    members = members_of([text])
+    frame = session.createDataFrame([], source_schema(values))
+    made = planned(session, members, slots_of(session, members, values), frame, values)
+    found = made.results_of(session.createDataFrame(rows, schema)).collect()
+    return in_order(json.loads(bytes(row.value)) for row in found)
 
 
 def members_of(texts: Iterable[str]) -> list[Member]:

@@ -22,8 +22,9 @@ import msgspec
 from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.windows.slots import Slot
-from barnabas.wire.streams.clauses import Clauses, Interval, RowWindow
+from barnabas.wire.streams.clauses import Clauses
 from barnabas.wire.streams.keys import CHECKPOINTS
+from barnabas.wire.streams.windows import Interval, RowWindow
 
 #: The file, beside the folders of the queries.
 FILE = "groups"
@@ -87,9 +88,9 @@ def new_group(definition: StreamDefinition, kind: str, slots: Sequence[Slot]) ->
 def kind_of(clauses: Clauses, source_id: str, values: msgspec.Struct) -> str:
     """What streams that share a query have in common: which records they take, and when their windows close.
 
-    A stream whose windows records open and close has a query of its own.
+    A stream whose windows records open and close, or are filled, has a query of its own.
     """
-    if isinstance(clauses.window, RowWindow):
+    if isinstance(clauses.window, RowWindow) or clauses.fill is not None:
         return f"alone {uuid.uuid4()}"
     window = "interval" if isinstance(clauses.window, Interval) else "session"
     same = clauses.time, clauses.watermark_ms, clauses.max_ahead_ms, clauses.max_delay_ms, clauses.trigger, window

@@ -26,22 +26,15 @@ from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.pushdown import Least
 from barnabas.streams.query.source_rows import PARTS, value_columns
 from barnabas.streams.source.names import CORRUPT
+from barnabas.streams.windows.fill import FOLLOWING, check_values, fill_value, filled, following, prior
 from barnabas.streams.windows.row_plan import CLOSED, closed_rows, windows_of
 from barnabas.streams.windows.row_windows import ENDS, STARTS
 from barnabas.streams.windows.slots import Input, Needs, Slot, aggregate, needs_of, places, slots_for
 from barnabas.streams.windows.stages import DURATION, END, MARK, START, WINDOWS, Stages, stages_of
 from barnabas.wire.queries.plan import Values
-from barnabas.wire.streams.clauses import (
-    RECORD_TIME,
-    Clauses,
-    EventWindow,
-    Interval,
-    RowWindow,
-    Session,
-    StateWindow,
-    parse_stream,
-)
+from barnabas.wire.streams.clauses import RECORD_TIME, Clauses, parse_stream
 from barnabas.wire.streams.tokens import SyntaxProblem, problem
+from barnabas.wire.streams.windows import EventWindow, Interval, RowWindow, Session, StateWindow
 
 #: A column of the source that is null but in marks: a mark moves the watermark, and is no record.
 CLOSE = "__close"
@@ -148,15 +141,26 @@ def planned(
     with _analysis:
         wanted = [_wanted(spark, member, frame, values) for member in members]
         window = members[0].clauses.window
+        most, fill = members[0].clauses.max_state_rows, members[0].clauses.fill
+        if fill is not None:
+            assert isinstance(window, Interval)
+            step_us = window.sliding_ms * 1000
+            made = _made(slots, _windowed(wanted, _rows(wanted, slots, frame)))
+
+            def with_filled(batch: DataFrame) -> DataFrame:
+                with _analysis:
+                    return results_of(_told(batch.sparkSession, wanted, slots, filled(batch, made.schema, step_us))[1])
+
+            return Running(following(made, step_us, most), with_filled)
         if not isinstance(window, RowWindow):
             return Running(_planned(spark, wanted, slots, frame)[1], results_of)
-        most = members[0].clauses.max_state_rows
         names = [name for name, _ in _all_inputs(slots)]
         rows = closed_rows(_rows(wanted, slots, frame), _TIME, names, window, most)
 
     def results(batch: DataFrame) -> DataFrame:
         with _analysis:
-            return results_of(_aggregated(batch.sparkSession, wanted, slots, windows_of(batch, _all_inputs(slots)))[1])
+            made = _made(slots, windows_of(batch, _all_inputs(slots)))
+            return results_of(_told(batch.sparkSession, wanted, slots, made)[1])
 
     return Running(rows, results)
 
@@ -224,21 +228,28 @@ def _event(member: Member, number: int, column: Column, kind: str) -> Column:
 def _planned(
     spark: SparkSession, wanted: Sequence[_Wanted], slots: Sequence[Slot], frame: DataFrame
 ) -> tuple[list[Selected], DataFrame]:
-    """The results over a frame; over none of its rows, if records open and close the windows."""
-    if isinstance(wanted[0].member.clauses.window, RowWindow):
-        _rows(wanted, slots, frame)
-        rows = windows_of(spark.createDataFrame([], CLOSED), _all_inputs(slots))
+    """The results over a frame; over none of its rows, if they pass through an operator of ours."""
+    clauses, rows = wanted[0].member.clauses, _rows(wanted, slots, frame)
+    if isinstance(clauses.window, RowWindow):
+        made = _made(slots, windows_of(spark.createDataFrame([], CLOSED), _all_inputs(slots)))
     else:
-        rows = _windowed(wanted, _rows(wanted, slots, frame))
-    return _aggregated(spark, wanted, slots, rows)
+        made = _made(slots, _windowed(wanted, rows))
+    if clauses.fill is not None:
+        made = filled(spark.createDataFrame([], FOLLOWING), made.schema, 1)
+    return _told(spark, wanted, slots, made)
 
 
-def _aggregated(
-    spark: SparkSession, wanted: Sequence[_Wanted], slots: Sequence[Slot], rows: DataFrame
-) -> tuple[list[Selected], DataFrame]:
+def _made(slots: Sequence[Slot], rows: DataFrame) -> DataFrame:
+    """The slots of windows, of their records."""
     inputs = [[F.col(name) for name, _ in _inputs_of(number, slot)] for number, slot in enumerate(slots)]
     aggregates = [aggregate(slot, inputs[number]).alias(f"a{number}") for number, slot in enumerate(slots)]
-    made = rows.groupBy("__stream", "__w", "__keys").agg(*aggregates)
+    return rows.groupBy("__stream", "__w", "__keys").agg(*aggregates)
+
+
+def _told(
+    spark: SparkSession, wanted: Sequence[_Wanted], slots: Sequence[Slot], made: DataFrame
+) -> tuple[list[Selected], DataFrame]:
+    """The results of windows."""
     found = [_results(spark, each, slots, made) for each in wanted]
     return [each.outputs for each in found], _together(spark, found, made)
 
@@ -380,14 +391,14 @@ def _results(spark: SparkSession, each: _Wanted, slots: Sequence[Slot], made: Da
     else:
         start, end = F.col("__w.start"), F.col("__w.end")
     at = places(each.needs, slots)
-    of = {key: F.col(f"a{place}") for key, place in at.items()}
+    aggregates = _aggregates(each, made, at)
     keys = {name: _key_value(F.col("__keys")[place], kind) for place, (name, _, kind) in enumerate(each.keys)}
     windows = made.select(
         start.alias(START),
         end.alias(END),
         (F.unix_millis(end) - F.unix_millis(start)).alias(DURATION),
         *(value.alias(name) for name, value in keys.items()),
-        *(result(of).alias(column) for column, result in each.needs.results),
+        *(value.alias(column) for column, value in aggregates.items()),
         _key(keys).alias("_key"),
         start.alias("_timestamp"),
         F.lit(None).cast(PARTS["_headers"]).alias("_headers"),
@@ -396,6 +407,26 @@ def _results(spark: SparkSession, each: _Wanted, slots: Sequence[Slot], made: Da
         return _Result(each.member.number, _outputs(spark, stages, windows), windows)
     except QueryError as error:
         raise MemberError(each.member.number, str(error)) from None
+
+
+def _aggregates(each: _Wanted, made: DataFrame, at: Mapping[tuple[Slot, tuple[str, ...]], int]) -> dict[str, Column]:
+    """The results of the SELECT's aggregates, made of slots. Raises MemberError."""
+    own = {key: F.col(f"a{place}") for key, place in at.items()}
+    found = {column: result(own) for column, result in each.needs.results}
+    fill = each.member.clauses.fill
+    if fill is None:
+        return found
+    last = {key: F.col(prior(f"a{place}")) for key, place in at.items()}
+    before = {column: result(last) for column, result in each.needs.results}
+    kinds = [field.dataType.simpleString() for field in made.select(*found.values()).schema]
+    try:
+        check_values(fill, found)
+        return {
+            column: fill_value(fill, number, before[column], found[column], kinds[number])
+            for number, column in enumerate(found)
+        }
+    except ValueError as error:
+        raise MemberError(each.member.number, str(problem(each.member.clauses.text, fill.at, str(error)))) from None
 
 
 def _together(spark: SparkSession, found: Sequence[_Result], made: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ is, whatever order they have come in. Spark keeps what waits, and what is in ope
 
 Semantics of TDengine: records with a null state are in no window, and neither are those outside of events. A window's
 times are those of its first and last record. The last state, event or number of records that is not complete gives no
-result.
+result, and neither does a window that is shorter than TRUE_FOR.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from operator import attrgetter
 
 import msgspec
 
-from barnabas.wire.streams.clauses import CountWindow, EventWindow, RowWindow, StateWindow
+from barnabas.wire.streams.windows import CountWindow, EventWindow, Least, RowWindow, StateWindow
 
 #: What a record is for an event window.
 STARTS, ENDS = "s", "e"
@@ -57,8 +57,11 @@ def advance(window: RowWindow, of: Of, new: Iterable[Row], watermark: int) -> It
     waiting = sorted([*of.waiting, *new], key=_ORDER)
     ready = next((number for number, row in enumerate(waiting) if row.at > watermark), len(waiting))
     of.waiting = waiting[ready:]
+    least = Least() if isinstance(window, CountWindow) else window.least
     for row in waiting[:ready]:
-        yield from _take(window, of, row)
+        for rows in _take(window, of, row):
+            if least.is_met(rows[-1].at - rows[0].at, len(rows)):
+                yield rows
 
 
 def _take(window: RowWindow, of: Of, row: Row) -> Iterator[list[Row]]:

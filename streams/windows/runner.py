@@ -37,21 +37,24 @@ from barnabas.streams.windows.plan import (
     MALFORMED,
     NO_TIME,
     OBSERVED,
+    RECORDS,
     Member,
     MemberError,
     parsed,
     planned,
     source_schema,
 )
+from barnabas.streams.windows.quiet import Quiet
 from barnabas.streams.windows.row_plan import OUTGROWN
 from barnabas.streams.windows.sink import Target, TransactionSink
 from barnabas.streams.windows.source import FORMAT, ends_of, read_mark, write_mark
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamBatch, StreamStatus
 from barnabas.wire.queries.writer import WRITER_ID
-from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS, Interval, RowWindow, Session, Window
+from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS
 from barnabas.wire.streams.keys import GROUP, RUNNING
 from barnabas.wire.streams.plan import StreamPlan
+from barnabas.wire.streams.windows import RowWindow
 
 # After this long without a sign of life the broker aborts a transaction. A batch writes for some seconds at most.
 _TRANSACTION_MS = 120_000
@@ -99,10 +102,8 @@ class Runner:
         self._watermark: int | None = None
         self._late = self._ignored = 0
         self.state_rows = self._counted_rows = 0
-        self._data_at = 0.0
         self._behind_at, self._behind_by, self._least_lag = 0.0, 0, 0
-        self._max_delay = 0.0
-        self._span_ms = self._delay_ms = 0
+        self._quiet: Quiet | None = None
         #: How many rows of state each stream may have, by topic.
         self.most_rows: dict[str, int] = {}
         #: How each stream is doing, and how far the query is in its source.
@@ -203,12 +204,11 @@ class Runner:
         )
         sink.next_batch = first
         clauses = members[0].clauses
-        self._span_ms = max(_span(member.clauses.window) for member in members)
+        self._quiet = Quiet(clauses, [member.clauses.window for member in members], now)
         self.most_rows = {
             each.topic: _most_rows(member) for each, member in zip(self.group.members, members, strict=True)
         }
-        self._delay_ms, self._max_delay = clauses.watermark_ms, clauses.max_delay_ms / 1000
-        self._sink, self._data_at = sink, now
+        self._sink = sink
         self._told_rows = dict(sink.rows)
         self.release()
         self._query = (
@@ -311,14 +311,14 @@ class Runner:
             return  # it only says that nothing has come
         self._batch = progress.batchId
         self.health.ran(now, 0, 0, progress.durationMs.get("triggerExecution", 0) / 1000)
+        self.state_rows = sum(operator.numRowsTotal for operator in progress.stateOperators)
         for operator in progress.stateOperators:
-            self.state_rows = operator.numRowsTotal
             self._late += operator.numRowsDroppedByWatermark
         seen = progress.observedMetrics.get(OBSERVED)
         if seen is not None:
             self._ignored += seen[NO_TIME] + seen[AHEAD] + seen[MALFORMED]
-        if progress.numInputRows:
-            self._data_at = now
+        if progress.numInputRows and self._quiet is not None:
+            self._quiet.came(seen[RECORDS] if seen is not None else 0, now)
         for source in progress.sources:
             if source.endOffset:
                 self.ends = ends_of(json.loads(source.endOffset))
@@ -359,17 +359,12 @@ class Runner:
             self._behind_at, self._behind_by, self._least_lag = now, lag, lag
 
     def _close_quiet(self, now: float) -> None:
-        """Close the windows of a topic into which nothing has come for MAX_DELAY.
-
-        The mark's time lies behind all windows that can be open: records have times up to the watermark plus its delay.
-        What came together with a mark may be in windows that are open after it: then there is another one.
-        """
-        if not self._max_delay or self.health.lag or now - self._data_at < self._max_delay or not self._watermark:
+        """Close the windows of a topic into which nothing has come for MAX_DELAY."""
+        if self._quiet is None or self.health.lag:
             return
-        last = self._watermark + self._delay_ms
-        if last > read_mark(self.folder.close_file) or self.state_rows:  # else the last thing that came was a mark
-            write_mark(self.folder.close_file, last + self._span_ms + self._delay_ms)
-            self._data_at = now
+        mark = self._quiet.mark(now, self._watermark or 0, read_mark(self.folder.close_file), self.state_rows)
+        if mark is not None:
+            write_mark(self.folder.close_file, mark)
 
     def told(self, topic: str, now: float, state: str, why: str | None = None) -> StreamStatus:
         """The figures of a stream: its results are its own, the others those of all that share its query. `why` is what
@@ -398,13 +393,6 @@ class Runner:
 def _most_rows(member: Member) -> int:
     """How many rows of state a stream may have. Windows that records open and close count their own (row_plan.py)."""
     return sys.maxsize if isinstance(member.clauses.window, RowWindow) else member.clauses.max_state_rows
-
-
-def _span(window: Window) -> int:
-    """How long after its first record a window may be open."""
-    if isinstance(window, Interval):
-        return window.length_ms
-    return window.gap_ms if isinstance(window, Session) else 0
 
 
 def source_frame(

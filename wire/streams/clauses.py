@@ -1,9 +1,8 @@
 """A stream's text, taken apart: options, SELECT, FROM, WHERE, and TDengine's clauses for windows.
 
     [option ...] [AS] SELECT item, ... FROM topic [WHERE condition] [PARTITION BY column, ...]
-        INTERVAL(10s[, offset]) [SLIDING(5s)] | SESSION([column,] gap) | STATE_WINDOW(state)
-        | EVENT_WINDOW(START WITH condition END WITH condition) | COUNT_WINDOW(records[, step])
-        [HAVING condition]
+        INTERVAL(10s[, offset]) [SLIDING(5s)] | SESSION([column,] gap) | STATE_WINDOW(...) | EVENT_WINDOW(...)
+        | COUNT_WINDOW(...)  [FILL(...)] [HAVING condition]
 
 Spark's SQL has no such clauses, so they are cut out here, by tokens. What is left of the text (the items, the
 conditions) stays Spark's SQL, and is looked at by the streams driver.
@@ -12,26 +11,25 @@ conditions) stays Spark's SQL, and is looked at by the streams driver.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from barnabas.wire.streams.durations import milliseconds
-from barnabas.wire.streams.tokens import (
-    NUMBER,
-    QUOTED,
-    WORD,
-    SyntaxProblem,
-    Token,
-    closing,
-    joined,
-    problem,
-    split_at,
-    tokens,
+from barnabas.wire.streams.cursor import Cursor
+from barnabas.wire.streams.tokens import NUMBER, QUOTED, WORD, Token, closing, joined, split_at
+from barnabas.wire.streams.windows import (
+    MAX_OVERLAP,
+    ROW_WINDOWS,
+    Fill,
+    Interval,
+    Marks,
+    RowWindow,
+    Session,
+    Window,
+    fill,
+    row_window,
 )
 
-#: A record may fall into at most so many sliding windows.
-MAX_OVERLAP = 100
 #: The record's own time: the default event time.
 RECORD_TIME = "_timestamp"
 WINDOW_CLOSE, AT_ONCE = "window_close", "at_once"
@@ -40,43 +38,7 @@ _AHEAD_MS = 60_000
 MAX_STATE_ROWS = 10_000_000
 #: Of a window that records open and close, its records are kept, in parts: a part has at most so many.
 MAX_PART_ROWS = 1_000_000
-#: A window of more records than that is none of a stream.
-MAX_COUNT = 1_000_000
 _LEAST_DELAY_MS = 3000
-
-
-class Interval(msgspec.Struct, frozen=True, tag="interval"):
-    """Windows of one length, each `sliding_ms` after the one before, counted from 1970 plus `offset_ms`."""
-
-    length_ms: int
-    sliding_ms: int
-    offset_ms: int = 0
-
-
-class Session(msgspec.Struct, frozen=True, tag="session"):
-    """Windows that end when nothing has come for `gap_ms`."""
-
-    gap_ms: int
-
-
-class StateWindow(msgspec.Struct, frozen=True, tag="state"):
-    """Windows of records with one state."""
-
-
-class EventWindow(msgspec.Struct, frozen=True, tag="event"):
-    """Windows from a record that meets one condition to one that meets another."""
-
-
-class CountWindow(msgspec.Struct, frozen=True, tag="count"):
-    """Windows of so many records, each `sliding` records after the one before."""
-
-    count: int
-    sliding: int
-
-
-#: Windows that records open and close, in the order of event time.
-RowWindow: TypeAlias = StateWindow | EventWindow | CountWindow
-Window: TypeAlias = Interval | Session | RowWindow
 
 
 class Item(NamedTuple):
@@ -104,7 +66,8 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     pre_filter: tuple[Token, ...] = ()
     key: tuple[Token, ...] = ()  # of SUBTABLE
     #: The state of a state window, or the two conditions of an event window.
-    marks: tuple[tuple[Token, ...], ...] = ()
+    marks: Marks = ()
+    fill: Fill | None = None
     time: str = RECORD_TIME
     watermark_ms: int = 0
     trigger: str = WINDOW_CLOSE
@@ -120,9 +83,7 @@ _NOT = {
     "NOTIFY": "read the results with a consumer",
     "NOTIFY_OPTIONS": "read the results with a consumer",
     "CALC_NOTIFY_ONLY": "read the results with a consumer",
-    "FILL": "a window without records gives no result",
     "PERIOD": "use INTERVAL, whose windows follow the time of the records",
-    "TRUE_FOR": "use HAVING _wduration > n, in milliseconds",
     "FORCE_WINDOW_CLOSE": "use MAX_DELAY",
     "DELETE_MARK": "a window's state ends when the watermark has passed it",
     "EXPIRED_TIME": "use WATERMARK: later records are ignored and counted",
@@ -147,8 +108,7 @@ _NOT_SELECT = {
     "LATERAL": "a stream reads one topic",
     "OVER": "window functions are not possible",
 }
-_ROW_WINDOWS = ("STATE_WINDOW", "EVENT_WINDOW", "COUNT_WINDOW")
-_AFTER_FROM = ("WHERE", "PARTITION", "INTERVAL", "SLIDING", "SESSION", *_ROW_WINDOWS, "HAVING")
+_AFTER_FROM = ("WHERE", "PARTITION", "INTERVAL", "SLIDING", "SESSION", *ROW_WINDOWS, "FILL", "HAVING")
 _FORM = (
     "[options] AS SELECT ... FROM topic [WHERE ...] [PARTITION BY ...] INTERVAL(...) [SLIDING(...)] | SESSION(...) | "
     "STATE_WINDOW(...) | EVENT_WINDOW(...) | COUNT_WINDOW(...)"
@@ -160,54 +120,12 @@ def parse_stream(text: str) -> Clauses:
     return _Parser(text).stream()
 
 
-class _Parser:
-    """The tokens of one text, from left to right."""
+class _Parser(Cursor):
+    """A stream's text, from left to right."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens = tokens(text)
-        self.at = 0
-        self.seen: dict[str, Token] = {}
+        super().__init__(text)
         self.found: dict[str, object] = {}
-
-    # --- moving -------------------------------------------------------------------------------------------------------
-
-    def peek(self, ahead: int = 0) -> Token:
-        """A token from here; behind the last one there is an empty one."""
-        at = self.at + ahead
-        return self.tokens[at] if at < len(self.tokens) else Token("end", "", len(self.text), len(self.text))
-
-    def take(self) -> Token:
-        """The next token."""
-        token = self.peek()
-        self.at += 1
-        return token
-
-    def wrong(self, what: str, token: Token | None = None) -> SyntaxProblem:
-        """An error about a token, by default the next one."""
-        return problem(self.text, (token or self.peek()).start, what)
-
-    def expect(self, *words: str) -> Token:
-        """The next token, which must be one of these."""
-        if not self.peek().says(*words):
-            raise self.wrong(f"expected {' or '.join(words)}")
-        return self.take()
-
-    def inside(self) -> list[Token]:
-        """The tokens in the parentheses that begin here."""
-        if not self.peek().says("("):
-            raise self.wrong("expected (")
-        end = closing(self.text, self.tokens, self.at)
-        found = self.tokens[self.at + 1 : end]
-        self.at = end + 1
-        return found
-
-    def once(self, token: Token) -> None:
-        """Note a clause, which may stand there once."""
-        word = token.text.upper()
-        if word in self.seen:
-            raise self.wrong(f"{word} is given twice", token)
-        self.seen[word] = token
 
     # --- the text -----------------------------------------------------------------------------------------------------
 
@@ -236,7 +154,7 @@ class _Parser:
             if before is not None and token.says("DISTINCT") and before.says("IS", "NOT"):
                 found += [self.take(), self.expect("FROM")]  # an operator
                 continue
-            if not depth and token.says(*words):
+            if not depth and token.says(*words) and (not token.says("FILL") or self.peek(1).says("(")):
                 break
             word = token.text.upper() if token.kind == WORD else ""
             if word in _NOT_SELECT and not (word == "DISTINCT" and depth):
@@ -267,6 +185,8 @@ class _Parser:
         word = token.text.upper() if token.kind == WORD else ""
         if word in _NOT_SELECT or word in _NOT:
             raise self.wrong(f"{word} is not supported: {(_NOT_SELECT | _NOT)[word]}")
+        if word == "TRUE_FOR":
+            raise self.wrong("TRUE_FOR goes behind STATE_WINDOW or EVENT_WINDOW; elsewhere write HAVING _wduration > n")
         if word not in _AFTER_FROM:
             raise self.wrong(f"expected {', '.join(_AFTER_FROM)}, or the end")
         self.once(self.take())
@@ -279,70 +199,20 @@ class _Parser:
             self.found["interval"] = self.durations(token, 1, 2)
         elif word == "SLIDING":
             self.found["sliding"] = self.durations(token, 1, 1)[0]
-        elif word in _ROW_WINDOWS:
-            self.row_window(token, word)
+        elif word in ROW_WINDOWS:
+            if "row_window" in self.found:
+                raise self.wrong("a stream has one kind of window", token)
+            self.found["row_window"], self.found["marks"] = row_window(self, word)
+        elif word == "FILL":
+            self.found["fill"] = fill(self, token)
         else:
             self.session(token)
-
-    def row_window(self, clause: Token, word: str) -> None:
-        """A window that records open and close."""
-        if "row_window" in self.found:
-            raise self.wrong("a stream has one kind of window", clause)
-        opening = self.peek()
-        inside = self.inside()
-        if word == "COUNT_WINDOW":
-            self.found["row_window"] = self.count_window(inside, opening)
-            return
-        if word == "STATE_WINDOW":
-            parts = split_at(inside, ",") if inside else []
-            if len(parts) != 1 or not parts[0]:
-                raise self.wrong("STATE_WINDOW takes one column or expression", opening)
-            self.found["row_window"], self.found["marks"] = StateWindow(), (tuple(inside),)
-            return
-        ends = next((n for n, t in enumerate(inside[:-1]) if t.says("END") and inside[n + 1].says("WITH")), 0)
-        marks = tuple(inside[2:ends]), tuple(inside[ends + 2 :])
-        if len(inside) < 2 or not (inside[0].says("START") and inside[1].says("WITH")) or not all(marks):
-            raise self.wrong("expected START WITH condition END WITH condition", opening)
-        self.found["row_window"], self.found["marks"] = EventWindow(), marks
-
-    def count_window(self, inside: list[Token], opening: Token) -> CountWindow:
-        """The numbers of COUNT_WINDOW."""
-        numbers = []
-        for part in split_at(inside, ",") if inside else []:
-            if len(part) != 1 or not part[0].text.isdecimal() or not 0 < int(part[0].text[:12]) <= MAX_COUNT:
-                raise self.wrong(f"expected a number from 1 to {MAX_COUNT:,}", part[0] if part else opening)
-            numbers.append(int(part[0].text))
-        if not 1 <= len(numbers) <= 2:
-            raise self.wrong("COUNT_WINDOW takes the number of records, and the step to the next window", opening)
-        count, sliding = numbers[0], numbers[-1]
-        if sliding > count:
-            raise self.wrong("the step is at most the number of records", opening)
-        if count > MAX_OVERLAP * sliding:
-            raise self.wrong(f"a record may be in at most {MAX_OVERLAP} windows: make the step larger", opening)
-        return CountWindow(count, sliding)
 
     def condition(self, word: str) -> list[Token]:
         found = self.upto(_AFTER_FROM)
         if not found:
             raise self.wrong(f"expected a condition behind {word}")
         return found
-
-    def durations(self, clause: Token, least: int, most: int) -> list[int]:
-        """The durations in the parentheses of a clause."""
-        opening = self.peek()
-        parts = split_at(self.inside(), ",")
-        if not least <= len(parts) <= most:
-            raise self.wrong(f"{clause.text.upper()} takes {least} or {most} durations", opening)
-        return [self.duration(part, opening) for part in parts]
-
-    def duration(self, part: Sequence[Token], opening: Token) -> int:
-        """A duration, which may stand in quotes."""
-        if len(part) != 1:
-            raise self.wrong("expected a duration, such as 10s", part[0] if part else opening)
-        try:
-            return milliseconds(part[0].text.strip("'\""))
-        except ValueError as error:
-            raise self.wrong(str(error), part[0]) from None
 
     def session(self, clause: Token) -> None:
         opening = self.peek()
@@ -525,17 +395,24 @@ class _Parser:
                 "TRIGGER AT_ONCE is not supported with SESSION: Spark tells a session when it closes",
                 self.seen["TRIGGER"],
             )
+        if "FILL" in self.seen and (not isinstance(window, Interval) or found.get("trigger") == AT_ONCE):
+            raise self.wrong("FILL goes with INTERVAL, and not with TRIGGER AT_ONCE", self.seen["FILL"])
         if isinstance(window, RowWindow):
-            for option in ("TRIGGER", "MAX_DELAY"):
-                if option in self.seen and (option == "MAX_DELAY" or found.get("trigger") == AT_ONCE):
-                    raise self.wrong(
-                        f"{option} is not supported here: such a window closes with a record", self.seen[option]
-                    )
+            if found.get("trigger") == AT_ONCE:
+                raise self.wrong(
+                    f"TRIGGER AT_ONCE is not supported with {self.row_word()}: the order of records is known when the "
+                    "watermark has passed them",
+                    self.seen["TRIGGER"],
+                )
             found.setdefault("max_state_rows", MAX_PART_ROWS)
         windows = ("interval", "sliding", "session", "row_window")
         fields = {name: value for name, value in found.items() if name not in windows}
         selected = tuple(self.item(part, "SELECT") for part in split_at(items, ","))
         return Clauses(text=self.text, items=selected, window=window, **fields)  # type: ignore[arg-type]
+
+    def row_word(self) -> str:
+        """The clause of a window that records open and close."""
+        return next(word for word in ROW_WINDOWS if word in self.seen)
 
     def window(self) -> Window:
         interval, sliding, session = (self.found.get(name) for name in ("interval", "sliding", "session"))

@@ -6,19 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.wire.streams.clauses import (
-    AT_ONCE,
-    MAX_PART_ROWS,
-    Clauses,
+from barnabas.wire.streams.clauses import AT_ONCE, MAX_PART_ROWS, Clauses, parse_stream
+from barnabas.wire.streams.durations import milliseconds, written
+from barnabas.wire.streams.tokens import SyntaxProblem, joined, tokens
+from barnabas.wire.streams.windows import (
+    NULL,
+    PREV,
+    VALUE,
     CountWindow,
     EventWindow,
     Interval,
+    Least,
     Session,
     StateWindow,
-    parse_stream,
 )
-from barnabas.wire.streams.durations import milliseconds, written
-from barnabas.wire.streams.tokens import SyntaxProblem, joined, tokens
 
 SENSORS = "SELECT _wstart, device, avg(temp) AS t FROM sensors"
 
@@ -83,8 +84,41 @@ def test_windows_that_records_open_and_close() -> None:
     assert found.window == EventWindow()
     assert [joined(mark) for mark in found.marks] == ["CASE WHEN a THEN b END > 1", "(c OR d) AND e"]
     assert found.max_state_rows == 7
+    assert parse_stream(f"MAX_DELAY 5s AS {SENSORS} COUNT_WINDOW(10)").max_delay_ms == 5000
     assert parse_stream(f"{SENSORS} COUNT_WINDOW(10)").window == CountWindow(10, 10)
     assert parse_stream(f"{SENSORS} COUNT_WINDOW(10, 2)").window == CountWindow(10, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "values"),
+    [
+        ("NULL", NULL, []),
+        ("prev", PREV, []),
+        ("VALUE, 0", VALUE, ["0"]),
+        ("VALUE, -1.5, 'a', NULL, true", VALUE, ["-1.5", "'a'", "NULL", "true"]),
+    ],
+)
+def test_what_windows_without_records_have(text: str, kind: str, values: list[str]) -> None:
+    found = parse_stream(f"{SENSORS} WHERE fill > 3 INTERVAL(1s) FILL({text}) HAVING t > 1").fill
+    assert found is not None
+    assert (found.kind, [joined(value) for value in found.values]) == (kind, values)
+    assert parse_stream(f"{SENSORS} INTERVAL(1s) FILL(NONE)").fill is None
+
+
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [
+        ("3s", Least(3000)),
+        ("'3s'", Least(3000)),
+        ("COUNT 5", Least(0, 5)),
+        ("3s AND COUNT 5", Least(3000, 5)),
+        ("1m or count 5", Least(60_000, 5, both=False)),
+    ],
+)
+def test_how_long_a_window_must_be(text: str, least: Least) -> None:
+    assert parse_stream(f"{SENSORS} STATE_WINDOW(x) TRUE_FOR({text}) HAVING t > 1").window == StateWindow(least)
+    window = f"EVENT_WINDOW(START WITH a END WITH b) TRUE_FOR({text})"
+    assert parse_stream(f"{SENSORS} {window} PARTITION BY device").window == EventWindow(least)
 
 
 def test_a_session_may_name_the_time() -> None:
@@ -147,10 +181,33 @@ def test_a_session_may_name_the_time() -> None:
         (f"{SENSORS} COUNT_WINDOW(5) STATE_WINDOW(x)", "a stream has one kind of window"),
         (f"{SENSORS} COUNT_WINDOW(5) INTERVAL(5s)", "a stream has one kind of window"),
         (f"{SENSORS} WHERE a > 1 COUNT_WINDOW(10) SLIDING(5s)", "a stream has one kind of window"),
-        (f"TRIGGER AT_ONCE AS {SENSORS} STATE_WINDOW(x)", "TRIGGER is not supported here"),
-        (f"MAX_DELAY 5s AS {SENSORS} STATE_WINDOW(x)", "MAX_DELAY is not supported here"),
+        (f"TRIGGER AT_ONCE AS {SENSORS} STATE_WINDOW(x)", "TRIGGER AT_ONCE is not supported with STATE_WINDOW"),
+        (f"{SENSORS} STATE_WINDOW(x) TRUE_FOR()", "expected a duration"),
+        (f"{SENSORS} STATE_WINDOW(x) TRUE_FOR(COUNT)", "expected a number from 1 to 1,000,000"),
+        (f"{SENSORS} STATE_WINDOW(x) TRUE_FOR(COUNT 0)", "expected a number from 1 to 1,000,000"),
+        (f"{SENSORS} STATE_WINDOW(x) TRUE_FOR(COUNT 5 AND 3s)", "both in this order"),
+        (f"{SENSORS} STATE_WINDOW(x) TRUE_FOR(3s AND 4s)", "both in this order"),
+        (f"{SENSORS} STATE_WINDOW(x) TRUE_FOR(3s, COUNT 4)", "expected a duration"),
+        (f"{SENSORS} STATE_WINDOW(x) TRUE_FOR(3s) TRUE_FOR(3s)", "TRUE_FOR goes behind STATE_WINDOW"),
+        (f"{SENSORS} COUNT_WINDOW(5) TRUE_FOR(3s)", "TRUE_FOR goes behind STATE_WINDOW or EVENT_WINDOW"),
+        (f"{SENSORS} INTERVAL(5s) TRUE_FOR(3s)", "elsewhere write HAVING _wduration > n"),
+        (f"{SENSORS} COUNT_WINDOW(5, 5, temp)", "expected a number"),
         (f"{SENSORS} PERIOD(10s)", "PERIOD is not supported"),
-        (f"{SENSORS} INTERVAL(1s) FILL(NULL)", "FILL is not supported"),
+        (f"{SENSORS} INTERVAL(1s) FILL()", "expected NULL, VALUE, PREV, LINEAR, NEXT or NONE"),
+        (f"{SENSORS} INTERVAL(1s) FILL(5)", "expected NULL, VALUE, PREV, LINEAR, NEXT or NONE"),
+        (f"{SENSORS} INTERVAL(1s) FILL", "expected ("),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE)", "values stand behind VALUE"),
+        (f"{SENSORS} INTERVAL(1s) FILL(PREV, 1)", "values stand behind VALUE"),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE, x)", "expected a number, a text, TRUE, FALSE or NULL"),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE, 1 + 1)", "expected a number"),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE, -'a')", "expected a number"),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE, )", "expected a number"),
+        (f"{SENSORS} INTERVAL(1s) FILL(NEAR)", "FILL(NEAR) is not supported: use PREV, NEXT or LINEAR"),
+        (f"{SENSORS} INTERVAL(1s) FILL(VALUE_F, 1)", "FILL(VALUE_F) is not supported"),
+        (f"{SENSORS} INTERVAL(1s) FILL(PREV) FILL(NEXT)", "FILL is given twice"),
+        (f"{SENSORS} SESSION(1s) FILL(PREV)", "FILL goes with INTERVAL"),
+        (f"{SENSORS} COUNT_WINDOW(3) FILL(PREV)", "FILL goes with INTERVAL"),
+        (f"TRIGGER AT_ONCE AS {SENSORS} INTERVAL(1s) FILL(PREV)", "and not with TRIGGER AT_ONCE"),
         (f"{SENSORS} GROUP BY device INTERVAL(1s)", "write PARTITION BY"),
         (f"{SENSORS} INTERVAL(1s) ORDER BY a", "ORDER is not supported"),
         (f"{SENSORS} INTERVAL(1s) LIMIT 1", "LIMIT is not supported"),

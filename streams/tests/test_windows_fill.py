@@ -1,0 +1,177 @@
+"""FILL: windows without records, between two with some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+
+import pandas as pd  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.storage.config import LogConfig
+from barnabas.streams.query.errors import QueryError
+from barnabas.streams.tests.support import Logs
+from barnabas.streams.tests.test_windows_results import (
+    AGGREGATES,
+    LATER,
+    VALUES,
+    WINDOW,
+    Reading,
+    aggregates,
+    naive_windows,
+    text,
+    write,
+)
+from barnabas.streams.tests.windows_support import Run, in_order, members_of, of_rows, slots_of
+from barnabas.streams.windows.fill import FOLLOWING, MAX_FILLED, MAX_GAP, Follows, Last, Step, follow
+from barnabas.streams.windows.row_plan import OUTGROWN
+from barnabas.streams.windows.session import streams_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.state import GroupState
+
+STEP = 1000
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 40)), unique=True, max_size=30),
+    st.integers(0, 41),
+)
+def test_each_window_follows_the_one_before_of_its_key(made: list[tuple[str, int]], cut: int) -> None:
+    """Wherever the batches are cut, as windows close in order."""
+    windows = [(keys, number * STEP, f"{keys}{number}") for keys, number in made]
+    kept: dict[str, Last] = {}
+    found = [*follow(kept, [w for w in windows if w[1] < cut * STEP], STEP)]
+    found += follow(kept, [w for w in windows if w[1] >= cut * STEP], STEP)
+    expected = []
+    for keys in "ab":
+        mine = sorted((end, slots) for name, end, slots in windows if name == keys)
+        expected += [Follows(keys, end, end, slots, "") for end, slots in mine[:1]]
+        expected += [Follows(keys, end, before, slots, prior) for (before, prior), (end, slots) in pairwise(mine)]
+    assert sorted(found) == sorted(expected)
+    assert kept == {keys: Last(*max((e, s) for name, e, s in windows if name == keys)) for keys, *_ in windows}
+
+
+def test_a_long_gap_is_left_and_a_key_that_is_behind_is_forgotten() -> None:
+    kept: dict[str, Last] = {}
+    list(follow(kept, [("a", 0, "1"), ("b", STEP, "2")], STEP))
+    far = (MAX_GAP + 1) * STEP
+    assert list(follow(kept, [("b", STEP + far, "3")], STEP)) == [Follows("b", STEP + far, STEP, "3", "2")]
+    assert set(kept) == {"b"}
+    late = STEP + 2 * far + STEP
+    assert list(follow(kept, [("b", late, "4")], STEP)) == [Follows("b", late, late, "4", "")]
+
+
+class State:
+    """What Spark keeps for a part."""
+
+    def __init__(self) -> None:
+        self.get: tuple[bytes, ...] = ()
+        self.exists = False
+
+    def update(self, kept: tuple[bytes, ...]) -> None:
+        self.get, self.exists = kept, True
+
+
+def call(step: Step, state: State, windows: list[tuple[str, int, str]]) -> list[tuple[Any, ...]]:
+    frame = pd.DataFrame(windows, columns=["__keys", "__end", "__slots"])
+    (found,) = step((3, 0), [frame], cast("GroupState", state))
+    return list(found.itertuples(index=False, name=None))
+
+
+def test_a_batch_that_fills_too_much_and_too_many_keys_are_an_error() -> None:
+    state = State()
+    many = MAX_FILLED // MAX_GAP + 1
+    first = [(str(key), STEP, "x") for key in range(many)]
+    assert call(Step(STEP, many), state, first) == [(3, *row) for row in sorted((k, e, e, s, "") for k, e, s in first)]
+    with pytest.raises(RuntimeError, match=f"{OUTGROWN} 21,000 windows to fill, more than 20,000: drop"):
+        call(Step(STEP, many), state, [(key, end + (MAX_GAP + 1) * STEP, "y") for key, end, _ in first])
+    with pytest.raises(RuntimeError, match=r"21 keys, more than MAX_STATE_ROWS \(20\)"):
+        call(Step(STEP, many - 1), state, [("0", 2 * STEP, "y")])
+
+
+# --- with Spark -------------------------------------------------------------------------------------------------------
+
+Values = dict[str, Any]
+FILLS: dict[str, Callable[[Values, Values, float], Values]] = {
+    "PREV": lambda before, after, share: before,
+    "NEXT": lambda before, after, share: after,
+    "NULL": lambda before, after, share: dict.fromkeys(before),
+    "LINEAR": lambda before, after, share: {name: between(before[name], after[name], share) for name in before},
+    "VALUE, -1.5": lambda before, after, share: {n: -1 if n == "c" else -1.5 for n in before},
+    "VALUE, 1, 2, 3, NULL, 5, 6.25, 7": lambda before, after, share: dict(
+        zip(before, (1, 2.0, 3.0, None, 5.0, 6.25, 7.0), strict=True)
+    ),
+}
+
+
+def between(before: Any, after: Any, share: float) -> Any:
+    if before is None or after is None:
+        return None
+    made = before + (after - before) * share
+    return int(made) if isinstance(before, int) else made
+
+
+def plain(readings: list[Reading], length: int, step: int, fill: str) -> list[dict[str, Any]]:
+    """A plain evaluation over all records."""
+    windows = naive_windows(readings, length, step, 0, lambda reading: reading.device)
+    found = []
+    for device in {key for key, *_ in windows}:
+        mine = sorted((start, aggregates(some)) for (key, start, _), some in windows.items() if key == device)
+        found += [(device, start, values) for start, values in mine]
+        for (earlier, before), (start, after) in pairwise(mine):
+            for at in range(earlier + step, start, step):
+                found.append((device, at, FILLS[fill](before, after, (at - earlier) / (start - earlier))))
+    told = []
+    for device, start, values in found:
+        named = {"spread(temp)" if name == "spread" else name: value for name, value in values.items()}
+        of = {"_wstart": text(start), "_wend": text(start + length), "_wduration": length, "device": device}
+        told.append({**of, **named})
+    return in_order(told)
+
+
+def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: Path) -> None:
+    """In several batches and after a start from the checkpoint; each way of FILL on the same windows as they closed."""
+    session = streams_session(spark)
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    logs = Logs(tmp_path / "data", LogConfig(index_interval_bytes=500))
+    readings = write(logs, 7, 240, sorted_=True)
+    query = f"SELECT {WINDOW}, device, {AGGREGATES} FROM sensors PARTITION BY device INTERVAL(2s) SLIDING(1s)"
+    texts = {fill: f"EVENT_TIME ts WATERMARK 1m AS {query} FILL({fill})" for fill in FILLS}
+    run = Run(session, logs.path, tmp_path / "run", texts["LINEAR"], VALUES)
+    run.start(batch_bytes=9000)
+    early = run.results()
+    run.mark(LATER)
+    run.start(batch_bytes=9000)
+    found = run.results()
+    assert 0 < len(early) < len(found)
+    assert len([rows for rows in run.batches.values() if rows]) > 2
+    expected = plain(readings, 2000, 1000, "LINEAR")
+    assert found == expected
+    assert len(found) > len(naive_windows(readings, 2000, 1000, 0, lambda reading: reading.device)) + 10
+    for fill, of in texts.items():
+        assert of_rows(session, run.rows, FOLLOWING, of, VALUES) == plain(readings, 2000, 1000, fill), fill
+
+
+@pytest.mark.parametrize(
+    ("select", "fill", "told"),
+    [
+        ("first(device)", "LINEAR", 'at "FILL(LINEAR)": LINEAR is between numbers, and an aggregate is a string'),
+        ("first(device)", "VALUE, 0", "FILL(VALUE) has 0 for an aggregate that is a string"),
+        ("count(*)", "VALUE, 'none'", "FILL(VALUE) has 'none' for an aggregate that is a bigint"),
+        ("count(*), max(n), max(n) + 1", "VALUE, 0, 1, 2", "it takes one, or one for each of the 2 aggregates"),
+    ],
+)
+def test_what_is_refused_and_where(spark: SparkSession, select: str, fill: str, told: str) -> None:
+    session = streams_session(spark)
+    with pytest.raises(QueryError) as caught:
+        slots_of(session, members_of([f"SELECT {select} FROM sensors INTERVAL(1s) FILL({fill})"]), VALUES)
+    assert told in str(caught.value)

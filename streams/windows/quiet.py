@@ -1,0 +1,50 @@
+"""When the windows of a topic are closed into which nothing comes: after MAX_DELAY, by a mark (source.py).
+
+A mark's time lies behind all windows that can be open: records have times up to the watermark plus its delay. What came
+together with a mark may be in windows that are open after it: then there is another one.
+
+Windows that records open and close (row_windows.py) stay open over a mark, which lies behind the records that wait, and
+so does the state of FILL.
+Invariant: where nothing comes, nothing moves for ever.
+"""
+
+from __future__ import annotations
+
+from barnabas.wire.streams.clauses import Clauses
+from barnabas.wire.streams.windows import Interval, RowWindow, Session, Window
+
+
+class Quiet:
+    """What is known of a query's source."""
+
+    def __init__(self, clauses: Clauses, windows: list[Window], now: float) -> None:
+        """`windows` are those of all of the query's streams, which have the same watermark and delay."""
+        self._delay, self._behind_ms = clauses.max_delay_ms / 1000, clauses.watermark_ms
+        self._span_ms = max(map(_span, windows))
+        self._has_state = isinstance(clauses.window, RowWindow) or clauses.fill is not None
+        self._at = now
+        # What the batches before this start had is not known.
+        self._may_wait = True
+
+    def came(self, records: int, now: float) -> None:
+        """A batch had rows: so many records, and perhaps a mark."""
+        self._at = now
+        self._may_wait = self._may_wait or records > 0
+
+    def mark(self, now: float, watermark: int, last_mark: int, state_rows: int) -> int | None:
+        """The time of the mark that is to be set now; None for none. All that has come is in."""
+        if not self._delay or now - self._at < self._delay or not watermark:
+            return None
+        newest = watermark + self._behind_ms
+        is_open = self._may_wait if self._has_state else state_rows > 0
+        if newest <= last_mark and not is_open:  # the last thing that came was a mark
+            return None
+        self._at, self._may_wait = now, False
+        return newest + self._span_ms + self._behind_ms
+
+
+def _span(window: Window) -> int:
+    """How long after its first record a window may be open."""
+    if isinstance(window, Interval):
+        return window.length_ms
+    return window.gap_ms if isinstance(window, Session) else 0
