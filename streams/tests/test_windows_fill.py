@@ -147,6 +147,7 @@ def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: 
     query = f"SELECT {WINDOW}, device, {AGGREGATES} FROM sensors PARTITION BY device INTERVAL(2s) SLIDING(1s)"
     texts = {fill: f"EVENT_TIME ts WATERMARK 1m AS {query} FILL({fill})" for fill in FILLS}
     run = Run(session, logs.path, tmp_path / "run", texts["LINEAR"], VALUES)
+    run.keeps_rows = True
     run.start(batch_bytes=9000)
     early = run.results()
     run.mark(LATER)

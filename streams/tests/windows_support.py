@@ -37,6 +37,8 @@ class Run:
         self.members = members_of([text] if isinstance(text, str) else text)
         self.slots = slots_of(session, self.members, values)
         self.batches: dict[int, list[tuple[str | None, dict[str, Any], Any]]] = {}
+        #: The rows of its batches, if they are to be kept: that makes each batch twice.
+        self.keeps_rows = False
         self.rows: list[Row] = []
         self.streams: dict[int, list[dict[str, Any]]] = {}
         self.query: StreamingQuery | None = None
@@ -59,7 +61,8 @@ class Run:
         return self.query
 
     def _take(self, frame: DataFrame, batch: int) -> None:
-        self.rows += frame.collect()
+        if self.keeps_rows:
+            self.rows += frame.collect()
         rows = self._results_of(frame).collect()
         self.batches[batch] = [
             (None if row.key is None else bytes(row.key).decode(), json.loads(bytes(row.value)), row.timestamp)
