@@ -120,7 +120,10 @@ def explain(cluster: Cluster, statement: Explain) -> None:
 def plan_text(clauses: Clauses, into: str) -> str:
     """A stream's tasks, from its source to its topic."""
     window = clauses.window
-    if isinstance(window, Interval):
+    if isinstance(window, Interval) and clauses.by_clock:
+        told = f"periods of {written(window.length_ms)} by the clock"
+        told += f", from {written(window.offset_ms)} on" if window.offset_ms else ""
+    elif isinstance(window, Interval):
         told = f"windows of {written(window.length_ms)}, one each {written(window.sliding_ms)}"
         told += f", from {written(window.offset_ms)} on" if window.offset_ms else ""
     elif isinstance(window, CountWindow):

@@ -6,6 +6,9 @@ import os
 import shutil
 import stat
 import threading
+import time
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -342,6 +345,36 @@ def test_windows_without_records_are_filled(
         for n, device, t, c in expected
     )
     sql(broker, capsys, "DROP STREAM filled")
+
+
+def test_periods_by_the_clock(broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]) -> None:
+    """The records' own times, which are years back, do not matter. Quiet periods give nothing."""
+    admin.create_topic("clocked", 1, SENSORS)
+    text = "AS SELECT _wstart, _wend, count(*) AS c, sum(temp) AS s FROM clocked PERIOD(2s)"
+    admin.create_topic("periods", 1, {"barnabas.stream": text})
+    assert "periods of 2s by the clock" in sql(broker, capsys, "EXPLAIN STREAM periods")
+    wait_for_state(broker, "periods", "RUNNING")
+    began, found = time.time(), list[dict[str, Any]]()
+
+    def has_counted(total: int) -> bool:
+        found[:] = results(broker, "periods", 1)
+        return sum(int(each["c"]) for each in found) == total
+
+    for number in range(3):
+        if number == 2:
+            sql(broker, capsys, "STOP STREAM periods")
+            wait_for_state(broker, "periods", "STOPPED")
+        send(broker, "clocked", [Reading(BASE - 3_600_000 * number + n, "a", n, 0) for n in range(5)])
+        if number == 2:
+            sql(broker, capsys, "START STREAM periods")
+        until(partial(has_counted, 5 * number + 5), "all are in", DEADLINE)
+    ended = time.time()
+    assert sum(each["s"] for each in found) == 30
+    starts = [datetime.fromisoformat(each["_wstart"]).timestamp() for each in found]
+    assert [datetime.fromisoformat(each["_wend"]).timestamp() - 2 for each in found] == starts
+    assert len(set(starts)) == len(starts) >= 3
+    assert all(start % 2 == 0 and began - 2 <= start <= ended - 2 for start in starts)
+    sql(broker, capsys, "DROP STREAM periods")
 
 
 class Sender:

@@ -94,7 +94,7 @@ def test_a_batch_that_fills_too_much_and_too_many_keys_are_an_error() -> None:
     assert call(Step(STEP, many), state, first) == [(3, *row) for row in sorted((k, e, e, s, "") for k, e, s in first)]
     with pytest.raises(RuntimeError, match=f"{OUTGROWN} 21,000 windows to fill, more than 20,000: drop"):
         call(Step(STEP, many), state, [(key, end + (MAX_GAP + 1) * STEP, "y") for key, end, _ in first])
-    with pytest.raises(RuntimeError, match=r"21 keys, more than MAX_STATE_ROWS \(20\)"):
+    with pytest.raises(RuntimeError, match=r"21 keys, more than a 64th of MAX_STATE_ROWS \(20\)"):
         call(Step(STEP, many - 1), state, [("0", 2 * STEP, "y")])
 
 

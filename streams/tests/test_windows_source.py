@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from barnabas.streams.tests.support import NOW, Logs, numbers
 from barnabas.streams.tests.windows_support import NOWHERE
 from barnabas.streams.wal import plan, read
 from barnabas.streams.windows import source
-from barnabas.streams.windows.plan import CLOSE
+from barnabas.streams.windows.plan import CLOCK, CLOSE
 from barnabas.streams.windows.source import (
     QUIET_SECONDS,
     REST_SECONDS,
@@ -33,9 +34,11 @@ from barnabas.streams.windows.source import (
 ALL = ReadAllAvailable()
 
 
-def reader(logs: Logs, close_file: Path, rate: int = 0) -> MarkedReader:
+def reader(logs: Logs, close_file: Path, rate: int = 0, period: str = "") -> MarkedReader:
     options = {"path": str(logs.path), "topics": "t", "bootstrap.servers": NOWHERE, "startingOffsets": "earliest"}
-    data_source = StreamDataSource({**options, "closeFile": str(close_file), "bytesPerSecond": str(rate)})
+    data_source = StreamDataSource(
+        {**options, "closeFile": str(close_file), "bytesPerSecond": str(rate), "period": period}
+    )
     fields = ("key binary", "value binary", "timestamp timestamp", "offset bigint", f"{CLOSE} timestamp")
     schema = StructType.fromJson(
         {
@@ -102,6 +105,32 @@ def test_a_quiet_source_rests_before_it_looks_until_something_comes(
     marked = made.latestOffset(following, ALL)
     assert (marked != following, len(rested)) == (True, 3)
     assert (made.latestOffset(marked, ALL), len(rested)) == (marked, 3)
+
+
+def test_records_have_the_time_at_which_they_are_read(tmp_path: Path) -> None:
+    """Also when the batch is repeated. When a period is over, a mark says so."""
+    logs, began = Logs(tmp_path / "data"), int(time.time() * 1000)
+    logs.write(numbers(0, 5))
+    made, other = (reader(logs, tmp_path / "close", period="1,0") for _ in range(2))
+    start = made.initialOffset()
+    first = made.latestOffset(start, ALL)
+    for again in (made, other):
+        *read_rows, mark = rows(again, start, first)
+        assert [row["value"] for row in read_rows] == numbers(0, 5)
+        assert {row[CLOSE] for row in read_rows} == {None}
+        assert {row[CLOCK] for row in read_rows} == {mark[CLOSE]}
+        assert began <= mark[CLOSE].timestamp() * 1000 <= time.time() * 1000
+    over = first
+    while over == first:  # a millisecond
+        over = made.latestOffset(first, ALL)
+    (tick,) = rows(made, first, over)
+    assert tick[CLOSE] > mark[CLOSE]
+    assert tick[CLOCK] is None
+    logs.write(numbers(5, 6))
+    third = made.latestOffset(over, ALL)
+    (record, mark) = rows(other, over, third)
+    assert (record["value"], record[CLOCK]) == (b"5", mark[CLOSE])
+    assert record[CLOCK] > tick[CLOSE]
 
 
 def test_a_damaged_mark_is_none(tmp_path: Path) -> None:

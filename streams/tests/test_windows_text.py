@@ -259,6 +259,7 @@ def test_which_streams_share_a_query_is_kept_and_a_number_is_given_once(tmp_path
         ("SELECT count(*) FROM s SESSION(1s)", False),
         ("SELECT count(*) FROM s INTERVAL(1s) FILL(PREV)", False),
         ("SELECT count(*) FROM s COUNT_WINDOW(3)", False),
+        ("SELECT count(*) FROM s PERIOD(1s)", False),
     ],
 )
 def test_streams_share_a_query_whose_windows_close_together(text: str, same: bool) -> None:
@@ -267,6 +268,15 @@ def test_streams_share_a_query_whose_windows_close_together(text: str, same: boo
     assert (kind_of(one, "s-1", values) == kind_of(other, "s-1", values)) == same
     assert kind_of(one, "s-1", values) != kind_of(one, "s-2", values)
     assert kind_of(one, "s-1", values) != kind_of(one, "s-1", Values(format="json", schema="x BIGINT"))
+
+
+def test_streams_of_one_period_share_a_query() -> None:
+    def kind(text: str) -> str:
+        return kind_of(parse_stream(f"SELECT count(*) FROM s {text}"), "s-1", Values())
+
+    assert kind("PERIOD(5s)") == kind("WHERE x > 1 PARTITION BY k PERIOD(5s)")
+    assert kind("PERIOD(5s)") != kind("PERIOD(6s)")
+    assert kind("PERIOD(5s)") != kind("PERIOD(5s, 1s)")
 
 
 def test_a_stream_fits_where_there_are_slots_for_all_it_needs() -> None:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES
-from barnabas.streams.windows.plan import CLOSE, Member, check, parsed, planned, source_schema
+from barnabas.streams.windows.plan import CLOSE, Member, check, parsed, period_of, planned, source_schema
 from barnabas.streams.windows.runner import source_frame
 from barnabas.streams.windows.slots import Slot, slots_for
 from barnabas.streams.windows.source import FORMAT, write_mark
@@ -48,7 +48,9 @@ class Run:
         """Run until all that is there is done."""
         clauses = self.members[0].clauses
         plan = StreamPlan(source=clauses.source, starts=starts, format=self.values.format, schema=self.values.schema)
-        frame = source_frame(self.session, str(self.path), NOWHERE, plan, self.folder, batch_bytes=batch_bytes)
+        frame = source_frame(
+            self.session, str(self.path), NOWHERE, plan, self.folder, batch_bytes=batch_bytes, period=period_of(clauses)
+        )
         running = planned(self.session, self.members, self.slots, frame, self.values)
         self._results_of = running.results_of
         self.query = (

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MAX_GAP = 1000
 #: A batch fills at most so many windows of the keys of a part.
 MAX_FILLED = 20_000
+#: So many keys may a part have in any case; else its share of MAX_STATE_ROWS.
+MIN_KEYS = 1000
 FOLLOWING = "__stream int, __keys string, __end bigint, __before bigint, __slots string, __prior string"
 _STATE = "kept binary"
 _COLUMNS = [column.split()[0] for column in FOLLOWING.split(", ")]
@@ -74,7 +76,7 @@ class Step(msgspec.Struct, frozen=True):
     """What Spark calls for each part of the keys whose windows have closed."""
 
     step_us: int
-    most_rows: int
+    most_keys: int
 
     def __call__(self, key: tuple[Any, ...], frames: Iterable[Frame], state: GroupState) -> Iterator[Frame]:
         """Each window with the one before it. Raises RuntimeError where there is more than there may be."""
@@ -88,9 +90,9 @@ class Step(msgspec.Struct, frozen=True):
         ]
         found = list(follow(kept, windows, self.step_us))
         filled = sum(max((each.end - each.before) // self.step_us - 1, 0) for each in found)
-        if filled > MAX_FILLED or len(kept) > self.most_rows:
+        if filled > MAX_FILLED or len(kept) > self.most_keys:
             what = f"{filled:,} windows to fill" if filled > MAX_FILLED else f"{len(kept):,} keys"
-            most = f"{MAX_FILLED:,}" if filled > MAX_FILLED else f"MAX_STATE_ROWS ({self.most_rows:,})"
+            most = f"{MAX_FILLED:,}" if filled > MAX_FILLED else f"a {PARTS}th of MAX_STATE_ROWS ({self.most_keys:,})"
             raise RuntimeError(
                 f"{OUTGROWN} {what}, more than {most}: drop the stream, and make it with longer windows or fewer keys"
             )
@@ -108,7 +110,7 @@ def following(made: DataFrame, step_us: int, most_rows: int) -> DataFrame:
         F.unix_micros("__w").alias("__end"),
         F.to_json(slots, JSON).alias("__slots"),
     ).withColumn("__part", F.pmod(F.hash("__keys"), F.lit(PARTS)))
-    step = Step(step_us, most_rows).__call__
+    step = Step(step_us, max(most_rows // PARTS, MIN_KEYS)).__call__
     return given.groupBy("__stream", "__part").applyInPandasWithState(step, FOLLOWING, _STATE, "append", "NoTimeout")
 
 

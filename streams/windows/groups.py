@@ -92,7 +92,9 @@ def kind_of(clauses: Clauses, source_id: str, values: msgspec.Struct) -> str:
     """
     if isinstance(clauses.window, RowWindow) or clauses.fill is not None:
         return f"alone {uuid.uuid4()}"
-    window = "interval" if isinstance(clauses.window, Interval) else "session"
+    window: object = "interval" if isinstance(clauses.window, Interval) else "session"
+    if clauses.by_clock:
+        window = "period", clauses.window
     same = clauses.time, clauses.watermark_ms, clauses.max_ahead_ms, clauses.max_delay_ms, clauses.trigger, window
     return msgspec.json.encode([clauses.source, source_id, values, *same]).decode()
 

@@ -38,6 +38,8 @@ from barnabas.wire.streams.windows import EventWindow, Interval, RowWindow, Sess
 
 #: A column of the source that is null but in marks: a mark moves the watermark, and is no record.
 CLOSE = "__close"
+#: A column of the source of windows by the clock: when the record is read.
+CLOCK = "__clock"
 #: What is counted of each batch: records, and those without a time, too far ahead, or with a value that does not fit.
 OBSERVED = "barnabas"
 RECORDS, NO_TIME, AHEAD, MALFORMED = "records", "no_time", "ahead", "malformed"
@@ -92,8 +94,13 @@ def parsed(text: str) -> tuple[Clauses, Stages]:
         raise QueryError(str(error)) from None
 
 
-def source_schema(values: Values) -> StructType:
-    """The columns that a stream may name of its source, and the marks'.
+def period_of(clauses: Clauses) -> Interval | None:
+    """The period of windows that go by the clock."""
+    return clauses.window if clauses.by_clock and isinstance(clauses.window, Interval) else None
+
+
+def source_schema(values: Values, *, by_clock: bool = False) -> StructType:
+    """The columns that a stream may name of its source, the marks', and the time by the clock.
 
     A topic with a schema has its columns, and the parts of records but the value. All are read whatever a stream names:
     whether a record fits its topic's schema does not depend on who asks. Raises QueryError for a schema that does not
@@ -104,7 +111,8 @@ def source_schema(values: Values) -> StructType:
     found = StructType([*typed.fields, *_columns({name: PARTS[name] for name in names})])
     if typed.fields:
         found = found.add(CORRUPT, "string")
-    return found.add(StructField(CLOSE, TimestampType()))
+    found = found.add(StructField(CLOSE, TimestampType()))
+    return found.add(StructField(CLOCK, TimestampType())) if by_clock else found
 
 
 def _columns(kinds: Mapping[str, str]) -> list[StructField]:
@@ -115,7 +123,7 @@ def _columns(kinds: Mapping[str, str]) -> list[StructField]:
 
 def check(spark: SparkSession, clauses: Clauses, stages: Stages, values: Values) -> Planned:
     """What a stream over such values would give. Raises QueryError for one that cannot be."""
-    frame = spark.createDataFrame([], source_schema(values))
+    frame = spark.createDataFrame([], source_schema(values, by_clock=clauses.by_clock))
     with _analysis:
         found = _wanted(spark, Member(0, clauses, stages), frame, values)
         slots = slots_for(found.needs.slots)
@@ -191,7 +199,7 @@ def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Value
     except QueryError as error:
         raise MemberError(member.number, str(error)) from None
     columns = {name: (column, str(e.dataType().simpleString())) for name, column, e in found.chosen}
-    time, kind = columns["__time"]
+    time, kind = (F.col(CLOCK), "timestamp") if clauses.by_clock else columns["__time"]
     if kind != "timestamp":
         raise MemberError(member.number, f"the event time {clauses.time} is a {kind}: it must be a TIMESTAMP column")
     condition = F.coalesce(found.condition, F.lit(False))

@@ -41,6 +41,7 @@ from barnabas.streams.windows.plan import (
     Member,
     MemberError,
     parsed,
+    period_of,
     planned,
     source_schema,
 )
@@ -54,7 +55,7 @@ from barnabas.wire.queries.writer import WRITER_ID
 from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS
 from barnabas.wire.streams.keys import GROUP, RUNNING
 from barnabas.wire.streams.plan import StreamPlan
-from barnabas.wire.streams.windows import RowWindow
+from barnabas.wire.streams.windows import Interval, RowWindow
 
 # After this long without a sign of life the broker aborts a transaction. A batch writes for some seconds at most.
 _TRANSACTION_MS = 120_000
@@ -197,6 +198,7 @@ class Runner:
             self.folder,
             batch_bytes=MAX_ROWS_BATCH_BYTES if of_rows else MAX_BATCH_BYTES,
             rate=rate,
+            period=period_of(members[0].clauses),
         )
         running = planned(self._session, members, self.group.slots, frame, plan.values)
         sink = TransactionSink(
@@ -404,9 +406,13 @@ def source_frame(
     *,
     batch_bytes: int = MAX_BATCH_BYTES,
     rate: int = 0,
+    period: Interval | None = None,
 ) -> DataFrame:
-    """The rows of a query's source, from where the query begins. Raises QueryError."""
-    schema = source_schema(plan.values)
+    """The rows of a query's source, from where the query begins; with `period`, and the time when each is read.
+
+    Raises QueryError.
+    """
+    schema = source_schema(plan.values, by_clock=period is not None)
     starts = {(plan.source, number): start for number, start in enumerate(plan.starts)}
     options = {
         "path": data_dir,
@@ -419,6 +425,7 @@ def source_frame(
         "holdFile": folder.hold_file,
         "replayFile": folder.replay_file,
         "bytesPerSecond": str(rate),
+        "period": f"{period.length_ms},{period.offset_ms}" if period is not None else "",
     }
     if CORRUPT in schema.names:
         options |= reader_options(plan.values)

@@ -33,13 +33,14 @@ from barnabas.streams.source.options import Options
 from barnabas.streams.source.rows import Rows
 from barnabas.streams.source.source import WalDataSource
 from barnabas.streams.source.stream import StreamReader
-from barnabas.streams.wal import offset_at, read
+from barnabas.streams.wal import Split, offset_at, read
 from barnabas.streams.windows.batches import Replay
-from barnabas.streams.windows.plan import CLOSE
+from barnabas.streams.windows.plan import CLOCK, CLOSE
+from barnabas.streams.windows.ticks import Ticks
 from barnabas.wire.aliases import TopicPartition
 
 FORMAT = "barnabas-stream"
-_FILES, _RATE = ("closefile", "holdfile", "replayfile"), "bytespersecond"
+_FILES, _RATE, _PERIOD = ("closefile", "holdfile", "replayfile"), "bytespersecond", "period"
 #: The mark in an offset; it can be no topic's name.
 _MARK, _AT = "#close", "at"
 # After this long without a record or a mark, the source rests before each look.
@@ -63,15 +64,16 @@ def read_mark(path: str) -> int:
 
 
 class StreamDataSource(WalDataSource):
-    """The `wal` source with `closeFile`, `holdFile`, `replayFile` and `bytesPerSecond`, and the column of the marks as
-    the schema's last.
+    """The `wal` source with `closeFile`, `holdFile`, `replayFile`, `bytesPerSecond` and `period`, and the column of the
+    marks as the schema's last; with a period, that of the clock behind it.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         given = dict(options)
-        found = {name.lower(): given.pop(name) for name in list(given) if name.lower() in (*_FILES, _RATE)}
+        found = {name.lower(): given.pop(name) for name in list(given) if name.lower() in (*_FILES, _RATE, _PERIOD)}
         self._files = [found.get(name, "") for name in _FILES]
         self._rate = int(found.get(_RATE, "0"))
+        self._period = found.get(_PERIOD, "")
         super().__init__(given)
 
     @classmethod
@@ -79,8 +81,9 @@ class StreamDataSource(WalDataSource):
         return FORMAT
 
     def streamReader(self, schema: StructType) -> MarkedReader:
-        inner = StructType([field for field in schema.fields if field.name != CLOSE])
-        return MarkedReader(self._options, self._rows(inner), *self._files, rate=self._rate)
+        inner = StructType([field for field in schema.fields if field.name not in (CLOSE, CLOCK)])
+        ticks = Ticks(*_numbers(self._period)) if self._period else None
+        return MarkedReader(self._options, self._rows(inner), *self._files, rate=self._rate, ticks=ticks)
 
 
 class MarkPartition(InputPartition):
@@ -88,6 +91,14 @@ class MarkPartition(InputPartition):
 
     def __init__(self, ms: int) -> None:
         super().__init__(ms)
+        self.ms = ms
+
+
+class TimedPartition(SplitPartition):
+    """One task's split, and the time at which its records are read."""
+
+    def __init__(self, split: Split, ms: int) -> None:
+        super().__init__(split)
         self.ms = ms
 
 
@@ -103,15 +114,18 @@ class MarkedReader(StreamReader):
         replay_file: str = "",
         *,
         rate: int = 0,
+        ticks: Ticks | None = None,
     ) -> None:
-        """`rate` is in bytes of the log per second; 0 for no limit."""
+        """`rate` is in bytes of the log per second; 0 for no limit. `ticks` are those of windows by the clock."""
         super().__init__(options, rows)
         self._close_file, self._hold_file = close_file, hold_file
         self._replay = Replay(replay_file) if replay_file else None
         self._changed_at = time.monotonic()
         self._rate, self._next_at = rate, 0.0
         kind = pa.timestamp("us", "UTC")
-        self._schema = pa.schema([*rows.target, pa.field(CLOSE, kind)])
+        self._ticks = ticks
+        own = (CLOSE,) if ticks is None else (CLOSE, CLOCK)
+        self._schema = pa.schema([*rows.target, *(pa.field(name, kind) for name in own)])
 
     def initialOffset(self) -> dict[str, Any]:
         return {**super().initialOffset(), _MARK: {_AT: 0}}
@@ -124,8 +138,12 @@ class MarkedReader(StreamReader):
         if self._hold_file and os.path.exists(self._hold_file):
             return start
         plain, mark = _apart(start)
-        latest = max(mark, read_mark(self._close_file))
-        found = {**self._ends(plain, limit), _MARK: {_AT: latest}}
+        ends = self._ends(plain, limit)
+        if self._ticks is None:
+            latest = max(mark, read_mark(self._close_file))
+        else:
+            latest = self._ticks.next(mark, has_records=ends != plain)
+        found = {**ends, _MARK: {_AT: latest}}
         if found != start:
             self._changed_at = time.monotonic()
         return found
@@ -173,8 +191,14 @@ class MarkedReader(StreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         (began, before), (ends, mark) = _apart(start), _apart(end)
-        found: list[InputPartition] = list(super().partitions(began, ends))
+        splits = super().partitions(began, ends)
+        found = [self._timed(part, mark) for part in splits] if self._ticks is not None else list(splits)
         return [*found, MarkPartition(mark)] if mark > before else found
+
+    @staticmethod
+    def _timed(part: InputPartition, ms: int) -> InputPartition:
+        assert isinstance(part, SplitPartition)
+        return TimedPartition(part.split, ms)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, MarkPartition):
@@ -186,8 +210,16 @@ class MarkedReader(StreamReader):
             return
         assert isinstance(partition, SplitPartition)
         for batch in super().read(partition):
-            none = pa.nulls(batch.num_rows, self._schema.field(CLOSE).type)
-            yield pa.RecordBatch.from_arrays([*batch.columns, none], schema=self._schema)
+            kind = self._schema.field(CLOSE).type
+            columns = [*batch.columns, pa.nulls(batch.num_rows, kind)]
+            if isinstance(partition, TimedPartition):
+                columns.append(pa.repeat(pa.scalar(partition.ms * 1000, kind), batch.num_rows))
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _numbers(text: str) -> tuple[int, int]:
+    one, other = text.split(",")
+    return int(one), int(other)
 
 
 def _blank(field: pa.Field) -> pa.Array:

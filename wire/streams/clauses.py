@@ -2,7 +2,7 @@
 
     [option ...] [AS] SELECT item, ... FROM topic [WHERE condition] [PARTITION BY column, ...]
         INTERVAL(10s[, offset]) [SLIDING(5s)] | SESSION([column,] gap) | STATE_WINDOW(...) | EVENT_WINDOW(...)
-        | COUNT_WINDOW(...)  [FILL(...)] [HAVING condition]
+        | COUNT_WINDOW(...) | PERIOD(10s[, offset])  [FILL(...)] [HAVING condition]
 
 Spark's SQL has no such clauses, so they are cut out here, by tokens. What is left of the text (the items, the
 conditions) stays Spark's SQL, and is looked at by the streams driver.
@@ -39,6 +39,7 @@ MAX_STATE_ROWS = 10_000_000
 #: Of a window that records open and close, its records are kept, in parts: a part has at most so many.
 MAX_PART_ROWS = 1_000_000
 _LEAST_DELAY_MS = 3000
+_LEAST_PERIOD_MS = 1000
 
 
 class Item(NamedTuple):
@@ -68,6 +69,8 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     #: The state of a state window, or the two conditions of an event window.
     marks: Marks = ()
     fill: Fill | None = None
+    #: Whether the windows go by the clock, and a record is in that in which it is read.
+    by_clock: bool = False
     time: str = RECORD_TIME
     watermark_ms: int = 0
     trigger: str = WINDOW_CLOSE
@@ -83,7 +86,6 @@ _NOT = {
     "NOTIFY": "read the results with a consumer",
     "NOTIFY_OPTIONS": "read the results with a consumer",
     "CALC_NOTIFY_ONLY": "read the results with a consumer",
-    "PERIOD": "use INTERVAL, whose windows follow the time of the records",
     "FORCE_WINDOW_CLOSE": "use MAX_DELAY",
     "DELETE_MARK": "a window's state ends when the watermark has passed it",
     "EXPIRED_TIME": "use WATERMARK: later records are ignored and counted",
@@ -108,10 +110,13 @@ _NOT_SELECT = {
     "LATERAL": "a stream reads one topic",
     "OVER": "window functions are not possible",
 }
-_AFTER_FROM = ("WHERE", "PARTITION", "INTERVAL", "SLIDING", "SESSION", *ROW_WINDOWS, "FILL", "HAVING")
+_AFTER_FROM = ("WHERE", "PARTITION", "PERIOD", "INTERVAL", "SLIDING", "SESSION", *ROW_WINDOWS, "FILL", "HAVING")
+_OTHERS = ("INTERVAL", "SLIDING", "SESSION")
+#: What speaks of the records' times.
+_OF_TIME = ("EVENT_TIME", "WATERMARK", "MAX_DELAY", "MAX_AHEAD", "FILL_HISTORY")
 _FORM = (
     "[options] AS SELECT ... FROM topic [WHERE ...] [PARTITION BY ...] INTERVAL(...) [SLIDING(...)] | SESSION(...) | "
-    "STATE_WINDOW(...) | EVENT_WINDOW(...) | COUNT_WINDOW(...)"
+    "STATE_WINDOW(...) | EVENT_WINDOW(...) | COUNT_WINDOW(...) | PERIOD(...)"
 )
 
 
@@ -154,7 +159,7 @@ class _Parser(Cursor):
             if before is not None and token.says("DISTINCT") and before.says("IS", "NOT"):
                 found += [self.take(), self.expect("FROM")]  # an operator
                 continue
-            if not depth and token.says(*words) and (not token.says("FILL") or self.peek(1).says("(")):
+            if not depth and token.says(*words) and (not token.says("FILL", "PERIOD") or self.peek(1).says("(")):
                 break
             word = token.text.upper() if token.kind == WORD else ""
             if word in _NOT_SELECT and not (word == "DISTINCT" and depth):
@@ -195,6 +200,8 @@ class _Parser(Cursor):
         elif word == "PARTITION":
             self.expect("BY")
             self.found["partition"] = self.partition(self.upto(_AFTER_FROM))
+        elif word == "PERIOD":
+            self.found["by_clock"], self.found["period"] = True, self.durations(token, 1, 2)
         elif word == "INTERVAL":
             self.found["interval"] = self.durations(token, 1, 2)
         elif word == "SLIDING":
@@ -395,6 +402,13 @@ class _Parser(Cursor):
                 "TRIGGER AT_ONCE is not supported with SESSION: Spark tells a session when it closes",
                 self.seen["TRIGGER"],
             )
+        if "by_clock" in found:
+            of_time = next((word for word in _OF_TIME if word in self.seen), None)
+            if of_time is not None:
+                raise self.wrong(
+                    f"{of_time} is not supported with PERIOD: a record is in the period in which it is read",
+                    self.seen[of_time],
+                )
         if "FILL" in self.seen and (not isinstance(window, Interval) or found.get("trigger") == AT_ONCE):
             raise self.wrong("FILL goes with INTERVAL, and not with TRIGGER AT_ONCE", self.seen["FILL"])
         if isinstance(window, RowWindow):
@@ -405,7 +419,7 @@ class _Parser(Cursor):
                     self.seen["TRIGGER"],
                 )
             found.setdefault("max_state_rows", MAX_PART_ROWS)
-        windows = ("interval", "sliding", "session", "row_window")
+        windows = ("period", "interval", "sliding", "session", "row_window")
         fields = {name: value for name, value in found.items() if name not in windows}
         selected = tuple(self.item(part, "SELECT") for part in split_at(items, ","))
         return Clauses(text=self.text, items=selected, window=window, **fields)  # type: ignore[arg-type]
@@ -416,11 +430,21 @@ class _Parser(Cursor):
 
     def window(self) -> Window:
         interval, sliding, session = (self.found.get(name) for name in ("interval", "sliding", "session"))
+        period = self.found.get("period")
+        if isinstance(period, list):
+            other = next((self.seen[word] for word in (*_OTHERS, *ROW_WINDOWS) if word in self.seen), None)
+            if other is not None:
+                raise self.wrong("a stream has one kind of window", other)
+            if period[0] < _LEAST_PERIOD_MS:
+                raise self.wrong("PERIOD is at least 1s: a batch takes some tenths of a second", self.seen["PERIOD"])
+            if period[1:] and period[1] >= period[0]:
+                raise self.wrong("the offset is shorter than the period", self.seen["PERIOD"])
+            return Interval(period[0], period[0], *period[1:])
         if interval is not None and session is not None:
             raise self.wrong("a stream has one kind of window", self.seen["SESSION"])
         rows = self.found.get("row_window")
         if isinstance(rows, RowWindow):
-            other = next((self.seen[word] for word in ("INTERVAL", "SLIDING", "SESSION") if word in self.seen), None)
+            other = next((self.seen[word] for word in _OTHERS if word in self.seen), None)
             if other is not None:
                 raise self.wrong("a stream has one kind of window", other)
             return rows

@@ -121,6 +121,13 @@ def test_how_long_a_window_must_be(text: str, least: Least) -> None:
     assert parse_stream(f"{SENSORS} {window} PARTITION BY device").window == EventWindow(least)
 
 
+def test_periods_go_by_the_clock() -> None:
+    found = parse_stream(f"{SENSORS} WHERE period > 3 PARTITION BY device PERIOD(1h, 5m) FILL(PREV)")
+    assert (found.window, found.by_clock) == (Interval(3_600_000, 3_600_000, 300_000), True)
+    assert parse_stream(f"{SENSORS} PERIOD(1s)").window == Interval(1000, 1000)
+    assert not parse_stream(f"{SENSORS} INTERVAL(1s)").by_clock
+
+
 def test_a_session_may_name_the_time() -> None:
     assert parse_stream(f"{SENSORS} SESSION(ts, 30s)").time == "ts"
     assert parse_stream(f"{SENSORS} SESSION(30s)").window == Session(30_000)
@@ -192,7 +199,16 @@ def test_a_session_may_name_the_time() -> None:
         (f"{SENSORS} COUNT_WINDOW(5) TRUE_FOR(3s)", "TRUE_FOR goes behind STATE_WINDOW or EVENT_WINDOW"),
         (f"{SENSORS} INTERVAL(5s) TRUE_FOR(3s)", "elsewhere write HAVING _wduration > n"),
         (f"{SENSORS} COUNT_WINDOW(5, 5, temp)", "expected a number"),
-        (f"{SENSORS} PERIOD(10s)", "PERIOD is not supported"),
+        (f"{SENSORS} PERIOD()", "expected a duration, such as 10s"),
+        (f"{SENSORS} PERIOD(1h, 5m, 1s)", "PERIOD takes 1 or 2 durations"),
+        (f"{SENSORS} PERIOD(999a)", "PERIOD is at least 1s"),
+        (f"{SENSORS} PERIOD(5s, 5s)", "the offset is shorter than the period"),
+        (f"{SENSORS} PERIOD(10s) SLIDING(5s)", "a stream has one kind of window"),
+        (f"{SENSORS} PERIOD(10s) COUNT_WINDOW(5)", "a stream has one kind of window"),
+        (f"WATERMARK 1s AS {SENSORS} PERIOD(10s)", "WATERMARK is not supported with PERIOD"),
+        (f"EVENT_TIME ts AS {SENSORS} PERIOD(10s)", "EVENT_TIME is not supported with PERIOD"),
+        (f"MAX_DELAY 5s AS {SENSORS} PERIOD(10s)", "MAX_DELAY is not supported with PERIOD"),
+        (f"FILL_HISTORY 1 AS {SENSORS} PERIOD(10s)", "FILL_HISTORY is not supported with PERIOD"),
         (f"{SENSORS} INTERVAL(1s) FILL()", "expected NULL, VALUE, PREV, LINEAR, NEXT or NONE"),
         (f"{SENSORS} INTERVAL(1s) FILL(5)", "expected NULL, VALUE, PREV, LINEAR, NEXT or NONE"),
         (f"{SENSORS} INTERVAL(1s) FILL", "expected ("),

@@ -1,0 +1,37 @@
+"""PERIOD: windows by the clock, in which a record is when the stream reads it.
+
+The source notes the time in its offsets: with each batch that has records, and when a period is over of which there may
+be records. So Spark's checkpoint says when a record was read, and a batch that is repeated has the same times.
+
+Invariant: times go up with each batch of records; where nothing comes, one more tells that the period is over, and then
+no more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class Ticks:
+    """When the batches of a source are."""
+
+    def __init__(self, length_ms: int, offset_ms: int, clock: Callable[[], float] = time.time) -> None:
+        self._length, self._offset, self._clock = length_ms, offset_ms, clock
+        self._last = -1
+
+    def next(self, before: int, *, has_records: bool) -> int:
+        """The time of the next batch, `before` being that of the last one (0 for none); the same if there is to be none
+        without records.
+        """
+        now = int(self._clock() * 1000)
+        if has_records:
+            return max(now, before + 1)
+        if not before or before == self._last or now < self._end(before):
+            return before
+        self._last = now
+        return now
+
+    def _end(self, at: int) -> int:
+        """The end of the period of a time."""
+        return (at - self._offset) // self._length * self._length + self._offset + self._length
