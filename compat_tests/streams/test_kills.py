@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -152,25 +154,76 @@ def events(written: list[Reading]) -> list[dict[str, object]]:
     )
 
 
+FILLED = (
+    "WATERMARK 10s FILL_HISTORY 1 AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source "
+    "PARTITION BY device INTERVAL(1s) FILL(LINEAR)"
+)
+
+
+def filled(written: list[Reading]) -> list[dict[str, object]]:
+    """A plain evaluation: each device has a record every third second, and the rest is filled."""
+    values: dict[tuple[str, int], float] = {}
+    for device in {reading.device for reading in written}:
+        mine = sorted(reading for reading in written if reading.device == device)
+        values |= {(device, reading.ts): reading.temp for reading in mine}
+        for one, other in pairwise(mine):
+            seconds = (other.ts - one.ts) // 1000
+            for second in range(1, seconds):
+                share = second / seconds
+                values[device, one.ts + 1000 * second] = one.temp + (other.temp - one.temp) * share
+    return in_order(
+        {"_wstart": text(ts), "_wend": text(ts + 1000), "device": device, "s": temp, "c": 1}
+        for (device, ts), temp in values.items()
+    )
+
+
+def die_at_each_place(broker: Barnabas, stream: str, everything: list[Reading]) -> None:
+    """Make a stream over a topic of one partition, whose driver dies with three parts of the records."""
+    admin: Driver = KafkaPythonDriver(broker.address)
+    admin.create_topic("source", 1, SENSORS)
+    third = len(everything) // 3
+    for number, place in enumerate(("rows", "number", "committed")):
+        with driver(broker, place, 2) as process:
+            if not number:
+                make_stream(broker, "out", PARTITIONS, stream)
+            send(broker, "source", everything[number * third : (number + 1) * third])
+            process.wait(180)
+    send(broker, "source", everything[3 * third :])
+
+
 @pytest.mark.slow
-def test_a_driver_that_dies_with_windows_that_records_open_and_close(tmp_path: Path) -> None:
-    """Records that wait and those of open windows are there again, and no window comes twice."""
+@pytest.mark.parametrize(("stream", "plain"), [(EVENTS, events), (FILLED, filled)], ids=["events", "filled"])
+def test_a_driver_that_dies_with_an_operator_that_has_state(
+    tmp_path: Path, stream: str, plain: Callable[[list[Reading]], list[dict[str, object]]]
+) -> None:
+    """Records that wait, open windows and last windows are there again, and no result comes twice."""
     everything = [reading._replace(partition=0) for reading in readings(0, 1000)]
-    last = Reading(BASE + 10**7, "end", 3, 0)
+    everything.append(Reading(BASE + 10**7, "end", 3, 0))
     with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.driver": "none"}) as broker:
-        admin: Driver = KafkaPythonDriver(broker.address)
-        admin.create_topic("source", 1, SENSORS)
-        for place, rows in (("rows", everything[:400]), ("number", everything[400:700]), ("committed", [])):
-            with driver(broker, place, 2 if place == "rows" else 1) as process:
-                if place == "rows":
-                    make_stream(broker, "out", PARTITIONS, EVENTS)
-                send(broker, "source", rows)
-                process.wait(180)
-        send(broker, "source", [*everything[700:], last])
+        die_at_each_place(broker, stream, everything)
         with driver(broker):
-            expected = events([*everything, last])
+            expected = plain(everything if plain is events else everything[:-1])
             assert wait_for_results(broker, "out", PARTITIONS, len(expected)) == expected
             assert len(expected) > 50
+
+
+@pytest.mark.slow
+def test_a_driver_that_dies_with_windows_by_the_clock(tmp_path: Path) -> None:
+    """Each record is in one period, and each period has one result, whatever has been made again."""
+    everything = [reading._replace(partition=0) for reading in readings(0, 1000)]
+    counted: list[dict[str, Any]] = []
+
+    def are_all_in() -> bool:
+        counted[:] = results(broker, "out", PARTITIONS)
+        return sum(int(each["c"]) for each in counted) >= len(everything)
+
+    with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.driver": "none"}) as broker:
+        die_at_each_place(broker, "SELECT _wstart, count(*) AS c, sum(temp) AS s FROM source PERIOD(1s)", everything)
+        with driver(broker):
+            until(are_all_in, "all records are in a period", 240)
+    assert sum(each["c"] for each in counted) == len(everything)
+    assert sum(each["s"] for each in counted) == sum(reading.temp for reading in everything)
+    assert len({each["_wstart"] for each in counted}) == len(counted)
 
 
 class Writer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +15,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 import pandas as pd  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import functions as F
 
 from barnabas.storage.config import LogConfig
 from barnabas.streams.query.errors import QueryError
@@ -30,9 +32,10 @@ from barnabas.streams.tests.test_windows_results import (
     write,
 )
 from barnabas.streams.tests.windows_support import Run, in_order, members_of, of_rows, slots_of
-from barnabas.streams.windows.fill import FOLLOWING, MAX_FILLED, MAX_GAP, Follows, Last, Step, follow
+from barnabas.streams.windows.fill import FOLLOWING, MAX_FILLED, MAX_GAP, Follows, Last, Step, fill_value, follow
 from barnabas.streams.windows.row_plan import OUTGROWN
 from barnabas.streams.windows.session import streams_session
+from barnabas.wire.streams.clauses import parse_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,16 +103,11 @@ def test_a_batch_that_fills_too_much_and_too_many_keys_are_an_error() -> None:
 
 # --- with Spark -------------------------------------------------------------------------------------------------------
 
+VALUE_TEXT = "VALUE, 1, 2, 3, NULL, 5, 6.25, 7"
 Values = dict[str, Any]
 FILLS: dict[str, Callable[[Values, Values, float], Values]] = {
-    "PREV": lambda before, after, share: before,
-    "NEXT": lambda before, after, share: after,
-    "NULL": lambda before, after, share: dict.fromkeys(before),
     "LINEAR": lambda before, after, share: {name: between(before[name], after[name], share) for name in before},
-    "VALUE, -1.5": lambda before, after, share: {n: -1 if n == "c" else -1.5 for n in before},
-    "VALUE, 1, 2, 3, NULL, 5, 6.25, 7": lambda before, after, share: dict(
-        zip(before, (1, 2.0, 3.0, None, 5.0, 6.25, 7.0), strict=True)
-    ),
+    VALUE_TEXT: lambda before, _after, _share: dict(zip(before, (1, 2.0, 3.0, None, 5.0, 6.25, 7.0), strict=True)),
 }
 
 
@@ -148,18 +146,50 @@ def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: 
     texts = {fill: f"EVENT_TIME ts WATERMARK 1m AS {query} FILL({fill})" for fill in FILLS}
     run = Run(session, logs.path, tmp_path / "run", texts["LINEAR"], VALUES)
     run.keeps_rows = True
-    run.start(batch_bytes=9000)
+    run.start(batch_bytes=14_000)
     early = run.results()
     run.mark(LATER)
-    run.start(batch_bytes=9000)
+    run.start(batch_bytes=14_000)
     found = run.results()
     assert 0 < len(early) < len(found)
-    assert len([rows for rows in run.batches.values() if rows]) > 2
+    assert len([rows for rows in run.batches.values() if rows]) > 1
     expected = plain(readings, 2000, 1000, "LINEAR")
     assert found == expected
     assert len(found) > len(naive_windows(readings, 2000, 1000, 0, lambda reading: reading.device)) + 10
-    for fill, of in texts.items():
-        assert of_rows(session, run.rows, FOLLOWING, of, VALUES) == plain(readings, 2000, 1000, fill), fill
+    assert of_rows(session, run.rows, FOLLOWING, texts[VALUE_TEXT], VALUES) == plain(readings, 2000, 1000, VALUE_TEXT)
+
+
+def test_what_aggregates_have_in_windows_without_records(spark: SparkSession) -> None:
+    ways = {
+        "NULL": None,
+        "PREV": 4,
+        "NEXT": 9,
+        "LINEAR": 5,
+        "VALUE, -7": -7,
+        "VALUE, 1, 2.9": 2,
+        "VALUE, NULL": None,
+    }
+    frame = spark.range(1).select(F.lit(0.25).alias("__share"), F.lit(4).alias("p"), F.lit(9).alias("n"))
+    columns, results = [], []
+    for kind in ("int", "double", "decimal(5,2)"):
+        for way, made in ways.items():
+            fill = parse_stream(f"SELECT count(*) FROM s INTERVAL(1s) FILL({way})").fill
+            assert fill is not None
+            columns.append(
+                fill_value(fill, 1, F.col("p").cast(kind), F.col("n").cast(kind), kind).alias(f"{kind} {way}")
+            )
+            fraction = {"LINEAR": 5.25, "VALUE, 1, 2.9": 2.9}.get(way, made) if kind != "int" else made
+            results.append(fraction)
+    text = parse_stream("SELECT count(*) FROM s INTERVAL(1s) FILL(VALUE, 'it')").fill
+    truth = parse_stream("SELECT count(*) FROM s INTERVAL(1s) FILL(VALUE, true)").fill
+    assert text is not None
+    assert truth is not None
+    columns.append(fill_value(text, 0, F.lit("a"), F.lit("b"), "string"))
+    columns.append(fill_value(truth, 0, F.lit(False), F.lit(False), "boolean"))
+    (row,) = frame.select(*columns).collect()
+    assert [float(each) if isinstance(each, Decimal) else each for each in row] == [*results, "it", True]
+    (row,) = frame.withColumn("__share", F.lit(1.0)).select(*columns[: len(results)]).collect()
+    assert set(row) == {9}, "a window with records has its own"
 
 
 @pytest.mark.parametrize(

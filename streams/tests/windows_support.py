@@ -37,7 +37,7 @@ class Run:
         self.members = members_of([text] if isinstance(text, str) else text)
         self.slots = slots_of(session, self.members, values)
         self.batches: dict[int, list[tuple[str | None, dict[str, Any], Any]]] = {}
-        #: The rows of its batches, if they are to be kept: that makes each batch twice.
+        #: The rows of its batches, if they are to be kept.
         self.keeps_rows = False
         self.rows: list[Row] = []
         self.streams: dict[int, list[dict[str, Any]]] = {}
@@ -64,7 +64,9 @@ class Run:
 
     def _take(self, frame: DataFrame, batch: int) -> None:
         if self.keeps_rows:
-            self.rows += frame.collect()
+            kept = frame.collect()
+            self.rows += kept
+            frame = self.session.createDataFrame(kept, frame.schema)
         rows = self._results_of(frame).collect()
         self.batches[batch] = [
             (None if row.key is None else bytes(row.key).decode(), json.loads(bytes(row.value)), row.timestamp)

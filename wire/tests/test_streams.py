@@ -270,3 +270,65 @@ def test_tokens_know_quotes_numbers_and_comments() -> None:
         "a", ".", "b", "<=", "1.5e-3", "'it\\'s'", "`x``y`", '"z"', "10s"
     ]  # fmt: skip
     assert found[6].name == "x`y"
+
+
+_WORDS = [
+    "SELECT",
+    "FROM",
+    "s",
+    "WHERE",
+    "PARTITION",
+    "BY",
+    "INTERVAL",
+    "SLIDING",
+    "SESSION",
+    "STATE_WINDOW",
+    "EVENT_WINDOW",
+    "COUNT_WINDOW",
+    "PERIOD",
+    "TRUE_FOR",
+    "FILL",
+    "HAVING",
+    "START",
+    "END",
+    "WITH",
+    "COUNT",
+    "AND",
+    "OR",
+    "NULL",
+    "VALUE",
+    "PREV",
+    "AS",
+    "WATERMARK",
+    "MAX_DELAY",
+    "TRIGGER",
+    "STREAM_OPTIONS",
+    "FILL_HISTORY",
+    "(",
+    "(",
+    "(",
+    ")",
+    ")",
+    ")",
+    ",",
+    ",",
+    "-",
+    "5",
+    "10s",
+    "1a",
+    "'x'",
+    "x",
+    "*",
+    "|",
+]
+
+
+@given(
+    st.lists(st.sampled_from(_WORDS), max_size=12),
+    st.sampled_from(("", "SELECT a FROM s", "SELECT a FROM s INTERVAL(1s)", "SELECT a FROM s STATE_WINDOW(a)")),
+)
+def test_what_is_no_stream_is_told_and_nothing_else_goes_wrong(words: list[str], before: str) -> None:
+    try:
+        parse_stream(f"{before} {' '.join(words)}")
+    except SyntaxProblem as error:
+        assert str(error).startswith("line 1, column ")  # noqa: PT017
