@@ -8,7 +8,9 @@ use a stream's transactional id, and to commit in the group that says how far th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata_image import MetadataImage, TopicImage
@@ -75,7 +77,7 @@ class Streams:
             self._queries.say(Changed())
 
     def _deleted(self, topic: TopicImage) -> None:
-        if self.plans.pop(topic.name, None) is not None or any(p.source == topic.name for p in self.plans.values()):
+        if self.plans.pop(topic.name, None) is not None or any(topic.name in p.sources for p in self.plans.values()):
             self._queries.say(Changed())
 
     def _grown(self, topic: TopicImage) -> None:
@@ -148,26 +150,37 @@ class Streams:
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG, f"There is a stream {called} already, into {other}: use another name."
                 )
-        self._check_circle(name, answer.source)
-        source = self._topics.find(answer.source)
-        if str(uuid.UUID(bytes=source.topic_id)) != answer.source_id:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{answer.source} was made again meanwhile: try again.")
-        vnodes = [self._partitions.vnodes[source.name, index] for index in source.partitions]
-        starts = tuple(v.log_start_offset if answer.begins == EARLIEST else v.high_watermark for v in vnodes)
+        self._check_circle(name, answer.sources)
+        starts = {source: self._starts(source, known, answer.begins) for source, known in answer.sources.items()}
         reads = {field: getattr(answer, field) for field in StreamReads.__struct_fields__}
-        plan = StreamPlan(**reads, starts=starts)
+        joined = answer.joined
+        if joined is not None and not joined.is_table:
+            reads["joined"] = msgspec.structs.replace(joined, starts=starts[joined.source])
+        plan = StreamPlan(**reads, starts=starts[answer.source])
         values = {FORMAT: answer.output_format, SCHEMA: configs.get(SCHEMA) or answer.output_schema}
         return {**values, STREAM_NAME: called, STREAM_PLAN: plan.encode()}
 
-    def _check_circle(self, name: str, source: str) -> None:
+    def _starts(self, name: str, topic_id: str, begins: str) -> tuple[int, ...]:
+        """Where a stream begins in a topic that it reads, as of now. Raises KafkaError."""
+        source = self._topics.find(name)
+        if str(uuid.UUID(bytes=source.topic_id)) != topic_id:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} was made again meanwhile: try again.")
+        vnodes = [self._partitions.vnodes[source.name, index] for index in source.partitions]
+        return tuple(v.log_start_offset if begins == EARLIEST else v.high_watermark for v in vnodes)
+
+    def _check_circle(self, name: str, sources: Iterable[str]) -> None:
         """Raises KafkaError INVALID_CONFIG for a stream that would read, by way of others, what it writes."""
         seen: set[str] = set()
-        while source and source not in seen:
+        todo = list(sources)
+        while todo:
+            source = todo.pop()
             if source == name:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"The stream would read what it writes into {name}.")
+            if source in seen:
+                continue
             seen.add(source)
             query, stream = self._queries.plans.get(source), self.plans.get(source)
-            source = stream.source if stream is not None else query.source if query is not None else ""
+            todo += stream.sources if stream is not None else [query.source] if query is not None else []
 
 
 def is_stream(configs: Mapping[str, str | None]) -> bool:

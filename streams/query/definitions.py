@@ -16,6 +16,7 @@ from barnabas.wire.queries.plan import QueryPlan, Values, plan_of
 from barnabas.wire.streams.keys import RUNNING, STREAM, STREAM_KEYS, STREAM_NAME, STREAM_RUN, STREAM_STATE
 from barnabas.wire.streams.plan import StreamPlan, stream_plan_of
 
+CLEANUP_POLICY = "cleanup.policy"
 _MAX_BATCH_BYTES = 1 << 20
 _KEYS = [QUERY, PLAN, ON_ERROR, EVENTS, *VALUES, *STREAM_KEYS]
 
@@ -130,6 +131,12 @@ def read_source(cluster: Cluster, topic: str) -> Source:
     if found.error_code or configs is None or found.is_internal:
         raise QueryError(f"there is no topic {topic}: create it first")
     return _source(topic, found.topic_id, len(found.partitions), configs)
+
+
+def is_compacted(cluster: Cluster, topic: str) -> bool:
+    """Whether a topic keeps the latest value of each key. Raises ClientError."""
+    found = topic_configs(cluster, [topic], [CLEANUP_POLICY], defaults=True)
+    return "compact" in found[topic][CLEANUP_POLICY].split(",")
 
 
 def _source(name: str, topic_id: bytes, partitions: int, configs: dict[str, str]) -> Source:

@@ -14,7 +14,14 @@ from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
 from barnabas.streams.query.catalyst import jvm_has_ended
 from barnabas.streams.query.control import Control, now_ms
-from barnabas.streams.query.definitions import Catalog, Definition, read_catalog, read_pattern, read_source
+from barnabas.streams.query.definitions import (
+    Catalog,
+    Definition,
+    is_compacted,
+    read_catalog,
+    read_pattern,
+    read_source,
+)
 from barnabas.streams.query.errors import (
     DenseRowsError,
     FatalError,
@@ -51,8 +58,10 @@ from barnabas.wire.queries.messages import (
     StreamStatus,
 )
 from barnabas.wire.queries.plan import Values
+from barnabas.wire.streams.clauses import Clauses
 from barnabas.wire.streams.plan import EARLIEST as EARLIEST_START
 from barnabas.wire.streams.plan import LATEST as LATEST_START
+from barnabas.wire.streams.tokens import problem
 
 T = TypeVar("T")
 Say = Callable[..., None]
@@ -193,10 +202,11 @@ class Driver:
     def _checked_stream(self, question: CheckStream) -> CheckedStream:
         """Whether a stream can be, and what it reads and gives."""
         try:
-            clauses, source, planned = self._by_spark(
+            clauses, source, joined, planned = self._by_spark(
                 lambda _, text: self._streams.check(text, lambda name: read_source(self._cluster, name)),
                 question.stream,
             )
+            self._check_table(clauses)
             check_fits(question.topic, question.schema, planned.value_schema)
         except QueryError as error:
             return CheckedStream(id=question.id, error=str(error))
@@ -205,10 +215,21 @@ class Driver:
             source=source.name,
             source_id=source.topic_id,
             begins=EARLIEST_START if clauses.fill_history else LATEST_START,
+            joined=joined,
             output_format=planned.value_format,
             output_schema=planned.value_schema,
             **msgspec.structs.asdict(source.values),
         )
+
+    def _check_table(self, clauses: Clauses) -> None:
+        """Raises QueryError for a table that would lose rows: one whose topic does not keep each key's latest value."""
+        join = clauses.join
+        if join is not None and join.is_table and not is_compacted(self._cluster, join.source):
+            what = (
+                f"{join.source} is not compacted, so it is no table: set cleanup.policy=compact, or write WITHIN 10s "
+                "to join each of its records"
+            )
+            raise QueryError(str(problem(clauses.text, join.at, what)))
 
     # --- running ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import msgspec
@@ -33,17 +33,24 @@ class Rows(msgspec.Struct, frozen=True):
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split. Raises WalError: data loss, damage, or a malformed value under FAILFAST."""
+        for _, made in self.pairs(split):
+            if self.where:
+                made = made.filter(mask(self.where, made))
+            if made.num_rows:
+                yield made
+
+    def pairs(self, split: Split, also: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        """The records of a split, with these of their columns and others, and their rows, whatever `where` says.
+
+        Raises as `batches`.
+        """
         _spare_the_collector()
-        wanted = dict.fromkeys(self.source.values())
+        wanted = dict.fromkeys((*self.source.values(), *also))
         if self.parser:
             wanted |= {"value": None, "offset": None}
         for found in read(split, list(wanted), fail_on_data_loss=self.options.fail_on_data_loss):
             for piece in self._pieces(found):
-                made = self._typed(piece, split, self.parser) if self.parser else self._plain(piece)
-                if self.where:
-                    made = made.filter(mask(self.where, made))
-                if made.num_rows:
-                    yield made
+                yield piece, self._typed(piece, split, self.parser) if self.parser else self._plain(piece)
 
     def _pieces(self, found: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if not self.parser:

@@ -19,8 +19,9 @@ from barnabas.storage.config import LogConfig
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.tests.support import NOW, Logs
 from barnabas.streams.tests.windows_support import Run, in_batch, in_order
-from barnabas.streams.windows.plan import AHEAD, MALFORMED, NO_TIME, OBSERVED, RECORDS, check, check_fits, parsed
+from barnabas.streams.windows.plan import check, check_fits, parsed
 from barnabas.streams.windows.session import streams_session
+from barnabas.streams.windows.watched import AHEAD, MALFORMED, NO_TIME, OBSERVED, RECORDS
 from barnabas.wire.queries.plan import Values
 
 if TYPE_CHECKING:

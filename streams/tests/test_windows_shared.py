@@ -20,9 +20,10 @@ from barnabas.streams.query.errors import QueryError
 from barnabas.streams.source.names import CORRUPT
 from barnabas.streams.tests.support import NOW, Logs
 from barnabas.streams.tests.windows_support import NOWHERE, Run, in_order, members_of, slots_of
-from barnabas.streams.windows.plan import CLOSE, MemberError, check, parsed, planned, source_schema
+from barnabas.streams.windows.plan import MemberError, check, parsed, planned, source_schema
 from barnabas.streams.windows.session import streams_session
 from barnabas.streams.windows.source import FORMAT
+from barnabas.streams.windows.watched import CLOSE
 from barnabas.wire.queries.plan import Values
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from barnabas.streams.tests.support import NOW, Logs, numbers
 from barnabas.streams.tests.windows_support import NOWHERE
 from barnabas.streams.wal import plan, read
 from barnabas.streams.windows import source
-from barnabas.streams.windows.plan import CLOCK, CLOSE
 from barnabas.streams.windows.source import (
     QUIET_SECONDS,
     REST_SECONDS,
@@ -30,6 +29,7 @@ from barnabas.streams.windows.source import (
     read_mark,
     write_mark,
 )
+from barnabas.streams.windows.watched import CLOCK, CLOSE
 
 ALL = ReadAllAvailable()
 

@@ -13,13 +13,14 @@ from pyspark.sql.types import StructType
 
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES
-from barnabas.streams.windows.plan import CLOSE, Member, check, parsed, period_of, planned, source_schema
+from barnabas.streams.windows.plan import Member, check, parsed, period_of, planned, source_schema
 from barnabas.streams.windows.runner import source_frame
 from barnabas.streams.windows.slots import Slot, slots_for
 from barnabas.streams.windows.source import FORMAT, write_mark
+from barnabas.streams.windows.watched import CLOSE
 from barnabas.wire.queries.plan import Values
 from barnabas.wire.streams.clauses import AT_ONCE
-from barnabas.wire.streams.plan import StreamPlan
+from barnabas.wire.streams.plan import JoinedReads, StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -31,11 +32,19 @@ NOWHERE = "127.0.0.1:1"  # no broker has the directory
 class Run:
     """Streams that share a query over a directory, without a broker: their results are kept, batch by batch."""
 
-    def __init__(self, session: SparkSession, path: Path, folder: Path, text: str | list[str], values: Values) -> None:
-        self.session, self.path, self.values = session, path, values
+    def __init__(
+        self,
+        session: SparkSession,
+        path: Path,
+        folder: Path,
+        text: str | list[str],
+        values: Values,
+        joined: JoinedReads | None = None,
+    ) -> None:
+        self.session, self.path, self.values, self.joined = session, path, values, joined
         self.folder = Folder(str(folder), "query")
         self.members = members_of([text] if isinstance(text, str) else text)
-        self.slots = slots_of(session, self.members, values)
+        self.slots = slots_of(session, self.members, values, joined)
         self.batches: dict[int, list[tuple[str | None, dict[str, Any], Any]]] = {}
         #: The rows of its batches, if they are to be kept.
         self.keeps_rows = False
@@ -47,9 +56,17 @@ class Run:
     def start(self, *, starts: tuple[int, ...] = (), batch_bytes: int = MAX_BATCH_BYTES) -> StreamingQuery:
         """Run until all that is there is done."""
         clauses = self.members[0].clauses
-        plan = StreamPlan(source=clauses.source, starts=starts, format=self.values.format, schema=self.values.schema)
+        values = {"format": self.values.format, "schema": self.values.schema}
+        plan = StreamPlan(source=clauses.source, starts=starts, joined=self.joined, **values)
         frame = source_frame(
-            self.session, str(self.path), NOWHERE, plan, self.folder, batch_bytes=batch_bytes, period=period_of(clauses)
+            self.session,
+            str(self.path),
+            NOWHERE,
+            plan,
+            self.folder,
+            batch_bytes=batch_bytes,
+            period=period_of(clauses),
+            join=clauses.join,
         )
         running = planned(self.session, self.members, self.slots, frame, self.values)
         self._results_of = running.results_of
@@ -121,9 +138,11 @@ def members_of(texts: Iterable[str]) -> list[Member]:
     return [Member(number, *parsed(text)) for number, text in enumerate(texts)]
 
 
-def slots_of(session: SparkSession, members: Iterable[Member], values: Values) -> list[Slot]:
+def slots_of(
+    session: SparkSession, members: Iterable[Member], values: Values, joined: JoinedReads | None = None
+) -> list[Slot]:
     """The slots of a query that all of these can use."""
     needs: Counter[Slot] = Counter()
     for member in members:
-        needs |= check(session, member.clauses, member.stages, values).slots
+        needs |= check(session, member.clauses, member.stages, values, joined).slots
     return slots_for(needs)

@@ -24,6 +24,7 @@ from barnabas.streams.query.errors import QueryError
 from barnabas.streams.windows.slots import Slot
 from barnabas.wire.streams.clauses import Clauses
 from barnabas.wire.streams.keys import CHECKPOINTS
+from barnabas.wire.streams.plan import JoinedReads
 from barnabas.wire.streams.windows import Interval, RowWindow
 
 #: The file, beside the folders of the queries.
@@ -85,18 +86,20 @@ def new_group(definition: StreamDefinition, kind: str, slots: Sequence[Slot]) ->
     return made.join([definition], 0)
 
 
-def kind_of(clauses: Clauses, source_id: str, values: msgspec.Struct) -> str:
+def kind_of(clauses: Clauses, source_id: str, values: msgspec.Struct, joined: JoinedReads | None = None) -> str:
     """What streams that share a query have in common: which records they take, and when their windows close.
 
-    A stream whose windows records open and close, or are filled, has a query of its own.
+    A stream whose windows records open and close, or are filled, has a query of its own, and so has one of two streams.
     """
-    if isinstance(clauses.window, RowWindow) or clauses.fill is not None:
+    join = None if clauses.join is None else msgspec.structs.replace(clauses.join, at=0)
+    if isinstance(clauses.window, RowWindow) or clauses.fill is not None or (join is not None and not join.is_table):
         return f"alone {uuid.uuid4()}"
     window: object = "interval" if isinstance(clauses.window, Interval) else "session"
     if clauses.by_clock:
         window = "period", clauses.window
     same = clauses.time, clauses.watermark_ms, clauses.max_ahead_ms, clauses.max_delay_ms, clauses.trigger, window
-    return msgspec.json.encode([clauses.source, source_id, values, *same]).decode()
+    table = () if join is None else (join, joined)
+    return msgspec.json.encode([clauses.source, source_id, values, *same, *table]).decode()
 
 
 class Groups:

@@ -16,6 +16,8 @@ from barnabas.wire.aliases import TopicPartition
 MAX_BATCH_BYTES = 64 << 20
 #: The same for windows that records open and close: all that a batch reads may have to wait in the state.
 MAX_ROWS_BATCH_BYTES = 16 << 20
+#: Of a table that a stream is joined with, in each worker.
+MAX_TABLE_BYTES = 128 << 20
 #: The writer is held back for no longer than that in one batch: its transaction ends at some time.
 MAX_HOLD_SECONDS = 60.0
 

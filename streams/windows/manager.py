@@ -34,6 +34,8 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamStatus
 from barnabas.wire.streams import keys
 from barnabas.wire.streams.clauses import Clauses
+from barnabas.wire.streams.joins import Join
+from barnabas.wire.streams.plan import JoinedReads
 
 Say = Callable[..., None]
 STARTING, WAITING, LAGGING = "STARTING", "WAITING", "LAGGING"
@@ -91,15 +93,18 @@ class Streams:
                 self._init(self._made)
         return self._made
 
-    def check(self, text: str, source_of: Callable[[str], Source]) -> tuple[Clauses, Source, Planned]:
+    def check(
+        self, text: str, source_of: Callable[[str], Source]
+    ) -> tuple[Clauses, Source, JoinedReads | None, Planned]:
         """What a stream would read and give. Raises QueryError, and what Spark raises.
 
         A query that it may share plans no batch for a moment, so that it has not passed the stream's first record.
         """
         clauses, stages = parsed(text)
         source = source_of(clauses.source)
-        found = check(self.session, clauses, stages, source.values)
-        kind = kind_of(clauses, source.topic_id, source.values)
+        joined = None if clauses.join is None else _joined(clauses.join, source_of(clauses.join.source))
+        found = check(self.session, clauses, stages, source.values, joined)
+        kind = kind_of(clauses, source.topic_id, source.values, joined)
         shared = [] if clauses.fill_history else self._shared_by(kind, found)
         for runner in shared:
             with contextlib.suppress(OSError):  # the stream has a query of its own then
@@ -107,7 +112,7 @@ class Streams:
                 self._held[runner] = now() + _HOLD_SECONDS
         if not shared and not self._has_room():
             raise QueryError(self._no_room())
-        return clauses, source, found
+        return clauses, source, joined, found
 
     def _has_room(self) -> bool:
         return sum(runner.runs for runner in self._runners or ()) < self._most
@@ -270,8 +275,9 @@ class Streams:
         for definition in definitions:
             try:
                 clauses, stages = parsed(definition.text)
-                found = check(self.session, clauses, stages, definition.plan.values)
-                kind = kind_of(clauses, definition.plan.source_id, definition.plan.values)
+                plan = definition.plan
+                found = check(self.session, clauses, stages, plan.values, plan.joined)
+                kind = kind_of(clauses, plan.source_id, plan.values, plan.joined)
                 able = [r for r in self._shared_by(kind, found) if r.is_before(definition.plan.starts)]
             except Exception as error:  # no stream ends the others
                 self._waiting[definition.topic] = reason_of(error)
@@ -382,7 +388,7 @@ class Streams:
     def _ask_ends(self, cluster: Cluster) -> None:
         """How far the sources are."""
         sources = self._catalog.sources
-        wanted = {plan.source for plan in (definition.plan for definition in self._catalog.streams.values())}
+        wanted = {source for definition in self._catalog.streams.values() for source in definition.plan.sources}
         parts = [(name, p) for name in wanted if name in sources for p in range(sources[name].partitions)]
         try:
             self._ends = list_offsets(cluster, parts, LATEST)
@@ -390,15 +396,15 @@ class Streams:
             cluster.metadata([])  # raises if it is the broker that has gone, and no topic
 
     def _is_gone(self, runner: Runner) -> bool:
-        """Whether the source is another topic now, or none; then the streams have failed."""
-        plan = runner.source
-        source = self._catalog.sources.get(plan.source)
-        if source is not None and source.topic_id == plan.source_id:
-            return False
-        what = "was deleted" if source is None else "was deleted and made again"
-        if runner.health.state != FAILED:
-            self._fail(runner, f"the source {plan.source} {what}: drop this stream, and make it again")
-        return True
+        """Whether a source is another topic now, or none; then the streams have failed."""
+        for name, topic_id in runner.source.sources.items():
+            source = self._catalog.sources.get(name)
+            if source is None or source.topic_id != topic_id:
+                what = "was deleted" if source is None else "was deleted and made again"
+                if runner.health.state != FAILED:
+                    self._fail(runner, f"the source {name} {what}: drop this stream, and make it again")
+                return True
+        return False
 
     # --- in the thread ------------------------------------------------------------------------------------------------
 
@@ -522,6 +528,12 @@ class Streams:
         if runner not in self._up and runner.health.error is None:
             return WAITING if runner not in self._busy and self._is_full() else STARTING
         return LAGGING if runner.is_behind and runner.health.error is None else runner.health.state
+
+
+def _joined(join: Join, source: Source) -> JoinedReads:
+    """What a stream reads of the topic that it joins its source with."""
+    values = msgspec.structs.asdict(source.values)
+    return JoinedReads(source=source.name, source_id=source.topic_id, is_table=join.is_table, **values)
 
 
 def _names(members: object) -> str:

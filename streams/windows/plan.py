@@ -27,30 +27,24 @@ from barnabas.streams.query.pushdown import Least
 from barnabas.streams.query.source_rows import PARTS, value_columns
 from barnabas.streams.source.names import CORRUPT
 from barnabas.streams.windows.fill import FOLLOWING, check_values, fill_value, filled, following, prior
+from barnabas.streams.windows.join_plan import with_other
+from barnabas.streams.windows.key_texts import key_text, key_value
+from barnabas.streams.windows.others import OTHER, other_schema
 from barnabas.streams.windows.row_plan import CLOSED, closed_rows, windows_of
 from barnabas.streams.windows.row_windows import ENDS, STARTS
 from barnabas.streams.windows.slots import Input, Needs, Slot, aggregate, needs_of, places, slots_for
-from barnabas.streams.windows.stages import DURATION, END, MARK, START, WINDOWS, Stages, stages_of
+from barnabas.streams.windows.stages import DURATION, END, MARK, START, WINDOWS, Stages, quoted, stages_of
+from barnabas.streams.windows.watched import CLOCK, CLOSE, TIME, Looked, is_kept, watched
 from barnabas.wire.queries.plan import Values
-from barnabas.wire.streams.clauses import RECORD_TIME, Clauses, parse_stream
+from barnabas.wire.streams.clauses import Clauses, parse_stream
 from barnabas.wire.streams.tokens import SyntaxProblem, problem
 from barnabas.wire.streams.windows import EventWindow, Interval, RowWindow, Session, StateWindow
 
-#: A column of the source that is null but in marks: a mark moves the watermark, and is no record.
-CLOSE = "__close"
-#: A column of the source of windows by the clock: when the record is read.
-CLOCK = "__clock"
-#: What is counted of each batch: records, and those without a time, too far ahead, or with a value that does not fit.
-OBSERVED = "barnabas"
-RECORDS, NO_TIME, AHEAD, MALFORMED = "records", "no_time", "ahead", "malformed"
-_TIME = "__event_time"
 _LENGTHS = ("__length", "__step", "__offset_us")
 #: The types of a state. Of numbers with a fraction, equal ones may look different.
 _STATES = frozenset(("tinyint", "smallint", "int", "bigint", "string", "boolean", "date", "timestamp"))
 #: The metadata by which Spark knows a column that a watermark closes.
 _WATERMARK = "spark.watermarkDelayMs"
-_NESTED = ("struct", "array", "map")
-_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 # Names of relations are the session's: what one thread looks at must not be another one's.
 _analysis = threading.Lock()
 _ALWAYS = ("_timestamp", "_partition", "_offset")
@@ -99,8 +93,8 @@ def period_of(clauses: Clauses) -> Interval | None:
     return clauses.window if clauses.by_clock and isinstance(clauses.window, Interval) else None
 
 
-def source_schema(values: Values, *, by_clock: bool = False) -> StructType:
-    """The columns that a stream may name of its source, the marks', and the time by the clock.
+def source_schema(values: Values, joined: Values | None = None, *, by_clock: bool = False) -> StructType:
+    """The columns that a stream may name of its source, the marks', the time by the clock, and the other topic's.
 
     A topic with a schema has its columns, and the parts of records but the value. All are read whatever a stream names:
     whether a record fits its topic's schema does not depend on who asks. Raises QueryError for a schema that does not
@@ -112,7 +106,8 @@ def source_schema(values: Values, *, by_clock: bool = False) -> StructType:
     if typed.fields:
         found = found.add(CORRUPT, "string")
     found = found.add(StructField(CLOSE, TimestampType()))
-    return found.add(StructField(CLOCK, TimestampType())) if by_clock else found
+    found = found.add(StructField(CLOCK, TimestampType())) if by_clock else found
+    return found if joined is None else found.add(StructField(OTHER, other_schema(value_columns(joined))))
 
 
 def _columns(kinds: Mapping[str, str]) -> list[StructField]:
@@ -121,10 +116,16 @@ def _columns(kinds: Mapping[str, str]) -> list[StructField]:
     return found.fields
 
 
-def check(spark: SparkSession, clauses: Clauses, stages: Stages, values: Values) -> Planned:
-    """What a stream over such values would give. Raises QueryError for one that cannot be."""
-    frame = spark.createDataFrame([], source_schema(values, by_clock=clauses.by_clock))
+def check(
+    spark: SparkSession, clauses: Clauses, stages: Stages, values: Values, joined: Values | None = None
+) -> Planned:
+    """What a stream over such values would give; `joined` are those of the topic that its source is joined with.
+
+    Raises QueryError for one that cannot be.
+    """
+    frame = spark.createDataFrame([], source_schema(values, joined, by_clock=clauses.by_clock))
     with _analysis:
+        frame = with_other(frame, clauses)
         found = _wanted(spark, Member(0, clauses, stages), frame, values)
         slots = slots_for(found.needs.slots)
         outputs, results = _planned(spark, [found], slots, frame)
@@ -141,12 +142,13 @@ def planned(
     spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot], frame: DataFrame, values: Values
 ) -> Running:
     """The windows of streams over `frame`, whose columns are those of `source_schema`. Results have the stream's
-    number, key, value and timestamp. The streams have the same kind of window, event time, watermark and bound of times
-    in the future.
+    number, key, value and timestamp. The streams have the same kind of window, event time, watermark, bound of times in
+    the future, and join.
 
     Raises QueryError.
     """
     with _analysis:
+        frame = with_other(frame, members[0].clauses)
         wanted = [_wanted(spark, member, frame, values) for member in members]
         window = members[0].clauses.window
         most, fill = members[0].clauses.max_state_rows, members[0].clauses.fill
@@ -163,7 +165,7 @@ def planned(
         if not isinstance(window, RowWindow):
             return Running(_planned(spark, wanted, slots, frame)[1], results_of)
         names = [name for name, _ in _all_inputs(slots)]
-        rows = closed_rows(_rows(wanted, slots, frame), _TIME, names, window, most)
+        rows = closed_rows(_rows(wanted, slots, frame), TIME, names, window, most)
 
     def results(batch: DataFrame) -> DataFrame:
         with _analysis:
@@ -193,9 +195,12 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Values) -> _Wanted:
-    clauses, stages = member.clauses, member.stages
+    clauses, stages, join = member.clauses, member.stages, member.clauses.join
+    known = value_columns(values)
+    if join is not None:
+        known = StructType([*known.fields, frame.schema[join.name]])
     try:
-        found = resolve(spark, stages.inputs, clauses.source, frame, value_columns(values))
+        found = resolve(spark, stages.inputs, clauses.source, frame, known)
     except QueryError as error:
         raise MemberError(member.number, str(error)) from None
     columns = {name: (column, str(e.dataType().simpleString())) for name, column, e in found.chosen}
@@ -203,6 +208,8 @@ def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Value
     if kind != "timestamp":
         raise MemberError(member.number, f"the event time {clauses.time} is a {kind}: it must be a TIMESTAMP column")
     condition = F.coalesce(found.condition, F.lit(False))
+    if join is not None and not join.is_left:
+        condition = condition & F.col(quoted(join.name)).isNotNull()
     if member.starts:
         starts = F.array(*(F.lit(start).cast("bigint") for start in member.starts))
         first = F.get(starts, F.col("_partition"))  # none for a partition that the source got later
@@ -222,7 +229,7 @@ def _state(member: Member, column: Column, kind: str) -> Column:
     if kind not in _STATES and not kind.startswith("decimal"):
         what = f"STATE_WINDOW is over whole numbers, texts, booleans, dates and times, and this is a {kind}"
         raise MemberError(member.number, str(problem(member.clauses.text, member.clauses.marks[0][0].start, what)))
-    return _key_text(column, kind)
+    return key_text(column, kind)
 
 
 def _event(member: Member, number: int, column: Column, kind: str) -> Column:
@@ -277,35 +284,18 @@ def _inputs_of(number: int, slot: Slot) -> list[tuple[str, str]]:
 
 def _rows(wanted: Sequence[_Wanted], slots: Sequence[Slot], frame: DataFrame) -> DataFrame:
     """A row for each record and stream that wants it, with the event time and its watermark."""
-    clauses = wanted[0].member.clauses
-    time, record = wanted[0].time, F.col(CLOSE).isNull()
-    malformed = F.col(CORRUPT).isNotNull() if CORRUPT in frame.columns else F.lit(False)
-    ahead = F.lit(False)
-    if clauses.time != RECORD_TIME:  # the broker bounds a record's own time
-        limit = F.unix_millis("_timestamp") + F.lit(clauses.max_ahead_ms)
-        ahead = record & F.coalesce(F.unix_millis(time) > limit, time.isNotNull())
-    taken = record & ~malformed & ~ahead
-    given = (F.when(taken & time.isNotNull() & each.condition, _given(each, slots)) for each in wanted)
-    rows = frame.select(
-        F.when(record, F.when(taken, time)).otherwise(F.col(CLOSE)).alias(_TIME),
-        F.array(*given).alias("__given"),
-        F.col("_partition").alias("__partition"),
-        F.col("_offset").alias("__offset"),
-        record.alias("__record"),
-        malformed.alias("__malformed"),
-        (record & ~malformed & time.isNull()).alias("__no_time"),
-        ahead.alias("__ahead"),
-    )
-    rows = rows.observe(
-        OBSERVED,
-        F.count_if(F.col("__record")).alias(RECORDS),
-        F.count_if(F.col("__no_time")).alias(NO_TIME),
-        F.count_if(F.col("__ahead")).alias(AHEAD),
-        F.count_if(F.col("__malformed")).alias(MALFORMED),
-    )
-    rows = rows.withWatermark(_TIME, f"{clauses.watermark_ms} milliseconds")
-    # Marks and what WHERE leaves out move the watermark. Spark moves a filter below it, but for one of generated rows.
-    rows = rows.select(_TIME, "__partition", "__offset", F.inline("__given"))
+    clauses, time = wanted[0].member.clauses, wanted[0].time
+    kept = {"__partition": F.col("_partition"), "__offset": F.col("_offset")}
+    if TIME in frame.columns:  # pairs of two streams' records, which have it
+        given = F.array(*(F.when(each.condition, _given(each, slots)) for each in wanted))
+        rows = frame.select(TIME, given.alias("__given"), *(column.alias(name) for name, column in kept.items()))
+        rows = rows.select(TIME, *kept, F.inline("__given"))
+    else:
+        malformed = F.col(CORRUPT).isNotNull() if CORRUPT in frame.columns else F.lit(False)
+        looked = Looked(time, F.col("_timestamp"), malformed)
+        taken = is_kept(looked, clauses)
+        given = F.array(*(F.when(taken & each.condition, _given(each, slots)) for each in wanted))
+        rows = watched(frame, looked, clauses, given, kept)
     return rows.where(F.col("__stream").isNotNull())
 
 
@@ -323,7 +313,7 @@ def _given(each: _Wanted, slots: Sequence[Slot]) -> Column:
         given = inputs[number].columns if number in inputs else [F.lit(None)] * len(slot.kinds)
         for (name, kind), value in zip(_inputs_of(number, slot), given, strict=True):
             columns.append(value.cast(kind).alias(name))
-    keys = F.array(*(_key_text(column, kind) for _, column, kind in each.keys)).cast("array<string>")
+    keys = F.array(*(key_text(column, kind) for _, column, kind in each.keys)).cast("array<string>")
     return F.struct(
         F.lit(each.member.number).alias("__stream"),
         *(F.lit(ms * 1000).cast("bigint").alias(name) for ms, name in zip(lengths, _LENGTHS, strict=True)),
@@ -344,9 +334,9 @@ def _windowed(wanted: Sequence[_Wanted], rows: DataFrame) -> DataFrame:
     clauses = wanted[0].member.clauses
     if not isinstance(clauses.window, Interval):
         gap = F.concat(F.col("__length").cast("string"), F.lit(" microseconds"))
-        return rows.withColumn("__w", F.session_window(F.col(_TIME), gap)).withColumn("__at", F.unix_micros(_TIME))
+        return rows.withColumn("__w", F.session_window(F.col(TIME), gap)).withColumn("__at", F.unix_micros(TIME))
     at, length, step = F.col("__at"), F.col("__length"), F.col("__step")
-    rows = rows.withColumn("__at", F.unix_micros(_TIME)).drop(_TIME)
+    rows = rows.withColumn("__at", F.unix_micros(TIME)).drop(TIME)
     last = at - F.pmod(at - F.col("__offset_us"), step)
     rows = rows.withColumn("__last", last)
     earlier = F.floor((length - 1 - (at - F.col("__last"))) / step).cast("bigint")
@@ -354,30 +344,6 @@ def _windowed(wanted: Sequence[_Wanted], rows: DataFrame) -> DataFrame:
     rows = rows.withColumn("__start", F.explode(F.sequence(first, F.col("__last"), step)))
     end = F.timestamp_micros(F.col("__start") + length)
     return rows.withColumn("__w", end.alias("__w", metadata={_WATERMARK: clauses.watermark_ms}))
-
-
-def _key_text(column: Column, kind: str) -> Column:
-    """A value that is grouped by, as a text from which it is made again. Equal values have equal texts."""
-    if kind in ("float", "double"):
-        return F.when(column == 0, F.lit("0.0")).otherwise(column.cast("string"))  # there are two zeros
-    if kind == "binary":
-        return F.hex(column)
-    if kind == "timestamp":
-        return F.unix_micros(column).cast("string")
-    if kind.startswith(_NESTED):
-        return F.to_json(column, _JSON)
-    return column.cast("string")
-
-
-def _key_value(text: Column, kind: str) -> Column:
-    """The value that a text stands for."""
-    if kind == "binary":
-        return F.unhex(text)
-    if kind == "timestamp":
-        return F.timestamp_micros(text.cast("bigint"))
-    if kind.startswith(_NESTED):
-        return F.from_json(text, kind, _JSON)
-    return text.cast(kind)
 
 
 # --- windows to results -----------------------------------------------------------------------------------------------
@@ -400,7 +366,7 @@ def _results(spark: SparkSession, each: _Wanted, slots: Sequence[Slot], made: Da
         start, end = F.col("__w.start"), F.col("__w.end")
     at = places(each.needs, slots)
     aggregates = _aggregates(each, made, at)
-    keys = {name: _key_value(F.col("__keys")[place], kind) for place, (name, _, kind) in enumerate(each.keys)}
+    keys = {name: key_value(F.col("__keys")[place], kind) for place, (name, _, kind) in enumerate(each.keys)}
     windows = made.select(
         start.alias(START),
         end.alias(END),

@@ -32,27 +32,18 @@ from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.copies import Copies
 from barnabas.streams.windows.groups import Group
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES, MAX_ROWS_BATCH_BYTES, Limits
-from barnabas.streams.windows.plan import (
-    AHEAD,
-    MALFORMED,
-    NO_TIME,
-    OBSERVED,
-    RECORDS,
-    Member,
-    MemberError,
-    parsed,
-    period_of,
-    planned,
-    source_schema,
-)
+from barnabas.streams.windows.others import TABLE_OUTGROWN, Other
+from barnabas.streams.windows.plan import Member, MemberError, parsed, period_of, planned, source_schema
 from barnabas.streams.windows.quiet import Quiet
 from barnabas.streams.windows.row_plan import OUTGROWN
 from barnabas.streams.windows.sink import Target, TransactionSink
 from barnabas.streams.windows.source import FORMAT, ends_of, read_mark, write_mark
+from barnabas.streams.windows.watched import AHEAD, MALFORMED, NO_TIME, OBSERVED, RECORDS
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamBatch, StreamStatus
 from barnabas.wire.queries.writer import WRITER_ID
 from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS
+from barnabas.wire.streams.joins import Join
 from barnabas.wire.streams.keys import GROUP, RUNNING
 from barnabas.wire.streams.plan import StreamPlan
 from barnabas.wire.streams.windows import Interval, RowWindow
@@ -199,6 +190,7 @@ class Runner:
             batch_bytes=MAX_ROWS_BATCH_BYTES if of_rows else MAX_BATCH_BYTES,
             rate=rate,
             period=period_of(members[0].clauses),
+            join=members[0].clauses.join,
         )
         running = planned(self._session, members, self.group.slots, frame, plan.values)
         sink = TransactionSink(
@@ -241,9 +233,12 @@ class Runner:
 
     def is_before(self, starts: tuple[int, ...]) -> bool:
         """Whether it has planned no batch with a record from these offsets on. Raises QueryError."""
-        begins = {(self.source.source, number): start for number, start in enumerate(self.group.starts)}
-        ends = begins | self.folder.planned_offsets()
+        ends = self._begins() | self.folder.planned_offsets()
         return all(end <= starts[number] if number < len(starts) else not end for (_, number), end in ends.items())
+
+    def _begins(self) -> dict[TopicPartition, int]:
+        """From where on it takes the records of its sources."""
+        return msgspec.structs.replace(self.source, starts=self.group.starts).begins_at
 
     def hold(self) -> None:
         """Have it plan no batch with new records until it is released. Raises OSError."""
@@ -288,8 +283,9 @@ class Runner:
         failure = query.exception()
         if failure is not None or not query.isActive:
             told = str(failure) if failure is not None else "the query has ended"
-            if OUTGROWN in told:
-                raise QueryError(OUTGROWN + told.partition(OUTGROWN)[2].partition("\n")[0])
+            for outgrown in (OUTGROWN, TABLE_OUTGROWN):
+                if outgrown in told:
+                    raise QueryError(outgrown + told.partition(outgrown)[2].partition("\n")[0])
             return told
         last = query.lastProgress
         if last is not None:
@@ -350,10 +346,9 @@ class Runner:
 
     def count_lag(self, source_ends: Mapping[TopicPartition, int], now: float) -> None:
         """Take note of how far the source is, and whether the query keeps up with it."""
-        plan = self.source
-        begins = {(plan.source, number): start for number, start in enumerate(self.group.starts)}
-        at = begins | self.ends
-        mine = {key: end for key, end in source_ends.items() if key[0] == plan.source}
+        at = self._begins() | self.ends
+        topics = {topic for topic, _ in at}
+        mine = {key: end for key, end in source_ends.items() if key[0] in topics}
         lag = sum(max(end - at.get(key, 0), 0) for key, end in mine.items())
         self.health.lag, self._least_lag = lag, min(self._least_lag, lag)
         if now - self._behind_at >= _BEHIND_SECONDS:
@@ -407,18 +402,19 @@ def source_frame(
     batch_bytes: int = MAX_BATCH_BYTES,
     rate: int = 0,
     period: Interval | None = None,
+    join: Join | None = None,
 ) -> DataFrame:
     """The rows of a query's source, from where the query begins; with `period`, and the time when each is read.
 
     Raises QueryError.
     """
-    schema = source_schema(plan.values, by_clock=period is not None)
-    starts = {(plan.source, number): start for number, start in enumerate(plan.starts)}
+    schema = source_schema(plan.values, plan.joined, by_clock=period is not None)
+    joined = plan.joined
     options = {
         "path": data_dir,
-        "topics": plan.source,
+        "topics": plan.source if joined is None or joined.is_table else f"{plan.source},{joined.source}",
         "bootstrap.servers": server,
-        "startingOffsets": json.dumps(to_wire(starts)),
+        "startingOffsets": json.dumps(to_wire(plan.begins_at)),
         "maxBytesPerTrigger": str(batch_bytes),
         "failOnDataLoss": "false",
         "closeFile": folder.close_file,
@@ -426,17 +422,23 @@ def source_frame(
         "replayFile": folder.replay_file,
         "bytesPerSecond": str(rate),
         "period": f"{period.length_ms},{period.offset_ms}" if period is not None else "",
+        "joined": Other(joined, _read_name(schema, join.keys[0][0])).encode() if joined is not None and join else "",
     }
     if CORRUPT in schema.names:
         options |= reader_options(plan.values)
         read = schema
     else:
         options["includeHeaders"] = "true"
-        fields = [StructField(f.name[1:] if f.name in PARTS else f.name, f.dataType) for f in schema.fields]
-        read = StructType(fields)
+        read = StructType([StructField(_read_name(schema, f.name), f.dataType) for f in schema.fields])
     if not os.path.isdir(data_dir):
         raise QueryError(f"there is no folder {data_dir}")
     return session.readStream.format(FORMAT).options(**options).schema(read).load().toDF(*schema.names)
+
+
+def _read_name(schema: StructType, name: str) -> str:
+    """A column as the source has it, however it is written. Without a schema, a record's parts have no underscore."""
+    found = {known.lower(): known for known in schema.names}.get(name.lower(), name)
+    return found[1:] if found in PARTS and CORRUPT not in schema.names else found
 
 
 def _millis(text: str) -> int:

@@ -10,12 +10,16 @@ Of a backlog, which takes several batches, the partitions are read at the pace o
 
 Batches that are made again read what they read before (batches.py).
 
+With a join there is a column of the other topic (others.py). Of two streams both topics are read; with a table the
+offsets say how new it must be.
+
 A source into which nothing has come for a while is looked at less often: twenty quiet streams should cost next to
 nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -24,6 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 from pyspark.sql.types import StructType
 
@@ -33,19 +38,24 @@ from barnabas.streams.source.options import Options
 from barnabas.streams.source.rows import Rows
 from barnabas.streams.source.source import WalDataSource
 from barnabas.streams.source.stream import StreamReader
-from barnabas.streams.wal import Split, offset_at, read
+from barnabas.streams.wal import NotReadyError, Split, offset_at, read
 from barnabas.streams.windows.batches import Replay
-from barnabas.streams.windows.plan import CLOCK, CLOSE
+from barnabas.streams.windows.others import OTHER, Other, OtherRows, Table
 from barnabas.streams.windows.ticks import Ticks
+from barnabas.streams.windows.watched import CLOCK, CLOSE
 from barnabas.wire.aliases import TopicPartition
 
 FORMAT = "barnabas-stream"
-_FILES, _RATE, _PERIOD = ("closefile", "holdfile", "replayfile"), "bytespersecond", "period"
-#: The mark in an offset; it can be no topic's name.
-_MARK, _AT = "#close", "at"
+_FILES, _RATE, _PERIOD, _JOINED = ("closefile", "holdfile", "replayfile"), "bytespersecond", "period", "joined"
+#: The mark in an offset, and the ends of a table's partitions; they can be no topics' names.
+_MARK, _AT, _TABLE = "#close", "at", "#table"
 # After this long without a record or a mark, the source rests before each look.
 QUIET_SECONDS = 10.0
 REST_SECONDS = 0.75
+# A worker forgets a table that no task has asked for in this time.
+_FORGET_SECONDS = 600.0
+# A worker serves many tasks. Of each table, when it was last asked for.
+_tables: dict[tuple[str, str], tuple[float, Table]] = {}
 
 
 def write_mark(path: str, ms: int) -> None:
@@ -64,16 +74,18 @@ def read_mark(path: str) -> int:
 
 
 class StreamDataSource(WalDataSource):
-    """The `wal` source with `closeFile`, `holdFile`, `replayFile`, `bytesPerSecond` and `period`, and the column of the
-    marks as the schema's last; with a period, that of the clock behind it.
+    """The `wal` source with `closeFile`, `holdFile`, `replayFile`, `bytesPerSecond`, `period` and `joined`, and the
+    column of the marks as the schema's last; with a period that of the clock behind it, and then that of a join.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         given = dict(options)
-        found = {name.lower(): given.pop(name) for name in list(given) if name.lower() in (*_FILES, _RATE, _PERIOD)}
+        own = (*_FILES, _RATE, _PERIOD, _JOINED)
+        found = {name.lower(): given.pop(name) for name in list(given) if name.lower() in own}
         self._files = [found.get(name, "") for name in _FILES]
         self._rate = int(found.get(_RATE, "0"))
         self._period = found.get(_PERIOD, "")
+        self._other = Other.decode(found.get(_JOINED, ""))
         super().__init__(given)
 
     @classmethod
@@ -81,9 +93,12 @@ class StreamDataSource(WalDataSource):
         return FORMAT
 
     def streamReader(self, schema: StructType) -> MarkedReader:
-        inner = StructType([field for field in schema.fields if field.name not in (CLOSE, CLOCK)])
+        inner = StructType([field for field in schema.fields if field.name not in (CLOSE, CLOCK, OTHER)])
         ticks = Ticks(*_numbers(self._period)) if self._period else None
-        return MarkedReader(self._options, self._rows(inner), *self._files, rate=self._rate, ticks=ticks)
+        others = None
+        if self._other is not None:
+            others = OtherRows(self._other, to_arrow_schema(schema, timezone="UTC").field(OTHER).type)
+        return MarkedReader(self._options, self._rows(inner), *self._files, rate=self._rate, ticks=ticks, others=others)
 
 
 class MarkPartition(InputPartition):
@@ -94,16 +109,16 @@ class MarkPartition(InputPartition):
         self.ms = ms
 
 
-class TimedPartition(SplitPartition):
-    """One task's split, and the time at which its records are read."""
+class RecordsPartition(SplitPartition):
+    """One task's split, the time at which its records are read, and the ends of the table that they are joined with."""
 
-    def __init__(self, split: Split, ms: int) -> None:
+    def __init__(self, split: Split, ms: int, table: dict[int, int]) -> None:
         super().__init__(split)
-        self.ms = ms
+        self.ms, self.table = ms, table
 
 
 class MarkedReader(StreamReader):
-    """Offsets are those of the `wal` source, and the time of the last mark."""
+    """Offsets are those of the `wal` source, the time of the last mark, and the ends of a table."""
 
     def __init__(
         self,
@@ -115,20 +130,36 @@ class MarkedReader(StreamReader):
         *,
         rate: int = 0,
         ticks: Ticks | None = None,
+        others: OtherRows | None = None,
     ) -> None:
-        """`rate` is in bytes of the log per second; 0 for no limit. `ticks` are those of windows by the clock."""
+        """`rate` is in bytes of the log per second; 0 for no limit. `ticks` are those of windows by the clock, `others`
+        the rows of a join.
+        """
         super().__init__(options, rows)
         self._close_file, self._hold_file = close_file, hold_file
         self._replay = Replay(replay_file) if replay_file else None
         self._changed_at = time.monotonic()
         self._rate, self._next_at = rate, 0.0
         kind = pa.timestamp("us", "UTC")
-        self._ticks = ticks
-        own = (CLOSE,) if ticks is None else (CLOSE, CLOCK)
-        self._schema = pa.schema([*rows.target, *(pa.field(name, kind) for name in own)])
+        self._ticks, self._others = ticks, others
+        self._table_ends: dict[str, int] = {}
+        own = [pa.field(name, kind) for name in ((CLOSE,) if ticks is None else (CLOSE, CLOCK))]
+        if others is not None:
+            own.append(pa.field(OTHER, others.kind))
+        self._schema = pa.schema([*rows.target, *own])
 
     def initialOffset(self) -> dict[str, Any]:
-        return {**super().initialOffset(), _MARK: {_AT: 0}}
+        return {**super().initialOffset(), _MARK: {_AT: 0}, **self._table_now()}
+
+    def _table_now(self) -> dict[str, dict[str, int]]:
+        """The ends of the table's partitions, for an offset."""
+        if self._others is None or not self._others.reads.is_table:
+            return {}
+        log_dir, _ = self._open()
+        with contextlib.suppress(NotReadyError):  # as it was then
+            found = log_dir.ranges(log_dir.partitions(self._others.reads.source))
+            self._table_ends = {str(number): end for (_, number), (_, end) in found.items()}
+        return {_TABLE: self._table_ends}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if self._replay is not None and (again := self._replay.next()) is not None:
@@ -137,13 +168,16 @@ class MarkedReader(StreamReader):
             time.sleep(REST_SECONDS)
         if self._hold_file and os.path.exists(self._hold_file):
             return start
-        plain, mark = _apart(start)
+        plain, mark, table = _apart(start)
         ends = self._ends(plain, limit)
         if self._ticks is None:
             latest = max(mark, read_mark(self._close_file))
         else:
             latest = self._ticks.next(mark, has_records=ends != plain)
-        found = {**ends, _MARK: {_AT: latest}}
+        now = {_TABLE: table} if table else {}
+        if ends != plain:
+            now = self._table_now()
+        found = {**ends, _MARK: {_AT: latest}, **now}
         if found != start:
             self._changed_at = time.monotonic()
         return found
@@ -190,15 +224,11 @@ class MarkedReader(StreamReader):
         return None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        (began, before), (ends, mark) = _apart(start), _apart(end)
-        splits = super().partitions(began, ends)
-        found = [self._timed(part, mark) for part in splits] if self._ticks is not None else list(splits)
+        (began, before, _), (ends, mark, table) = _apart(start), _apart(end)
+        splits = [part.split for part in super().partitions(began, ends) if isinstance(part, SplitPartition)]
+        table_ends = {int(number): at for number, at in table.items()}
+        found: list[InputPartition] = [RecordsPartition(split, mark, table_ends) for split in splits]
         return [*found, MarkPartition(mark)] if mark > before else found
-
-    @staticmethod
-    def _timed(part: InputPartition, ms: int) -> InputPartition:
-        assert isinstance(part, SplitPartition)
-        return TimedPartition(part.split, ms)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, MarkPartition):
@@ -208,13 +238,42 @@ class MarkedReader(StreamReader):
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
             return
-        assert isinstance(partition, SplitPartition)
+        assert isinstance(partition, RecordsPartition)
+        others = self._others
+        if others is not None and not others.reads.is_table and partition.split.topic == others.reads.source:
+            for rows in others.batches(partition.split):
+                nothing = [_blank(field, len(rows)) for field in self._schema if field.name != OTHER]
+                yield pa.RecordBatch.from_arrays([*nothing, rows], schema=self._schema)
+            return
+        kind = self._schema.field(CLOSE).type
         for batch in super().read(partition):
-            kind = self._schema.field(CLOSE).type
             columns = [*batch.columns, pa.nulls(batch.num_rows, kind)]
-            if isinstance(partition, TimedPartition):
+            if self._ticks is not None:
                 columns.append(pa.repeat(pa.scalar(partition.ms * 1000, kind), batch.num_rows))
+            if others is not None:
+                columns.append(self._joined(others, batch, partition.table))
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _joined(self, others: OtherRows, batch: pa.RecordBatch, ends: Mapping[int, int]) -> pa.Array:
+        """What the records of a batch are joined with: their rows of the table, or nothing."""
+        if not others.reads.is_table:
+            return pa.nulls(batch.num_rows, others.kind)
+        keys = batch.column(others.column)
+        keys = keys if pa.types.is_binary(keys.type) else keys.cast(pa.string()).view(pa.binary())
+        with self._table(others) as table:
+            table.advance(ends)
+            return table.find(keys)
+
+    @contextlib.contextmanager
+    def _table(self, others: OtherRows) -> Iterator[Table]:
+        """This worker's table; one that has failed is forgotten."""
+        now, name = time.monotonic(), (self._options.path, others.name)
+        for other in [other for other, (at, _) in _tables.items() if now - at > _FORGET_SECONDS]:
+            del _tables[other]
+        _, table = _tables.pop(name, (now, None))
+        table = table or Table(self._options.path, self._options.bootstrap, others)
+        yield table
+        _tables[name] = now, table
 
 
 def _numbers(text: str) -> tuple[int, int]:
@@ -222,21 +281,21 @@ def _numbers(text: str) -> tuple[int, int]:
     return int(one), int(other)
 
 
-def _blank(field: pa.Field) -> pa.Array:
-    """One value of a column in a mark: nothing, or where nothing is not possible, a zero."""
+def _blank(field: pa.Field, count: int = 1) -> pa.Array:
+    """Values of a column in a mark or in a record of the other topic: nothing, or where that is not possible zeros."""
     if field.nullable:
-        return pa.nulls(1, field.type)
-    return pa.array([0 if pa.types.is_integer(field.type) else ""], field.type)
+        return pa.nulls(count, field.type)
+    return pa.array([0 if pa.types.is_integer(field.type) else ""] * count, field.type)
 
 
 def ends_of(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """The source's own offsets in one of Spark's."""
-    ends, _ = from_wire({key: value for key, value in offset.items() if key != _MARK})
+    ends, _ = from_wire(_apart(dict(offset))[0])
     return ends
 
 
-def _apart(offset: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """The source's own offset, and the mark's time."""
+def _apart(offset: dict[str, Any]) -> tuple[dict[str, Any], int, dict[str, int]]:
+    """The source's own offset, the mark's time, and the ends of a table."""
     plain = dict(offset)
-    mark = plain.pop(_MARK, {}).get(_AT, 0)
-    return plain, int(mark)
+    mark, table = plain.pop(_MARK, {}).get(_AT, 0), plain.pop(_TABLE, {})
+    return plain, int(mark), table

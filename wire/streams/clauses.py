@@ -1,6 +1,6 @@
 """A stream's text, taken apart: options, SELECT, FROM, WHERE, and TDengine's clauses for windows.
 
-    [option ...] [AS] SELECT item, ... FROM topic [WHERE condition] [PARTITION BY column, ...]
+    [option ...] [AS] SELECT item, ... FROM topic [join] [WHERE condition] [PARTITION BY column, ...]
         INTERVAL(10s[, offset]) [SLIDING(5s)] | SESSION([column,] gap) | STATE_WINDOW(...) | EVENT_WINDOW(...)
         | COUNT_WINDOW(...) | PERIOD(10s[, offset])  [FILL(...)] [HAVING condition]
 
@@ -11,11 +11,12 @@ conditions) stays Spark's SQL, and is looked at by the streams driver.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import msgspec
 
 from barnabas.wire.streams.cursor import Cursor
+from barnabas.wire.streams.joins import Join, alias_at, join, topic_at, without_names
 from barnabas.wire.streams.tokens import NUMBER, QUOTED, WORD, Token, closing, joined, split_at
 from barnabas.wire.streams.windows import (
     MAX_OVERLAP,
@@ -61,6 +62,7 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Item, ...]
     source: str
     window: Window
+    join: Join | None = None
     where: tuple[Token, ...] = ()
     having: tuple[Token, ...] = ()
     partition: tuple[Item, ...] = ()
@@ -100,14 +102,14 @@ _NOT = {
     "COMPOSITE": "leave COMPOSITE KEY out",
 }
 _NOT_SELECT = {
-    "JOIN": "a stream reads one topic",
+    "JOIN": "it stands behind FROM topic, once",
     "GROUP": "write PARTITION BY, and the window as INTERVAL(...) or SESSION(...)",
     "ORDER": "results come in the order in which windows close",
     "LIMIT": "a stream has no end",
     "UNION": "make a stream for each source",
     "DISTINCT": "write PARTITION BY",
     "WINDOW": "window functions are not possible",
-    "LATERAL": "a stream reads one topic",
+    "LATERAL": "a stream reads topics",
     "OVER": "window functions are not possible",
 }
 _AFTER_FROM = ("WHERE", "PARTITION", "PERIOD", "INTERVAL", "SLIDING", "SESSION", *ROW_WINDOWS, "FILL", "HAVING")
@@ -115,8 +117,8 @@ _OTHERS = ("INTERVAL", "SLIDING", "SESSION")
 #: What speaks of the records' times.
 _OF_TIME = ("EVENT_TIME", "WATERMARK", "MAX_DELAY", "MAX_AHEAD", "FILL_HISTORY")
 _FORM = (
-    "[options] AS SELECT ... FROM topic [WHERE ...] [PARTITION BY ...] INTERVAL(...) [SLIDING(...)] | SESSION(...) | "
-    "STATE_WINDOW(...) | EVENT_WINDOW(...) | COUNT_WINDOW(...) | PERIOD(...)"
+    "[options] AS SELECT ... FROM topic [JOIN ...] [WHERE ...] [PARTITION BY ...] INTERVAL(...) [SLIDING(...)] | "
+    "SESSION(...) | STATE_WINDOW(...) | EVENT_WINDOW(...) | COUNT_WINDOW(...) | PERIOD(...)"
 )
 
 
@@ -145,7 +147,7 @@ class _Parser(Cursor):
         if not self.peek().says("FROM"):
             raise self.wrong(f"expected FROM: a stream is {_FORM}")
         self.take()
-        self.found["source"] = self.source()
+        items = self.source(items)
         while self.at < len(self.tokens):
             self.clause()
         return self.whole(items)
@@ -172,17 +174,26 @@ class _Parser(Cursor):
             found.append(self.take())
         return found
 
-    def source(self) -> str:
-        """The topic that is read."""
-        token = self.take()
-        if token.kind not in (WORD, QUOTED) or token.says(*_AFTER_FROM):
-            raise self.wrong("expected the name of a topic", token)
-        following = self.peek()
-        if following.says(".", "-"):
-            raise self.wrong("a topic's name with . or - stands in backquotes", token)
-        if following.says(","):
-            raise self.wrong("a stream reads one topic", following)
-        return token.name
+    def source(self, items: list[Token]) -> list[Token]:
+        """The topic that is read, and what it is joined with. The items without its name, which is also taken out of
+        all that follows."""
+        if self.peek().says(*_AFTER_FROM):
+            raise self.wrong("expected the name of a topic")
+        topic = topic_at(self)
+        alias = alias_at(self, (*_AFTER_FROM, *_NOT, *_NOT_SELECT))
+        aliases = [] if alias is None else [alias.name]
+        found = join(self, topic.name, aliases)
+        mine = [*aliases, topic.name]
+        if self.peek().says(","):
+            raise self.wrong("topics are joined by JOIN ... ON ...")
+        self.found |= {"source": topic.name, "join": found}
+        if alias is None and found is None:
+            return items
+        for name in ("pre_filter", "key"):
+            if name in self.found:
+                self.found[name] = tuple(without_names(cast(Sequence[Token], self.found[name]), mine))
+        self.tokens[self.at :] = without_names(self.tokens[self.at :], mine)
+        return without_names(items, mine)
 
     def clause(self) -> None:
         """One clause behind FROM."""
@@ -257,6 +268,8 @@ class _Parser(Cursor):
             return Item(tuple(part[:-2]), part[-1].name)
         if len(part) == 1 and part[0].kind in (WORD, QUOTED):
             return Item(tuple(part), part[0].name)
+        if len(part) == 3 and part[1].says(".") and {part[0].kind, part[2].kind} <= {WORD, QUOTED}:
+            return Item(tuple(part), part[2].name)
         if len(part) > 1 and self._is_alias(part[-2], part[-1]):
             return Item(tuple(part[:-1]), part[-1].name)
         return Item(tuple(part), joined(part))
@@ -411,6 +424,9 @@ class _Parser(Cursor):
                 )
         if "FILL" in self.seen and (not isinstance(window, Interval) or found.get("trigger") == AT_ONCE):
             raise self.wrong("FILL goes with INTERVAL, and not with TRIGGER AT_ONCE", self.seen["FILL"])
+        joined = found.get("join")
+        if isinstance(joined, Join) and not joined.is_table:
+            self.check_joined()
         if isinstance(window, RowWindow):
             if found.get("trigger") == AT_ONCE:
                 raise self.wrong(
@@ -423,6 +439,18 @@ class _Parser(Cursor):
         fields = {name: value for name, value in found.items() if name not in windows}
         selected = tuple(self.item(part, "SELECT") for part in split_at(items, ","))
         return Clauses(text=self.text, items=selected, window=window, **fields)  # type: ignore[arg-type]
+
+    def check_joined(self) -> None:
+        """Raises SyntaxProblem for what two streams cannot have."""
+        word = next((word for word in ("PERIOD", "FILL", *ROW_WINDOWS) if word in self.seen), None)
+        if self.found.get("trigger") == AT_ONCE:
+            word = "TRIGGER"
+        if word is not None:
+            what = "TRIGGER AT_ONCE" if word == "TRIGGER" else word
+            raise self.wrong(
+                f"{what} is not supported with JOIN ... WITHIN: have a second stream read the results of this one",
+                self.seen[word],
+            )
 
     def row_word(self) -> str:
         """The clause of a window that records open and close."""

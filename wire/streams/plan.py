@@ -10,11 +10,22 @@ from collections.abc import Mapping
 
 import msgspec
 
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.queries.plan import Values
 from barnabas.wire.streams.keys import STREAM_PLAN
 
 EARLIEST, LATEST = "earliest", "latest"
+
+
+class JoinedReads(Values, frozen=True, kw_only=True):
+    """The topic that a stream joins its source with: as a table, which is read from its beginning, or from `starts` on,
+    its offsets partition by partition."""
+
+    source: str
+    source_id: str
+    is_table: bool
+    starts: tuple[int, ...] = ()
 
 
 class StreamReads(Values, frozen=True, kw_only=True):
@@ -23,12 +34,27 @@ class StreamReads(Values, frozen=True, kw_only=True):
     source: str = ""
     source_id: str = ""
     begins: str = LATEST
+    joined: JoinedReads | None = None
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The topics that it reads, with their ids."""
+        found = {self.source: self.source_id}
+        return found if self.joined is None else {**found, self.joined.source: self.joined.source_id}
 
 
 class StreamPlan(StreamReads, frozen=True, omit_defaults=True):
     """The fixed part of a stream. `starts` are the source's offsets from which it reads, partition by partition."""
 
     starts: tuple[int, ...] = ()
+
+    @property
+    def begins_at(self) -> dict[TopicPartition, int]:
+        """The first offset of each partition of which it takes the records; those of a table are no records."""
+        found = {(self.source, number): start for number, start in enumerate(self.starts)}
+        if self.joined is not None:
+            found |= {(self.joined.source, number): start for number, start in enumerate(self.joined.starts)}
+        return found
 
     def encode(self) -> str:
         """As the value of `barnabas.stream.plan`."""

@@ -1,0 +1,33 @@
+"""What is grouped by, as text: a query's state has the same columns whatever its streams group by."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+_NESTED = ("struct", "array", "map")
+_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+def key_text(column: Column, kind: str) -> Column:
+    """A value that is grouped by, as a text from which it is made again. Equal values have equal texts."""
+    if kind in ("float", "double"):
+        return F.when(column == 0, F.lit("0.0")).otherwise(column.cast("string"))  # there are two zeros
+    if kind == "binary":
+        return F.hex(column)
+    if kind == "timestamp":
+        return F.unix_micros(column).cast("string")
+    if kind.startswith(_NESTED):
+        return F.to_json(column, _JSON)
+    return column.cast("string")
+
+
+def key_value(text: Column, kind: str) -> Column:
+    """The value that a text stands for."""
+    if kind == "binary":
+        return F.unhex(text)
+    if kind == "timestamp":
+        return F.timestamp_micros(text.cast("bigint"))
+    if kind.startswith(_NESTED):
+        return F.from_json(text, kind, _JSON)
+    return text.cast(kind)
