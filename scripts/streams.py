@@ -13,6 +13,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.queries.keys import FORMAT, SCHEMA
 from barnabas.wire.streams.clauses import AT_ONCE, Clauses, parse_stream
 from barnabas.wire.streams.durations import written
+from barnabas.wire.streams.joins import Join
 from barnabas.wire.streams.keys import (
     PAUSED,
     RUNNING,
@@ -102,6 +103,10 @@ def describe(cluster: Cluster, stream: str) -> None:
     print(visible(f"Text:    {configs[STREAM]}"))
     if plan is not None:
         print(visible(f"Source:  {plan.source}, from offsets {', '.join(map(str, plan.starts))}"))
+        joined = plan.joined
+        if joined is not None:
+            begins = "as a table" if joined.is_table else f"from offsets {', '.join(map(str, joined.starts))}"
+            print(visible(f"Joined:  {joined.source}, {begins}"))
     print(visible(f"Into:    {name}"))
     print(visible(f"Values:  {configs.get(FORMAT, 'raw')} {configs.get(SCHEMA, '')}".rstrip()))
     print(visible(f"State:   {configs.get(STREAM_STATE, RUNNING)}"))
@@ -139,6 +144,8 @@ def plan_text(clauses: Clauses, into: str) -> str:
         told += f", of at least {least_text(window.least)}"
     late = written(clauses.watermark_ms) if clauses.watermark_ms else "0s"
     lines = [f"source     topic {clauses.source}, event time {clauses.time}"]
+    if clauses.join is not None:
+        lines.append(f"join       {_join_text(clauses.join)}")
     conditions = [joined(found) for found in (clauses.pre_filter, clauses.where) if found]
     lines += [f"filter     {condition}" for condition in conditions]
     lines.append(f"watermark  {late} behind the latest event time")
@@ -154,6 +161,15 @@ def plan_text(clauses: Clauses, into: str) -> str:
     quiet = f", or when nothing has come for {written(clauses.max_delay_ms)}" if clauses.max_delay_ms else ""
     lines.append(f"sink       topic {into}, a result {when}{quiet}; each batch is one transaction")
     return "\n".join(lines)
+
+
+def _join_text(join: Join) -> str:
+    """What a stream's records are joined with."""
+    keys = " and ".join(f"{one} = {join.name}.{other}" for one, other in join.keys)
+    without = ", or with nothing" if join.is_left else ""
+    if join.is_table:
+        return f"the row of table {join.source} with {keys}{without}"
+    return f"records of topic {join.source} with {keys} within {written(join.within_ms)}{without}"
 
 
 def least_text(least: Least) -> str:
@@ -180,7 +196,7 @@ def table_of(cluster: Cluster) -> str:
             plan = stream_plan_of(configs)
             if configs.get(STREAM_STATE, RUNNING) != RUNNING:
                 state, why = configs[STREAM_STATE].upper(), ""
-            source = plan.source if plan is not None else ""
+            source = ", ".join(plan.sources) if plan is not None else ""
             cells = {"name": name, "topic": topic, "source": source, "state": state, "last_error": why}
         rows.append(["" if cells.get(key) is None else cells[key] for _, key in _COLUMNS])
     return table([title for title, _ in _COLUMNS], rows)

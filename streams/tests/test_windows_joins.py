@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,8 @@ from barnabas.streams.tests.support import NOW, Logs
 from barnabas.streams.tests.windows_support import Run, in_order
 from barnabas.streams.windows.plan import check, parsed
 from barnabas.streams.windows.session import streams_session
+from barnabas.wire.batch import Record as LogRecord
+from barnabas.wire.batch import build_batch
 from barnabas.wire.queries.plan import Values
 from barnabas.wire.streams.plan import JoinedReads
 
@@ -90,20 +93,18 @@ def pairs(orders: list[Record], payments: list[Record], *, is_left: bool) -> lis
 
 
 @pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
-def test_pairs_of_two_streams_are_those_of_a_plain_evaluation(
-    session: SparkSession, tmp_path: Path, kind: str
-) -> None:
+def test_pairs_of_two_streams_are_those_of_a_plain_evaluation(session: SparkSession, tmp_path: Path, kind: str) -> None:
     logs, chance = Logs(tmp_path / "data"), random.Random(7)
     for topic in ("orders", "payments"):
         logs.write([], topic, 0)
     text = (
-        f"EVENT_TIME(ts) MAX_AHEAD 1000d WATERMARK 3s SELECT unix_millis(_wstart) AS start, o.id AS key, count(*) AS n, "
+        "EVENT_TIME(ts) MAX_AHEAD 1000d WATERMARK 3s SELECT unix_millis(_wstart) AS start, o.id AS key, count(*) AS n, "
         f"count(p.amount) AS paid, sum(p.amount) AS s, sum(o.total) AS t FROM orders o {kind} payments p WITHIN 10s "
         "ON o.id = p.order_id PARTITION BY o.id INTERVAL(5s)"
     )
     run = Run(session, logs.path, tmp_path / "streams", text, ORDERS, reads("payments", PAYMENTS, is_table=False))
     orders, payments = [], []
-    for round_ in range(3):
+    for round_ in range(2):
         orders += write(logs, "orders", ("id", "total"), chance, NOW + round_ * 20_000, 40)
         payments += write(logs, "payments", ("order_id", "amount"), chance, NOW + round_ * 20_000, 40)
         run.start()
@@ -112,3 +113,95 @@ def test_pairs_of_two_streams_are_those_of_a_plain_evaluation(
     run.mark(LATER)
     run.start()
     assert run.results() == pairs(orders, payments, is_left=kind == "LEFT JOIN")
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+SENSORS = Values(format="json", schema="device STRING, temp DOUBLE, n INT")
+DEVICES = Values(format="json", schema="site STRING, least DOUBLE")
+
+
+def device(logs: Logs, key: bytes, value: dict[str, Any] | None) -> None:
+    data = None if value is None else json.dumps(value).encode()
+    logs.vnode("devices").append(bytearray(build_batch([LogRecord(key, data, NOW)])), now_ms=NOW)
+    logs.write([], "devices")
+
+
+def sensors(logs: Logs, at: int, *readings: tuple[str | None, float]) -> None:
+    values = [json.dumps({"device": key, "temp": temp, "n": 1}).encode() for key, temp in readings]
+    logs.write(values, "sensors", timestamp=at)
+
+
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
+def test_records_have_the_row_that_their_key_has_when_they_are_read(
+    session: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    logs = Logs(tmp_path / "data")
+    device(logs, b"a", {"site": "north", "least": 5})
+    device(logs, b"b", {"site": "south", "least": 0})
+    sensors(logs, NOW, ("a", 10.0), ("a", 1.0), ("b", 2.0), ("c", 3.0), (None, 4.0))
+    text = (
+        f"SELECT d.site, count(*) AS n, sum(temp) AS s, max(d.least) AS m FROM sensors AS s {kind} devices d "
+        "ON d._key = s.device WHERE s.temp >= coalesce(d.least, 0) PARTITION BY d.site INTERVAL(10s)"
+    )
+    run = Run(session, logs.path, tmp_path / "streams", text, SENSORS, reads("devices", DEVICES, is_table=True))
+    run.start()
+    run.results()
+    device(logs, b"a", {"site": "south", "least": 0})
+    device(logs, b"b", None)
+    sensors(logs, NOW + 100, ("a", 20.0), ("b", 30.0))
+    run.start()
+    run.results()
+    run.mark(LATER)
+    run.start()
+    nobody: list[dict[str, Any]] = [{"site": None, "n": 3, "s": 37.0, "m": None}] if kind == "LEFT JOIN" else []
+    assert run.results() == in_order(
+        [
+            {"site": "north", "n": 1, "s": 10.0, "m": 5.0},
+            {"site": "south", "n": 2, "s": 22.0, "m": 0.0},
+            *nobody,
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "SESSION(10s)",
+        "STATE_WINDOW(d.site)",
+        "EVENT_WINDOW(START WITH temp > d.least END WITH temp < d.least)",
+        "COUNT_WINDOW(5)",
+        "PERIOD(10s)",
+        "INTERVAL(10s) FILL(PREV)",
+    ],
+)
+def test_a_table_goes_with_all_windows(session: SparkSession, window: str) -> None:
+    text = f"SELECT count(*) AS n, max(d.site) AS m FROM sensors s JOIN devices d ON s.device = d._key {window}"
+    found = check(session, *parsed(text), SENSORS, reads("devices", DEVICES, is_table=True))
+    assert found.value_schema == "n bigint, m string"
+
+
+COUNT = "SELECT count(*) c FROM sensors s JOIN"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("SELECT max(site) m FROM sensors s JOIN devices d ON s.device = d._key", "there is no column `site`"),
+        ("SELECT max(d.nix) m FROM sensors s JOIN devices d ON s.device = d._key", "nix"),
+        (f"{COUNT} devices d ON s.temp = d._key", "a table's keys are texts, and temp is a double"),
+        (f"{COUNT} devices d ON s.nix = d._key", "there is no column nix: a record of sensors has device, temp"),
+        (f"{COUNT} devices n ON s.device = n._key", "n is a column of sensors"),
+        (f"{COUNT} devices d WITHIN 1s ON s.n = d.site", "n is a int, and d.site a string"),
+        (f"{COUNT} devices d WITHIN 1s ON s.device = d.x", "a record of devices has site, least, _key"),
+        (f"EVENT_TIME(temp) {COUNT} devices d WITHIN 1s ON s.device = d.site", "a record of devices has site"),
+        (f"{COUNT} devices d ON s.device = d._key WHERE d.__k0 = 1", "__k0"),
+        (f"{COUNT} devices d ON s.device = d._key WHERE rand() < d.least", "rand"),
+        (f"{COUNT} devices d WITHIN 1s ON s.device = d.site WHERE __k0 = 'a'", "there is no column `__k0`"),
+    ],
+)
+def test_what_cannot_be_joined(session: SparkSession, text: str, told: str) -> None:
+    clauses, stages = parsed(f"{text} INTERVAL(1s)")
+    assert clauses.join is not None
+    with pytest.raises(QueryError, match=re.escape(told)):
+        check(session, clauses, stages, SENSORS, reads("devices", DEVICES, is_table=clauses.join.is_table))

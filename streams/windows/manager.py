@@ -516,7 +516,7 @@ class Streams:
             if topic not in found:
                 why = self._waiting.get(topic)
                 state = definition.state.upper() if definition.state != keys.RUNNING else WAITING if why else STARTING
-                source = definition.plan.source
+                source = ", ".join(definition.plan.sources)
                 found[topic] = StreamStatus(
                     topic=topic, name=definition.name, source=source, state=state, last_error=why
                 )

@@ -10,6 +10,7 @@ that it does not find, the next value behind these offsets. A value that does no
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -25,6 +26,7 @@ from barnabas.streams.wal import LogDir, Planner, Split
 from barnabas.streams.windows.limits import MAX_TABLE_BYTES
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.streams.plan import JoinedReads
+from barnabas.wire.uuids import encode_uuid
 
 #: The column of the source.
 OTHER = "__other"
@@ -96,6 +98,7 @@ class Table:
     def __init__(self, path: str, bootstrap: str | None, rows: OtherRows) -> None:
         self._rows, self._log_dir = rows, LogDir(path, bootstrap=bootstrap)
         self._planner = Planner(self._log_dir, split_bytes=None, fail_on_data_loss=True)
+        self._topic_id = _in_logs(rows.reads.source_id)
         self._at: dict[TopicPartition, int] = {}
         self._places: dict[bytes, int] = {}  # numbers of rows: first the old ones, then the new
         self._old: pa.Array = pa.nulls(0, rows.kind)
@@ -124,7 +127,7 @@ class Table:
     def _read(self, ends: Mapping[TopicPartition, int], *, only_unknown: bool) -> None:
         ranges = {key: (at, end) for key, end in ends.items() if (at := self._first(key, ends)) < end}
         for split in self._planner.plan(ranges):
-            split = split._replace(topic_id=self._rows.reads.source_id)
+            split = split._replace(topic_id=self._topic_id)
             for keys, has_value, rows in self._rows.pairs(split):
                 self._take(keys, has_value, rows, only_unknown=only_unknown)
             self._check()
@@ -168,3 +171,8 @@ class Table:
         if all_of_it or len(self._old) > _MANY_NEW * max(len(self._places), 1):
             self._old = self._old.take(pa.array(self._places.values(), pa.int64()))
             self._places = {key: number for number, key in enumerate(self._places)}
+
+
+def _in_logs(topic_id: str) -> str:
+    """A topic's id as its logs have it; nothing for none."""
+    return encode_uuid(uuid.UUID(topic_id).bytes) if topic_id else ""

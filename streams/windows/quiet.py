@@ -20,7 +20,7 @@ class Quiet:
     def __init__(self, clauses: Clauses, windows: list[Window], now: float) -> None:
         """`windows` are those of all of the query's streams, which have the same watermark and delay."""
         self._delay, self._behind_ms = clauses.max_delay_ms / 1000, clauses.watermark_ms
-        self._span_ms = max(map(_span, windows)) + (0 if clauses.join is None else clauses.join.within_ms)
+        self._span_ms = max(map(_span, windows)) + (0 if clauses.join is None else clauses.join.within_ms + 1)
         self._has_state = isinstance(clauses.window, RowWindow) or clauses.fill is not None
         self._at = now
         # What the batches before this start had is not known.

@@ -372,7 +372,7 @@ class Runner:
         return StreamStatus(
             topic=topic,
             name=definition.name,
-            source=self.source.source,
+            source=", ".join(self.source.sources),
             state=state,
             query=self.group.id[:_SHOWN_ID],
             lag=shared.lag,
