@@ -194,3 +194,20 @@ def test_a_table_that_is_deleted_stops_its_streams(broker: Barnabas, admin: Driv
     )
     send(broker, "sensors", [Reading(BASE + 100_000 * n, "a", 1, 0) for n in range(3)])
     assert results(broker, "orphan", 1) == []
+
+
+def test_a_table_that_is_too_large_stops_its_streams_and_no_others(broker: Barnabas, admin: Driver) -> None:
+    admin.create_topic("large", 1, TABLE)
+    admin.create_topic("few", 1, TABLE)
+    for name in ("large", "few"):
+        select = f"SELECT count(*) AS c FROM sensors s LEFT JOIN {name} d ON s.device = d._key INTERVAL(1s)"
+        admin.create_topic(f"{name}_out", 1, {"barnabas.stream": select})
+        wait_for_state(broker, f"{name}_out", "RUNNING")
+    for first in range(0, 160, 20):
+        write(broker, "large", *((0, f"{number}", {"site": "x" * 900_000}) for number in range(first, first + 20)))
+    broker.expected_errors.append("the table that it is joined with")
+    send(broker, "sensors", [Reading(BASE + 200_000_000 * n, "a", 1, 0) for n in range(1, 3)])
+    told = wait_for_state(broker, "large_out", "FAILED")["last_error"]
+    assert "joined with, large, has" in told
+    assert "more than 128 MiB: drop the stream, and join a smaller topic" in told
+    assert wait_for_results(broker, "few_out", 1, 1) == [{"c": 1}]

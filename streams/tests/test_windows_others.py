@@ -123,7 +123,7 @@ def test_a_table_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytes
     made.advance({0: 300})
     assert len(made) == 7, "what is replaced does not count"
     keyed(logs, [(b"k%d" % number, site("x" * 100)) for number in range(300)])
-    with pytest.raises(RuntimeError, match=r"its table devices has .* keys and .* join a smaller topic"):
+    with pytest.raises(RuntimeError, match=r"joined with, devices, has .* keys and .* join a smaller topic"):
         made.advance({0: 600})
 
 

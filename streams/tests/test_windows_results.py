@@ -258,6 +258,8 @@ def test_keys_and_timestamps_of_results(session: SparkSession, tmp_path: Path) -
                 "SUBTABLE(concat('of ', coalesce(device, 'nobody'))) "
                 "AS SELECT count(*) c FROM sensors PARTITION BY device",
                 "AS SELECT count(*) c FROM sensors",
+                "TAGS(N, d AS Device) AS SELECT n, count(*) c FROM sensors PARTITION BY device, temp, n",
+                "TAGS(n) AS SELECT count(*) c FROM sensors PARTITION BY device, n",
             )
         )
     ]
@@ -274,7 +276,11 @@ def test_keys_and_timestamps_of_results(session: SparkSession, tmp_path: Path) -
         {'{"device":"a","n":1}', '{"device":null,"n":2}'},
         {"of a", "of nobody"},
         {None},
+        {'{"N":1,"d":"a"}', '{"N":2,"d":null}'},
+        {"1", "2"},
     ]
+    values = in_order(value for batch in runs[4].batches.values() for _, value, _ in batch)
+    assert values == [{"n": 1, "c": 1, "d": "a"}, {"n": 2, "c": 1, "d": None}]
 
 
 def test_a_topic_fits_that_has_the_same_columns(session: SparkSession) -> None:

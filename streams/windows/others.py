@@ -31,7 +31,7 @@ from barnabas.wire.uuids import encode_uuid
 #: The column of the source.
 OTHER = "__other"
 #: What the reason begins with why a stream with too large a table has stopped.
-TABLE_OUTGROWN = "its table"
+TABLE_OUTGROWN = "the table that it is joined with,"
 # What a key takes besides its bytes: an entry of a dict, and the number of its row.
 _KEY_BYTES = 130
 # Rows that have come since the others were put together: a quarter of them.
@@ -155,7 +155,7 @@ class Table:
             self._together(all_of_it=True)
         if self._size() > MAX_TABLE_BYTES:
             raise RuntimeError(
-                f"{TABLE_OUTGROWN} {self._rows.reads.source} has {len(self):,} keys and {self._size() >> 20} MiB, more "
+                f"{TABLE_OUTGROWN} {self._rows.reads.source}, has {len(self):,} keys and {self._size() >> 20} MiB, more "
                 f"than {MAX_TABLE_BYTES >> 20} MiB: drop the stream, and join a smaller topic"
             )
 

@@ -373,7 +373,7 @@ def _results(spark: SparkSession, each: _Wanted, slots: Sequence[Slot], made: Da
         (F.unix_millis(end) - F.unix_millis(start)).alias(DURATION),
         *(value.alias(name) for name, value in keys.items()),
         *(value.alias(column) for column, value in aggregates.items()),
-        _key(keys).alias("_key"),
+        _key(_tags(clauses, keys) or keys).alias("_key"),
         start.alias("_timestamp"),
         F.lit(None).cast(PARTS["_headers"]).alias("_headers"),
     )
@@ -417,6 +417,12 @@ def _together(spark: SparkSession, found: Sequence[_Result], made: DataFrame) ->
     rows = made.select("__stream", *kept, *columns)
     rows = rows.select(F.col("__stream").alias("stream"), result.alias("__result"), *kept)
     return rows.select("stream", F.col("__result").isNotNull().alias(_WANTED), "__result.*", *kept)
+
+
+def _tags(clauses: Clauses, keys: Mapping[str, Column]) -> dict[str, Column]:
+    """The columns of TAGS, under their names there."""
+    known = {name.lower(): column for name, column in keys.items()}
+    return {tag.name: known[tag.tokens[0].name.lower()] for tag in clauses.tags}
 
 
 def _key(columns: Mapping[str, Column]) -> Column:

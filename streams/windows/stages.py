@@ -73,6 +73,7 @@ class _Maker:
         if len({name.lower() for name in names}) != len(names):
             raise QueryError("PARTITION BY has two columns of one name: use AS")
         selected = [f"{self._output(item.tokens)} AS {quoted(item.name)}" for item in clauses.items]
+        selected += self._tags(names)
         if clauses.key:
             selected.append(f"CAST({self._output(clauses.key)} AS STRING) AS `_key`")
         outputs = f"SELECT {', '.join(selected)} FROM {quoted(WINDOWS)}"
@@ -87,6 +88,16 @@ class _Maker:
         if conditions:
             inputs += f" WHERE {' AND '.join(conditions)}"
         return Stages(inputs, tuple(self._calls.values()), tuple(names), outputs)
+
+    def _tags(self, keys: Sequence[str]) -> list[str]:
+        """What TAGS adds to the items."""
+        known = {name.lower() for name in keys}
+        for tag in self._clauses.tags:
+            if tag.tokens[0].name.lower() not in known:
+                raise self._wrong(tag.tokens[0], "a tag is a column of PARTITION BY")
+        items = {(item.text.lower(), item.name.lower()) for item in self._clauses.items}
+        added = [tag for tag in self._clauses.tags if (tag.text.lower(), tag.name.lower()) not in items]
+        return [f"{quoted(tag.tokens[0].name)} AS {quoted(tag.name)}" for tag in added]
 
     def _output(self, tokens: Sequence[Token]) -> str:
         """An expression over a window: its aggregates and what is grouped by become columns."""

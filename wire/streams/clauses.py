@@ -68,6 +68,8 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     partition: tuple[Item, ...] = ()
     pre_filter: tuple[Token, ...] = ()
     key: tuple[Token, ...] = ()  # of SUBTABLE
+    #: Columns of PARTITION BY that are the results' key, under their names there.
+    tags: tuple[Item, ...] = ()
     #: The state of a state window, or the two conditions of an event window.
     marks: Marks = ()
     fill: Fill | None = None
@@ -84,7 +86,6 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
 
 #: What TDengine has and a stream does not, and what to do instead.
 _NOT = {
-    "TAGS": "select the value as a column",
     "NOTIFY": "read the results with a consumer",
     "NOTIFY_OPTIONS": "read the results with a consumer",
     "CALC_NOTIFY_ONLY": "read the results with a consumer",
@@ -389,6 +390,19 @@ class _Parser(Cursor):
     def _subtable(self) -> None:
         self.found["key"] = tuple(self.inside())
 
+    def _tags(self) -> None:
+        opening = self.peek()
+        found = []
+        for part in split_at(self.inside(), ","):
+            plain = [token for token in part if token.kind in (WORD, QUOTED)]
+            if len(part) == 3 and len(plain) == 3 and part[1].says("AS"):
+                found.append(Item((part[2],), part[0].name))
+            elif len(part) == 1 == len(plain):
+                found.append(Item((part[0],), part[0].name))
+            else:
+                raise self.wrong("expected columns of PARTITION BY: TAGS(device, tag AS site)", (part or [opening])[0])
+        self.found["tags"] = tuple(found)
+
     _OPTIONS: ClassVar[dict[str, Callable[[_Parser], None]]] = {
         "EVENT_TIME": _event_time,
         "EVENT_TYPE": _event_type,
@@ -400,6 +414,7 @@ class _Parser(Cursor):
         "MAX_STATE_ROWS": _max_state_rows,
         "PRE_FILTER": _pre_filter,
         "SUBTABLE": _subtable,
+        "TAGS": _tags,
         "TRIGGER": _trigger,
         "WATERMARK": _watermark,
     }
