@@ -155,8 +155,8 @@ class Table:
             self._together(all_of_it=True)
         if self._size() > MAX_TABLE_BYTES:
             raise RuntimeError(
-                f"{TABLE_OUTGROWN} {self._rows.reads.source}, has {len(self):,} keys and {self._size() >> 20} MiB, more "
-                f"than {MAX_TABLE_BYTES >> 20} MiB: drop the stream, and join a smaller topic"
+                f"{TABLE_OUTGROWN} {self._rows.reads.source}, has {len(self):,} keys and {self._size() >> 20} MiB, "
+                f"more than {MAX_TABLE_BYTES >> 20} MiB: drop the stream, and join a smaller topic"
             )
 
     def _size(self) -> int:
