@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -177,22 +177,59 @@ def filled(written: list[Reading]) -> list[dict[str, object]]:
     )
 
 
-def die_at_each_place(broker: Barnabas, stream: str, everything: list[Reading]) -> None:
-    """Make a stream over a topic of one partition, whose driver dies with three parts of the records."""
+JOINED = (
+    "WATERMARK 30s FILL_HISTORY 1 AS SELECT _wstart, _wend, s.device, sum(o.temp) AS s, count(*) AS c FROM source s "
+    "JOIN other_source o WITHIN 5s ON s.device = o.device PARTITION BY s.device INTERVAL(10s)"
+)
+
+
+def joined(written: list[Reading]) -> list[dict[str, object]]:
+    """A plain evaluation: both topics have the same records."""
+    pairs = [
+        Reading(one.ts, one.device, other.temp, 0)
+        for number, one in enumerate(written)
+        for other in written[max(number - 5, 0) : number + 6]
+        if one.device == other.device and abs(one.ts - other.ts) <= 5000
+    ]
+    return windows(pairs, 10_000, 10_000)
+
+
+def send_both(broker: Barnabas, written: list[Reading]) -> None:
+    """Write the records into both topics, of which neither gets far ahead of the other."""
+    parts = iter(written)
+    while few := list(islice(parts, 8)):
+        for topic in ("source", "other_source"):
+            send(broker, topic, few)
+
+
+def die_at_each_place(
+    broker: Barnabas, stream: str, everything: list[Reading], send: Callable[[Barnabas, list[Reading]], None]
+) -> None:
+    """Make a stream over topics of one partition, whose driver dies with three parts of the records."""
     admin: Driver = KafkaPythonDriver(broker.address)
-    admin.create_topic("source", 1, SENSORS)
+    for topic in ("source", "other_source"):
+        admin.create_topic(topic, 1, SENSORS)
     third = len(everything) // 3
     for number, place in enumerate(("rows", "number", "committed")):
         with driver(broker, place, 2) as process:
             if not number:
                 make_stream(broker, "out", PARTITIONS, stream)
-            send(broker, "source", everything[number * third : (number + 1) * third])
+            send(broker, everything[number * third : (number + 1) * third])
             process.wait(180)
-    send(broker, "source", everything[3 * third :])
+    send(broker, everything[3 * third :])
+
+
+def send_one(broker: Barnabas, written: list[Reading]) -> None:
+    """Write the records into the one topic."""
+    send(broker, "source", written)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stream", "plain"), [(EVENTS, events), (FILLED, filled)], ids=["events", "filled"])
+@pytest.mark.parametrize(
+    ("stream", "plain"),
+    [(EVENTS, events), (FILLED, filled), (JOINED, joined)],
+    ids=["events", "filled", "joined"],
+)
 def test_a_driver_that_dies_with_an_operator_that_has_state(
     tmp_path: Path, stream: str, plain: Callable[[list[Reading]], list[dict[str, object]]]
 ) -> None:
@@ -200,7 +237,7 @@ def test_a_driver_that_dies_with_an_operator_that_has_state(
     everything = [reading._replace(partition=0) for reading in readings(0, 1000)]
     everything.append(Reading(BASE + 10**7, "end", 3, 0))
     with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.driver": "none"}) as broker:
-        die_at_each_place(broker, stream, everything)
+        die_at_each_place(broker, stream, everything, send_both if plain is joined else send_one)
         with driver(broker):
             expected = plain(everything if plain is events else everything[:-1])
             assert wait_for_results(broker, "out", PARTITIONS, len(expected)) == expected
@@ -218,7 +255,9 @@ def test_a_driver_that_dies_with_windows_by_the_clock(tmp_path: Path) -> None:
         return sum(int(each["c"]) for each in counted) >= len(everything)
 
     with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.driver": "none"}) as broker:
-        die_at_each_place(broker, "SELECT _wstart, count(*) AS c, sum(temp) AS s FROM source PERIOD(1s)", everything)
+        die_at_each_place(
+            broker, "SELECT _wstart, count(*) AS c, sum(temp) AS s FROM source PERIOD(1s)", everything, send_one
+        )
         with driver(broker):
             until(are_all_in, "all records are in a period", 240)
     assert sum(each["c"] for each in counted) == len(everything)
