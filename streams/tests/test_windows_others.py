@@ -96,6 +96,14 @@ def test_a_key_of_which_compaction_has_left_only_a_newer_value_has_that(tmp_path
     assert found(made, b"a", b"b") == ["now", "latest"]
 
 
+def test_a_worker_that_reads_a_table_from_its_beginning_sees_what_is_deleted(tmp_path: Path) -> None:
+    logs = Logs(tmp_path / "data")
+    keyed(logs, [(b"a", site("x")), (b"a", None), (b"b", site("y")), (b"b", b"no json"), (b"c", site("z"))])
+    made = table(logs)
+    made.advance({0: 4})
+    assert found(made, b"a", b"b", b"c") == [None, None, "z"]
+
+
 def test_many_changes_of_few_keys_take_the_memory_of_few(tmp_path: Path) -> None:
     logs = Logs(tmp_path / "data", LogConfig(segment_bytes=20_000, index_interval_bytes=1000))
     made = table(logs)

@@ -114,9 +114,9 @@ class Table:
         wanted = {(topic, number): end for number, end in ends.items()}
         is_new = not self._at
         self._read(wanted, only_unknown=False)
+        self._at |= {key: max(end, self._at.get(key, 0)) for key, end in wanted.items()}
         if is_new:
             self._read({key: end for key, (_, end) in self._log_dir.ranges(wanted).items()}, only_unknown=True)
-        self._at |= {key: max(end, self._at.get(key, 0)) for key, end in wanted.items()}
 
     def find(self, keys: pa.Array) -> pa.Array:
         """The rows of these keys, which are binary; null where there is none."""
