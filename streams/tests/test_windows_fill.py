@@ -32,10 +32,13 @@ from barnabas.streams.tests.test_windows_results import (
     write,
 )
 from barnabas.streams.tests.windows_support import Run, in_order, members_of, of_rows, slots_of
+from barnabas.streams.windows import limits
 from barnabas.streams.windows.fill import FOLLOWING, MAX_FILLED, MAX_GAP, Follows, Last, Step, fill_value, follow
 from barnabas.streams.windows.row_plan import OUTGROWN
+from barnabas.streams.windows.row_plan import Step as RowStep
 from barnabas.streams.windows.session import streams_session
 from barnabas.wire.streams.clauses import parse_stream
+from barnabas.wire.streams.windows import EventWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +83,10 @@ class State:
         self.get: tuple[bytes, ...] = ()
         self.exists = False
 
+    def getCurrentWatermarkMs(self) -> int:
+        """No time has passed."""
+        return 0
+
     def update(self, kept: tuple[bytes, ...]) -> None:
         self.get, self.exists = kept, True
 
@@ -99,6 +106,22 @@ def test_a_batch_that_fills_too_much_and_too_many_keys_are_an_error() -> None:
         call(Step(STEP, many), state, [(key, end + (MAX_GAP + 1) * STEP, "y") for key, end, _ in first])
     with pytest.raises(RuntimeError, match=r"21 keys, more than a 64th of MAX_STATE_ROWS \(20\)"):
         call(Step(STEP, many - 1), state, [("0", 2 * STEP, "y")])
+
+
+def test_a_part_with_too_many_bytes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_PART_BYTES", 3 << 20)
+    state = State()
+    windows = [(str(key), STEP, "x" * 1_000_000) for key in range(3)]
+    call(Step(STEP, 1000), state, windows)
+    with pytest.raises(RuntimeError, match=f"{OUTGROWN} 3 MiB, more than 3: drop the stream"):
+        call(Step(STEP, 1000), state, [("more", STEP, "x" * 300_000)])
+    windows_of_events = RowStep(EventWindow(), 1000)
+    rows = pd.DataFrame(
+        [(str(key), STEP, 0, key, "start", "x" * 1_000_000) for key in range(4)],
+        columns=["__keys", "__at", "__partition", "__offset", "__mark", "__inputs"],
+    )
+    with pytest.raises(RuntimeError, match=f"{OUTGROWN} 3 MiB, more than 3: drop the stream"):
+        list(windows_of_events((1, 2), [rows], cast("GroupState", State())))
 
 
 # --- with Spark -------------------------------------------------------------------------------------------------------

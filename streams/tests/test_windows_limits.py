@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,11 +18,16 @@ from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from barnabas.client.produce import Batch
 from barnabas.storage.config import LogConfig
+from barnabas.streams.query.catalyst import jvm_of, session_state
 from barnabas.streams.tests.support import NOW, Logs, numbers
 from barnabas.streams.tests.test_windows_source import reader
 from barnabas.streams.windows import sink, source
-from barnabas.streams.windows.limits import MAX_HOLD_SECONDS, Limits, Pace
+from barnabas.streams.windows.limits import MAX_HOLD_SECONDS, MAX_STATE_MEMORY_MB, Limits, Pace
+from barnabas.streams.windows.session import streams_session
 from barnabas.wire.aliases import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 A, B = ("t", 0), ("t", 1)
 
@@ -131,3 +137,11 @@ def test_a_source_is_read_no_faster_than_it_may_be(tmp_path: Path, monkeypatch: 
     assert looks > 0
     assert (clock.now - began) * 1000 >= size - 1500
     assert (clock.now - began) * 1000 <= size * 1.5 + 1500
+
+
+def test_spark_knows_the_bound_of_the_memory_for_states(spark: SparkSession) -> None:
+    """It takes a setting whose name it does not know without a word."""
+    session = streams_session(spark)
+    state = jvm_of(session).org.apache.spark.sql.execution.streaming.state
+    found = state.RocksDBConf.apply(state.StateStoreConf.apply(session_state(session).conf()))
+    assert (found.boundedMemoryUsage(), found.totalMemoryUsageMB()) == (True, MAX_STATE_MEMORY_MB)

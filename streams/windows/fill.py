@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from barnabas.streams.windows.row_plan import JSON, OUTGROWN, PARTS
+from barnabas.streams.windows.row_plan import JSON, OUTGROWN, PARTS, encoded
 from barnabas.wire.streams.tokens import NUMBER, STRING, Token
 from barnabas.wire.streams.windows import LINEAR, NEXT, PREV, VALUE, Fill
 
@@ -96,7 +96,7 @@ class Step(msgspec.Struct, frozen=True):
             raise RuntimeError(
                 f"{OUTGROWN} {what}, more than {most}: drop the stream, and make it with longer windows or fewer keys"
             )
-        state.update((msgspec.msgpack.encode(kept),))
+        state.update((encoded(kept),))
         rows = [(int(key[0]), each.keys, each.end, each.before, each.slots, each.prior) for each in found]
         yield pd.DataFrame(rows, columns=_COLUMNS)
 

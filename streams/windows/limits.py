@@ -16,6 +16,10 @@ from barnabas.wire.aliases import TopicPartition
 MAX_BATCH_BYTES = 64 << 20
 #: The same for windows that records open and close: all that a batch reads may have to wait in the state.
 MAX_ROWS_BATCH_BYTES = 16 << 20
+#: Of what an operator of ours keeps for a part of the keys: a worker has it in memory while it is changed.
+MAX_PART_BYTES = 128 << 20
+#: What RocksDB has of all states in memory, of all queries together.
+MAX_STATE_MEMORY_MB = 128
 #: Of a table that a stream is joined with, in each worker.
 MAX_TABLE_BYTES = 128 << 20
 #: The writer is held back for no longer than that in one batch: its transaction ends at some time.

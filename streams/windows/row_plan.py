@@ -8,13 +8,14 @@ through the operator as JSON, which keeps their types.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from barnabas.streams.windows import limits
 from barnabas.streams.windows.row_windows import Of, Row, advance
 from barnabas.wire.streams.windows import RowWindow
 
@@ -113,10 +114,21 @@ def _keep(state: GroupState, kept: dict[str, Of], most_rows: int) -> None:
     if not kept:
         state.remove()
         return
-    state.update((msgspec.msgpack.encode(kept),))
+    state.update((encoded(kept),))
     waiting = min((of.waiting[0].at for of in kept.values() if of.waiting), default=None)
     if waiting is not None:
         state.setTimeoutTimestamp(max(math.ceil(waiting / 1000), state.getCurrentWatermarkMs() + 1))
+
+
+def encoded(kept: Mapping[str, Any]) -> bytes:
+    """What is kept of a part. Raises RuntimeError for too much of it."""
+    found = msgspec.msgpack.encode(kept)
+    if len(found) > limits.MAX_PART_BYTES:
+        raise RuntimeError(
+            f"{OUTGROWN} {len(found) >> 20} MiB, more than {limits.MAX_PART_BYTES >> 20}: drop the stream, and make it "
+            "with smaller windows, a shorter WATERMARK, fewer keys, or fewer and shorter texts"
+        )
+    return found
 
 
 def _frame(stream: int, found: Iterable[tuple[str, list[Row]]]) -> Frame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from barnabas.streams.source.workers import check_workers
+from barnabas.streams.windows.limits import MAX_STATE_MEMORY_MB
 from barnabas.streams.windows.source import StreamDataSource
 
 _SETTINGS = {
@@ -19,6 +20,8 @@ _SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state."
     "RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": str(MAX_STATE_MEMORY_MB),
     # Spark's own choice for a local folder starts about 60 processes (chmod, readlink, stat) for a batch; this one 15.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
     "FileSystemBasedCheckpointFileManager",
