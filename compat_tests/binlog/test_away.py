@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from compat_tests import small_disk
 from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import place_of
 from compat_tests.binlog.subscriber import Subscriber, messages
@@ -92,28 +90,13 @@ def test_a_reader_stays_small_while_the_broker_is_down_and_while_it_is_frozen(
 def small_broker(tmp_path: Path) -> Iterator[Barnabas]:
     """One whose disk a test can fill."""
     broker = Barnabas(tmp_path / "small")
-    broker.data_dir.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(broker.data_dir)]
-    made = subprocess.run(mount, capture_output=True, check=False)
-    if made.returncode:
-        pytest.skip(f"no small file system can be mounted: {made.stderr.decode().strip()}")
+    if why := small_disk.mount(broker.data_dir, 64):
+        pytest.skip(f"no small file system can be mounted: {why}")
     try:
         with broker:
             yield broker
     finally:
-        subprocess.run(["umount", "-l", broker.data_dir], check=True)
-
-
-def fill_disk(path: Path) -> None:
-    size = 4 << 20
-    with path.open("wb") as file:
-        while size >= 4096:
-            try:
-                os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size)
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
-                size //= 2
+        small_disk.unmount(broker.data_dir)
 
 
 def test_a_full_disk_of_the_broker_is_told_and_waited_for(
@@ -127,7 +110,7 @@ def test_a_full_disk_of_the_broker_is_told_and_waited_for(
     gtid = place_of(mariadb).gtids
     subscriber.wait_for(gtid)
     filler = small_broker.data_dir / "filler"
-    fill_disk(filler)
+    small_disk.fill(filler)
     mariadb.sql("USE full", "INSERT INTO t SELECT seq, REPEAT('x', 1000) FROM seq_1_to_5000")
     until(lambda: subscriber.told().count("binlog.retrying") > 1, "it tries again", 60)
     told = subscriber.told().splitlines()[-2:]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
 
+from compat_tests import small_disk
 from compat_tests.broker_process import Barnabas, Server
 from compat_tests.tools import ROOT
 
@@ -35,18 +33,13 @@ class ShiftedBarnabas(Barnabas):
 
     def mount(self) -> str | None:
         """Put the data on a disk of `DISK_MIB`; why not, if that cannot be."""
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        made = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", self.data_dir],
-            capture_output=True,
-            check=False,
-        )
-        self.is_small = made.returncode == 0
-        return None if self.is_small else made.stderr.decode().strip()
+        why = small_disk.mount(self.data_dir, DISK_MIB)
+        self.is_small = why is None
+        return why
 
     def unmount(self) -> None:
         if self.is_small:
-            subprocess.run(["umount", "-l", self.data_dir], check=True)
+            small_disk.unmount(self.data_dir)
 
 
 class Faults:
@@ -100,15 +93,7 @@ class Faults:
     def fill(self) -> None:
         """No room on the disk for a second."""
         path = self.server.data_dir / "filler"
-        size = 4 << 20
-        with path.open("wb") as file:
-            while size >= 4096:
-                try:
-                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size)
-                except OSError as error:
-                    if error.errno != errno.ENOSPC:
-                        raise
-                    size //= 2
+        small_disk.fill(path)
         self._never.wait(self.random.uniform(0.2, 1.0))
         path.unlink()
 

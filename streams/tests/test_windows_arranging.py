@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,16 +12,22 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
+from barnabas.client.groups import Committed
 from barnabas.streams.query.definitions import Catalog, StreamDefinition
+from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.health import now
-from barnabas.streams.windows.copies import Copies
+from barnabas.streams.windows import manager
+from barnabas.streams.windows.checkpoint import Folder, Progress
+from barnabas.streams.windows.copies import Copies, Copy
 from barnabas.streams.windows.groups import Group, Groups, new_group
 from barnabas.streams.windows.manager import WAITING, Streams
-from barnabas.streams.windows.runner import Home
+from barnabas.streams.windows.runner import Home, Runner
 from barnabas.wire.streams.plan import StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from barnabas.client.cluster import Cluster
 
 
 def definition(topic: str, state: str = "paused") -> StreamDefinition:
@@ -136,3 +143,99 @@ def test_a_change_that_cannot_be_written_is_not_made(tmp_path: Path) -> None:
     (tmp_path / "streams" / "groups.new").rmdir()
     know(streams, catalog(definition("b")))
     assert [[member.topic for member in each.members] for each in Groups(str(tmp_path)).read()] == [["b"]]
+
+
+class Away:
+    """Copies at a place that is not there for a while."""
+
+    def __init__(self, *told: Exception | list[Copy]) -> None:
+        self._told = list(told)
+
+    def newest(self) -> list[Copy]:
+        told = self._told.pop(0)
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    def restore(self, query: str, folder: Folder) -> int:
+        folder.make()
+        return 7
+
+
+def test_nothing_begins_anew_while_the_copies_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is down, or the disk of the copies is not mounted: the folder is empty then."""
+    a, new = definition("a"), definition("new")
+    group = new_group(a, "kind", [])
+    noted = Progress(a.topic_id, a.run, "checkpoint")
+    away = Away(OSError("connection refused"), [], [Copy(group, 7, "checkpoint", "")])
+    monkeypatch.setattr(manager, "Cluster", lambda _: contextlib.nullcontext())
+    positions = {("a", 0): Committed(8, noted.encode())}
+    monkeypatch.setattr(manager, "committed", lambda *_: positions)
+    streams, said = streams_in(tmp_path, cast("Copies", away))
+    with pytest.raises(OSError, match="connection refused"):
+        know(streams, catalog(a, new))
+    with pytest.raises(QueryError, match="there is neither the state of a nor a copy of it: put the folder back"):
+        know(streams, catalog(a, new))
+    assert not (tmp_path / "streams").exists()
+    assert [each["event"] for each in said] == ["streams.groups"] * 2
+    assert {told.topic: bool(told.last_error) for told in streams.told()} == {"a": True, "new": True}
+    know(streams, catalog(a, new))
+    assert [each.id for each in Groups(str(tmp_path)).read()] == [group.id]
+    assert said[2]["event"] == "stream.restored"
+
+
+def test_without_results_and_copies_streams_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "Cluster", lambda _: contextlib.nullcontext())
+    a = msgspec.structs.replace(definition("a"), run=2)
+    positions = {("a", 0): Committed(8, Progress(a.topic_id, 1, "checkpoint").encode())}  # before it was recalculated
+    monkeypatch.setattr(manager, "committed", lambda *_: positions)
+    streams, said = streams_in(tmp_path, cast("Copies", Away([])))
+    know(streams, catalog(a))
+    assert Groups(str(tmp_path)).read() == []
+    assert said == []
+
+
+def running(folder: Path) -> tuple[Streams, Runner]:
+    """Streams with one query, which is up."""
+    shared(folder, "a")
+    streams, _ = streams_in(folder)
+    know(streams, catalog(definition("a", "running")))
+    assert streams._runners is not None
+    (runner,) = streams._runners
+    streams._up.add(runner)
+    runner.health.ran(now(), 1, 0, 0.1)
+    return streams, runner
+
+
+def test_a_query_lags_that_has_been_behind_for_a_while_and_does_not_catch_up(tmp_path: Path) -> None:
+    streams, runner = running(tmp_path)
+
+    def state(at: float, end: int, read: int) -> str:
+        runner.ends = {("s", 0): read}
+        runner.count_lag({("s", 0): end, ("other", 0): 10**6}, at)
+        (told,) = streams.told()
+        assert told.lag == end - read
+        return told.state
+
+    start = 1000.0
+    told = [state(start, 100, 0), state(start + 10, 200, 90), state(start + 31, 400, 100), state(start + 40, 500, 200)]
+    assert told == ["RUNNING", "RUNNING", "LAGGING", "LAGGING"]
+    assert state(start + 62, 500, 300) == "RUNNING", "it catches up"
+    assert state(start + 93, 700, 500) == "LAGGING"
+    assert [state(start + 100, 700, 700), state(start + 124, 900, 600)] == ["LAGGING", "RUNNING"], (
+        "it had none meanwhile"
+    )
+
+
+def test_a_query_waits_for_a_stream_that_is_being_made_for_some_seconds_only(tmp_path: Path) -> None:
+    streams, runner = running(tmp_path)
+    streams._asked_at = now() + 3600  # it asks no broker
+    runner.hold()
+    hold = Path(runner.folder.hold_file)
+    streams._held[runner] = now() + 3600
+    streams.look(cast("Cluster", None))
+    assert hold.exists()
+    streams._held[runner] = now()
+    streams.look(cast("Cluster", None))
+    assert not hold.exists()
+    assert streams._held == {}

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from barnabas.client.groups import Committed
+from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.windows import batches, durable
 from barnabas.streams.windows.groups import Joined
@@ -50,6 +51,17 @@ class Progress(msgspec.Struct, frozen=True):
             return msgspec.json.decode(position.metadata, type=Progress) if position is not None else None
         except msgspec.DecodeError:
             return None
+
+
+def is_begun(stream: Joined | StreamDefinition, position: Committed | None) -> bool:
+    """Whether batches of a stream are in."""
+    noted = Progress.of(position)
+    return (
+        position is not None
+        and noted is not None
+        and position.offset > 0
+        and (noted.topic_id, noted.run) == (stream.topic_id, stream.run)
+    )
 
 
 class Folder:
@@ -163,16 +175,6 @@ class Folder:
                 f"and it is not known what the batches between them read: {_RECALCULATE}"
             ) from None
         return len(missing)
-
-    def is_begun(self, member: Joined, position: Committed | None) -> bool:
-        """Whether batches of a stream are in."""
-        noted = Progress.of(position)
-        return (
-            position is not None
-            and noted is not None
-            and position.offset > 0
-            and (noted.topic_id, noted.run) == (member.topic_id, member.run)
-        )
 
     def _after(self, member: Joined, position: Committed | None, mine: str, was: str) -> int:
         """How many batches of one stream are in."""

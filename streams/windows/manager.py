@@ -23,7 +23,7 @@ from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
 from barnabas.streams.query.errors import QueryError, reason_of
 from barnabas.streams.query.health import FAILED, now
-from barnabas.streams.windows.checkpoint import Folder, Progress, remove_others
+from barnabas.streams.windows.checkpoint import Folder, Progress, is_begun, remove_others
 from barnabas.streams.windows.copier import Copier
 from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, new_group
 from barnabas.streams.windows.plan import MemberError, Planned, check, parsed
@@ -181,14 +181,23 @@ class Streams:
         """The queries of which there are copies, where there is no list, with their streams and checkpoints.
 
         A stream is of a query if its last results were this one's. Streams that have left it since have other batches:
-        they get a query of their own.
+        they get a query of their own. Raises QueryError if there are results and no copies at all: nothing begins anew
+        because a disk is not there.
         """
         copies = self._home.copies
-        if copies is None or not (newest := copies.newest()):
+        if copies is None:
             return []
+        newest = copies.newest()
+        topics = {member.topic for copy in newest for member in copy.group.members} | self._catalog.streams.keys()
         with Cluster(self._home.server) as cluster:
-            topics = [(member.topic, 0) for copy in newest for member in copy.group.members]
-            positions = {topic: at for (topic, _), at in committed(cluster, keys.GROUP, topics).items()}
+            found = committed(cluster, keys.GROUP, [(topic, 0) for topic in sorted(topics)])
+            positions = {topic: at for (topic, _), at in found.items()}
+        begun = [each.topic for each in self._catalog.streams.values() if is_begun(each, positions.get(each.topic))]
+        if begun and not newest:
+            raise QueryError(
+                f"there is neither the state of {', '.join(sorted(begun))} nor a copy of it: put the folder back that "
+                "barnabas.streams.checkpoint.copies names, or RECALCULATE STREAM all of them"
+            )
         groups: list[Group] = []
         placed: set[str] = set()
         # One that has left another query may have had no batch since: its results are this one's.

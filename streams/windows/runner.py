@@ -28,7 +28,7 @@ from barnabas.streams.query.source_rows import PARTS
 from barnabas.streams.source.names import CORRUPT
 from barnabas.streams.source.offsets import to_wire
 from barnabas.streams.windows import batches
-from barnabas.streams.windows.checkpoint import Folder
+from barnabas.streams.windows.checkpoint import Folder, is_begun
 from barnabas.streams.windows.copies import Copies
 from barnabas.streams.windows.groups import Group
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES, MAX_ROWS_BATCH_BYTES, Limits
@@ -150,7 +150,7 @@ class Runner:
 
     def _restore(self, copies: Copies, positions: Mapping[str, Committed]) -> None:
         """Put the newest copy of the checkpoint into the place of one that is gone."""
-        if any(self.folder.is_begun(member, positions.get(member.topic)) for member in self.group.members):
+        if any(is_begun(member, positions.get(member.topic)) for member in self.group.members):
             batch = copies.restore(self.group.id, self.folder)
             if batch is not None:
                 self._home.say("info", "stream.restored", query=self.group.id, batch=batch)
