@@ -9,6 +9,7 @@ import threading
 import time
 from datetime import datetime
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -375,6 +376,44 @@ def test_periods_by_the_clock(broker: Barnabas, admin: Driver, capsys: pytest.Ca
     assert len(set(starts)) == len(starts) >= 3
     assert all(start % 2 == 0 and began - 2 <= start <= ended - 2 for start in starts)
     sql(broker, capsys, "DROP STREAM periods")
+
+
+def test_periods_that_are_told_at_once_and_periods_that_are_filled(broker: Barnabas, admin: Driver) -> None:
+    admin.create_topic("ticking", 1, SENSORS)
+    admin.create_topic(
+        "changes", 1, {"barnabas.stream": "TRIGGER AT_ONCE SELECT _wstart, count(*) c FROM ticking PERIOD(1h)"}
+    )
+    admin.create_topic(
+        "each", 1, {"barnabas.stream": "SELECT _wstart, count(*) c, max(temp) m FROM ticking PERIOD(1s) FILL(PREV)"}
+    )
+    for topic in ("changes", "each"):
+        wait_for_state(broker, topic, "RUNNING")
+
+    def has_counted(total: int) -> bool:
+        last = {each["_wstart"]: each["c"] for each in results(broker, "changes", 1)}
+        return sum(last.values()) == total
+
+    for number in range(2):
+        send(broker, "ticking", [Reading(BASE, "a", 10 * number + n, 0) for n in range(5)])
+        until(partial(has_counted, 5 * number + 5), "all are told of at once", DEADLINE)
+        sent = time.time()
+        until(lambda: time.time() > sent + 4, "some periods are over", DEADLINE)  # noqa: B023
+
+    def are_in() -> bool:
+        return any(each["m"] == 14 for each in results(broker, "each", 1))
+
+    until(are_in, "the last period is in", DEADLINE)
+    found = results(broker, "each", 1)
+    starts = [datetime.fromisoformat(each["_wstart"]).timestamp() for each in found]
+    assert len(found) >= 4
+    assert starts == [starts[0] + n for n in range(len(starts))], "no period is left out"
+    assert {each["m"] for each in found} <= {0, 1, 2, 3, 4, 10, 11, 12, 13, 14}
+    filled = [
+        each
+        for each, before in zip(found[1:], found, strict=False)
+        if (each["c"], each["m"]) == (before["c"], before["m"])
+    ]
+    assert len(filled) >= 2
 
 
 class Sender:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from itertools import pairwise
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 
 from barnabas.storage.config import LogConfig
 from barnabas.streams.query.errors import QueryError
-from barnabas.streams.tests.support import Logs
+from barnabas.streams.tests.support import NOW, Logs
 from barnabas.streams.tests.test_windows_results import (
     AGGREGATES,
     LATER,
@@ -37,6 +38,7 @@ from barnabas.streams.windows.fill import FOLLOWING, MAX_FILLED, MAX_GAP, Follow
 from barnabas.streams.windows.row_plan import OUTGROWN
 from barnabas.streams.windows.row_plan import Step as RowStep
 from barnabas.streams.windows.session import streams_session
+from barnabas.wire.queries.plan import Values as TopicValues
 from barnabas.wire.streams.clauses import parse_stream
 from barnabas.wire.streams.windows import EventWindow
 
@@ -180,6 +182,36 @@ def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: 
     assert found == expected
     assert len(found) > len(naive_windows(readings, 2000, 1000, 0, lambda reading: reading.device)) + 10
     assert of_rows(session, run.rows, FOLLOWING, texts[VALUE_TEXT], VALUES) == plain(readings, 2000, 1000, VALUE_TEXT)
+
+
+def test_decimals_dates_and_times_are_filled_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
+    """They pass through the operator's state, which is text."""
+    logs = Logs(tmp_path / "data", LogConfig())
+    values = TopicValues(format="json", schema="d DECIMAL(20,3), day DATE, at TIMESTAMP, ok BOOLEAN, k STRING")
+    rows = [
+        {"d": 12345678901234567.891, "day": "2024-02-29", "at": "2024-02-29T23:59:59.123456Z", "ok": True, "k": "é\n"},
+        {"d": -0.5, "day": "1969-12-31", "at": "1969-12-31T23:59:59.999999Z", "ok": False, "k": None},
+    ]
+    decimals = ["12345678901234567.891", "-0.500"]
+    for number, row in enumerate(rows):
+        data = json.dumps(row, ensure_ascii=False).replace(json.dumps(row["d"]), decimals[number])
+        logs.write([data.encode()], "s", timestamp=NOW + 3000 * number)
+    query = (
+        "SELECT _wstart, CAST(sum(d) AS STRING) AS s, CAST(max(d) AS STRING) AS m, max(day) AS day, min(at) AS at, "
+        "bool_and(ok) AS ok, max(k) AS k FROM s INTERVAL(1s) FILL(PREV)"
+    )
+    run = Run(streams_session(spark), logs.path, tmp_path / "run", query, values)
+    run.start()
+    run.results()
+    run.mark(LATER)
+    run.start()
+    times = ["2024-02-29T23:59:59.123Z", "1969-12-31T23:59:59.999Z"]
+    first, last = (
+        {"s": d, "m": d, "day": row["day"], "at": at, "ok": row["ok"], "k": row["k"]}
+        for row, d, at in zip(rows, decimals, times, strict=True)
+    )
+    found = [{name: value for name, value in each.items() if name != "_wstart"} for each in run.results()]
+    assert found == [first, first, first, last]
 
 
 def test_what_aggregates_have_in_windows_without_records(spark: SparkSession) -> None:
