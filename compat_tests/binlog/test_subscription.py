@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.client.cluster import Cluster
-from barnabas.connect.binlog.reports import Report, reports
+from barnabas.client.produce import Batch, produce
+from barnabas.connect.binlog.reports import TOPIC, Report, reports, tell
+from barnabas.wire.batch import Record, build_batch
 from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import place_of
 from compat_tests.binlog.subscriber import Subscriber, messages, values
@@ -81,7 +83,7 @@ def test_the_status_tells_the_last_error_and_what_it_is_doing(tmp_path: Path, ma
 
     def report() -> Report | None:
         with Cluster(server.address) as cluster:
-            return reports(cluster).get("told")
+            return reports(cluster, ["told"]).get("told")
 
     until(lambda: (told := report()) is not None and told.state == "READING", "it says that it reads")
     subscriber.kill()
@@ -92,6 +94,21 @@ def test_the_status_tells_the_last_error_and_what_it_is_doing(tmp_path: Path, ma
     until(lambda: (told := report()) is not None and "nope" in told.error, "the error is told")
     subscriber.kill()
     found = report()
+    with Cluster(server.address) as cluster:  # a stranger's records
+        for number in range(50):
+            tell(cluster, f"stranger {number}", found or Report(state="READING", at=0))
+        produce(cluster, [Batch(TOPIC, 0, build_batch([Record(b"told", b"x" * 500_000)]))])
+    assert report() == found
+    with Cluster(server.address) as cluster:
+        tell(cluster, "told", Report(state="RETRYING", at=1, error="\x1b[2J" + "x" * 500_000, error_at=1))
+        assert list(reports(cluster, ["told", "another"])) == ["told"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "barnabas", "connect", "status", "--bootstrap", server.address],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert len(shown.stdout) < 20_000
+    assert "stranger" not in shown.stdout
+    assert "\x1b" not in shown.stdout
     assert found is not None
     assert found.state_at(found.at + 61) == ("ENDED" if found.state == "ENDED" else "SILENT")
 

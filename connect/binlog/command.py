@@ -16,7 +16,7 @@ from barnabas.client.errors import ClientError
 from barnabas.connect.binlog.maker import Settings
 from barnabas.connect.binlog.masks import KEY, Masks
 from barnabas.connect.binlog.place import Position, positions
-from barnabas.connect.binlog.reports import Report, State, reports, tell
+from barnabas.connect.binlog.reports import MOST_ERROR, Report, State, reports, tell
 from barnabas.connect.binlog.server import Server
 from barnabas.connect.binlog.sink import Sink
 from barnabas.connect.binlog.snapshot import Copier
@@ -35,7 +35,6 @@ _COLUMNS = (
 )
 # Between two reports for `connect status`, and between two looks at whether the state is another one.
 _REPORT_SECONDS, _LOOK_SECONDS = 10.0, 0.5
-_MOST_ERROR = 1000
 _ANEW = "\r\x1b[K"  # go back, clear the line
 
 
@@ -145,7 +144,7 @@ class _Reporter:
         self._messages, self._at = messages, now
         error, error_at = (final, int(time.time())) if final else (subscription.error, subscription.error_at)
         report = Report(
-            state=state, at=int(time.time()), per_second=round(rate, 1), error=error[:_MOST_ERROR], error_at=error_at
+            state=state, at=int(time.time()), per_second=round(rate, 1), error=error[:MOST_ERROR], error_at=error_at
         )
         with contextlib.suppress(ClientError), Cluster(self._servers, patience=0) as cluster:
             tell(cluster, self._name, report)
@@ -192,7 +191,7 @@ def status(args: argparse.Namespace) -> int:
     try:
         with Cluster(args.server) as cluster:
             found = positions(cluster)
-            said = reports(cluster)
+            said = reports(cluster, found)
     except ClientError as error:
         return failed(str(error))
     rows = [

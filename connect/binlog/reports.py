@@ -7,6 +7,7 @@ A report is told if that is possible; the subscription does not depend on it. Wh
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -24,6 +25,8 @@ TOPIC = "barnabas.connect.status"
 _CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
 #: A subscription that has said nothing for so long has ended without a word.
 STALE_SECONDS = 60
+#: Characters of an error.
+MOST_ERROR = 1000
 State: TypeAlias = Literal["READING", "COPYING", "RETRYING", "ENDED"]
 
 
@@ -51,8 +54,10 @@ def tell(cluster: Cluster, name: str, report: Report) -> None:
     produce(cluster, [Batch(TOPIC, 0, build_batch([record]))], acks=1)
 
 
-def reports(cluster: Cluster) -> dict[str, Report]:
-    """The last report of each subscription, by name; what cannot be read is left out."""
+def reports(cluster: Cluster, names: Collection[str]) -> dict[str, Report]:
+    """The last report of each of these subscriptions. Any client may write the topic: what cannot be read is left out,
+    and an error is cut.
+    """
     key = (TOPIC, 0)
     try:
         (start,) = list_offsets(cluster, [key], EARLIEST).values()
@@ -64,9 +69,12 @@ def reports(cluster: Cluster) -> dict[str, Report]:
     found = {}
     while consumer.positions[0] < end:
         for _, record in consumer.poll():
+            name = (record.key or b"").decode("utf-8", "replace")
+            if name not in names:
+                continue
             try:
                 report = msgspec.json.decode(record.value or b"", type=Report)
             except msgspec.MsgspecError:
                 continue
-            found[(record.key or b"").decode("utf-8", "replace")] = report
+            found[name] = msgspec.structs.replace(report, error=report.error[:MOST_ERROR])
     return found
