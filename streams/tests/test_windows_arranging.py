@@ -16,7 +16,7 @@ from barnabas.client.groups import Committed
 from barnabas.streams.query.definitions import Catalog, StreamDefinition
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.health import now
-from barnabas.streams.windows import manager
+from barnabas.streams.windows import restoring
 from barnabas.streams.windows.checkpoint import Folder, Progress
 from barnabas.streams.windows.copies import Copies, Copy
 from barnabas.streams.windows.groups import Group, Groups, new_group
@@ -168,9 +168,9 @@ def test_nothing_begins_anew_while_the_copies_are_not_there(tmp_path: Path, monk
     group = new_group(a, "kind", [])
     noted = Progress(a.topic_id, a.run, "checkpoint")
     away = Away(OSError("connection refused"), [], [Copy(group, 7, "checkpoint", "")])
-    monkeypatch.setattr(manager, "Cluster", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(restoring, "Cluster", lambda _: contextlib.nullcontext())
     positions = {("a", 0): Committed(8, noted.encode())}
-    monkeypatch.setattr(manager, "committed", lambda *_: positions)
+    monkeypatch.setattr(restoring, "committed", lambda *_: positions)
     streams, said = streams_in(tmp_path, cast("Copies", away))
     with pytest.raises(OSError, match="connection refused"):
         know(streams, catalog(a, new))
@@ -185,10 +185,10 @@ def test_nothing_begins_anew_while_the_copies_are_not_there(tmp_path: Path, monk
 
 
 def test_without_results_and_copies_streams_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "Cluster", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(restoring, "Cluster", lambda _: contextlib.nullcontext())
     a = msgspec.structs.replace(definition("a"), run=2)
     positions = {("a", 0): Committed(8, Progress(a.topic_id, 1, "checkpoint").encode())}  # before it was recalculated
-    monkeypatch.setattr(manager, "committed", lambda *_: positions)
+    monkeypatch.setattr(restoring, "committed", lambda *_: positions)
     streams, said = streams_in(tmp_path, cast("Copies", Away([])))
     know(streams, catalog(a))
     assert Groups(str(tmp_path)).read() == []

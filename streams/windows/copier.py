@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 from barnabas.streams.query.errors import reason_of
 from barnabas.streams.windows.copies import Copies
 from barnabas.streams.windows.groups import Group
+from barnabas.streams.windows.tasks import Tasks
 
 if TYPE_CHECKING:
     from barnabas.streams.windows.runner import Runner
@@ -29,8 +28,7 @@ class Copier:
         self.copied: dict[str, tuple[int, Group, int]] = {}
         self._tried: dict[str, tuple[float, Group]] = {}
         self._busy: set[str] = set()
-        self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._tasks = Tasks("copies of streams", self._failed)
 
     def look(self, at: float, runners: Iterable[Runner]) -> None:
         """Copy what is due: after the interval, and at once when other streams share a query. `at` is in seconds."""
@@ -46,14 +44,14 @@ class Copier:
             if done and (done > batches or group != copied_group):
                 self._tried[query] = at, group
                 self._busy.add(query)
-                self._do(partial(self._copy, runner, group))
+                self._tasks.put(partial(self._copy, runner, group))
 
     def forget(self, query: str) -> None:
         """A query has gone: so do its copies."""
         if self._copies is not None:
             self.copied.pop(query, None)
             self._tried.pop(query, None)
-            self._do(partial(self._remove, query))
+            self._tasks.put(partial(self._remove, query))
 
     def _copy(self, runner: Runner, group: Group) -> None:
         assert self._copies is not None
@@ -70,17 +68,7 @@ class Copier:
 
     def _remove(self, query: str) -> None:
         assert self._copies is not None
-        try:
-            self._copies.remove(query)
-        except Exception as error:
-            self._say("warning", "stream.copy_not_removed", query=query, error=reason_of(error))
+        self._copies.remove(query)
 
-    def _do(self, task: Callable[[], None]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="copies of streams", daemon=True)
-            self._thread.start()
-        self._todo.put(task)
-
-    def _run(self) -> None:
-        while True:
-            self._todo.get()()
+    def _failed(self, error: Exception) -> None:
+        self._say("warning", "stream.copy_not_removed", error=reason_of(error))

@@ -80,6 +80,11 @@ class Group(msgspec.Struct, frozen=True):
         )
 
 
+def names(members: Iterable[Joined]) -> str:
+    """The topics of streams, for people."""
+    return ", ".join(sorted(member.topic for member in members))
+
+
 def new_group(definition: StreamDefinition, kind: str, slots: Sequence[Slot]) -> Group:
     """The group of a stream that shares no query that there is."""
     made = Group(uuid.uuid4().hex, kind, tuple(slots), definition.plan.starts, (), 0)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import queue
-import threading
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -18,18 +16,19 @@ from pyspark.sql import SparkSession
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
-from barnabas.client.groups import committed
 from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
 from barnabas.streams.query.errors import QueryError, reason_of
 from barnabas.streams.query.health import FAILED, now
-from barnabas.streams.windows.checkpoint import Folder, Progress, is_begun, remove_others
+from barnabas.streams.windows.checkpoint import remove_others
 from barnabas.streams.windows.copier import Copier
-from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, new_group
+from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, names, new_group
 from barnabas.streams.windows.plan import MemberError, Planned, check, parsed
+from barnabas.streams.windows.restoring import restored
 from barnabas.streams.windows.runner import Home, Runner
 from barnabas.streams.windows.session import streams_session
 from barnabas.streams.windows.slots import fits, slots_for
+from barnabas.streams.windows.tasks import Tasks
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamStatus
 from barnabas.wire.streams import keys
@@ -81,8 +80,7 @@ class Streams:
         self._asked_at = 0.0
         self._again_at = math.inf  # when streams are arranged again, after that has failed
         self._starts = 0
-        self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._tasks = Tasks("streams", self._not_arranged)
 
     @property
     def session(self) -> SparkSession:
@@ -178,46 +176,10 @@ class Streams:
             raise
 
     def _restored(self) -> list[Group]:
-        """The queries of which there are copies, where there is no list, with their streams and checkpoints.
-
-        A stream is of a query if its last results were this one's. Streams that have left it since have other batches:
-        they get a query of their own. Raises QueryError if there are results and no copies at all: nothing begins anew
-        because a disk is not there.
-        """
-        copies = self._home.copies
-        if copies is None:
+        """The queries of which there are copies, where there is no list."""
+        if self._home.copies is None:
             return []
-        newest = copies.newest()
-        topics = {member.topic for copy in newest for member in copy.group.members} | self._catalog.streams.keys()
-        with Cluster(self._home.server) as cluster:
-            found = committed(cluster, keys.GROUP, [(topic, 0) for topic in sorted(topics)])
-            positions = {topic: at for (topic, _), at in found.items()}
-        begun = [each.topic for each in self._catalog.streams.values() if is_begun(each, positions.get(each.topic))]
-        if begun and not newest:
-            raise QueryError(
-                f"there is neither the state of {', '.join(sorted(begun))} nor a copy of it: put the folder back that "
-                "barnabas.streams.checkpoint.copies names, or RECALCULATE STREAM all of them"
-            )
-        groups: list[Group] = []
-        placed: set[str] = set()
-        # One that has left another query may have had no batch since: its results are this one's.
-        for copy in sorted(newest, key=lambda copy: not copy.group.was):
-            by_batch: dict[int, list[Joined]] = {}
-            for member in copy.group.members:
-                at = positions.get(member.topic)
-                noted = Progress.of(at)
-                is_its_own = noted is not None and noted.checkpoint in (copy.checkpoint, copy.group.was)
-                if at is not None and is_its_own and member.topic not in placed:
-                    by_batch.setdefault(at.offset, []).append(member)
-                    placed.add(member.topic)
-            for number, (_, members) in enumerate(sorted(by_batch.items(), reverse=True)):
-                group = copy.group.apart(members, copy.checkpoint) if number else copy.group.only(members)
-                folder = Folder(self._home.data_dir, group.id)
-                batch = copies.restore(copy.group.id, folder)
-                if number:
-                    folder.rename()
-                groups.append(group)
-                self._say("info", "stream.restored", topics=_names(members), query=group.id, batch=batch)
+        groups = restored(self._home.copies, self._home, self._catalog.streams)
         self._groups.write(groups)
         return groups
 
@@ -241,11 +203,11 @@ class Streams:
         definitions = self._of(group)
         resting = [member for member in group.members if definitions[member.topic].state != keys.RUNNING]
         if not group.members:
-            self._say("info", "stream.gone", topics=_names(runner.group.members))
+            self._say("info", "stream.gone", topics=names(runner.group.members))
             self._end(runner)
             return
         if len(group.members) < len(runner.group.members):
-            self._say("info", "stream.gone", topics=_names(set(runner.group.members) - set(group.members)))
+            self._say("info", "stream.gone", topics=names(set(runner.group.members) - set(group.members)))
             self._halt(runner)
             self._change({runner: group})
         elif definitions != runner.definitions:
@@ -265,7 +227,7 @@ class Streams:
         try:
             runner.open()  # nothing is open of a transaction, and the checkpoint is the right one
         except (QueryError, ClientError) as error:
-            self._say("warning", "stream.not_parted", topics=_names(leaving), error=str(error))
+            self._say("warning", "stream.not_parted", topics=names(leaving), error=str(error))
             return
         assert self._runners is not None
         staying = [member for member in runner.group.members if member not in leaving]
@@ -275,7 +237,7 @@ class Streams:
         if why is not None:
             made.health.stopped(why)
         self._change({runner: runner.group.only(staying), made: apart})
-        self._say("info", "stream.parted", topics=_names(leaving), query=apart.id)
+        self._say("info", "stream.parted", topics=names(leaving), query=apart.id)
 
     def _place(self, definitions: Sequence[StreamDefinition]) -> None:
         """Find a query for each stream: one to share, or one of its own."""
@@ -467,7 +429,7 @@ class Streams:
         try:
             runner.stop()
         except Exception as error:
-            self._say("warning", "stream.not_stopped", topics=_names(runner.group.members), error=reason_of(error))
+            self._say("warning", "stream.not_stopped", topics=names(runner.group.members), error=reason_of(error))
         finally:
             self._up.discard(runner)
             self._busy.discard(runner)
@@ -476,7 +438,7 @@ class Streams:
         """It is tried again, later each time. If that does not help, its streams part."""
         if error != _DEAD_WORKER or not runner.health.disturbed(now(), error):
             runner.health.failed(now(), error)
-        self._say("warning", "stream.retrying", topics=_names(runner.group.members), error=error)
+        self._say("warning", "stream.retrying", topics=names(runner.group.members), error=error)
         self._stop(runner)
         members = runner.group.members
         if runner.health.failures >= _PART_AFTER and len(members) > 1:
@@ -485,23 +447,15 @@ class Streams:
     def _fail(self, runner: Runner, error: str) -> None:
         """It cannot go on until somebody changes something."""
         runner.health.stopped(error)
-        self._say("error", "stream.failed", topics=_names(runner.group.members), error=error)
+        self._say("error", "stream.failed", topics=names(runner.group.members), error=error)
         self._stop(runner)
 
     def _do(self, task: Callable[[], None]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="streams", daemon=True)
-            self._thread.start()
-        self._todo.put(task)
+        self._tasks.put(task)
 
-    def _run(self) -> None:
-        while True:
-            task = self._todo.get()
-            try:
-                task()
-            except Exception as error:
-                self._say("error", "streams.arranging", error=reason_of(error))
-                self._again_at = now() + _AGAIN_SECONDS
+    def _not_arranged(self, error: Exception) -> None:
+        self._say("error", "streams.arranging", error=reason_of(error))
+        self._again_at = now() + _AGAIN_SECONDS
 
     def stop(self) -> None:
         """End all queries, as the driver ends or makes a new one of itself."""
@@ -543,8 +497,3 @@ def _joined(join: Join, source: Source) -> JoinedReads:
     """What a stream reads of the topic that it joins its source with."""
     values = msgspec.structs.asdict(source.values)
     return JoinedReads(source=source.name, source_id=source.topic_id, is_table=join.is_table, **values)
-
-
-def _names(members: object) -> str:
-    assert isinstance(members, tuple | list | set)
-    return ", ".join(sorted(member.topic for member in members))
