@@ -7,16 +7,19 @@ under way of an earlier one is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from barnabas.client.cluster import TRANSACTION, Cluster
 from barnabas.client.errors import check
 from barnabas.client.groups import Committed
+from barnabas.client.produce import Batch, produce
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.wire.messages.produce import PartitionProduceResponse
 from barnabas.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -27,9 +30,29 @@ from barnabas.wire.types import Message
 
 R = TypeVar("R", bound=Message)
 _END, _COMMIT_OFFSETS = 5, 5  # the first versions in which each transaction has an epoch of its own
+_AGAIN_SECONDS = 0.005
 _ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 #: What passes: the transaction before is not complete yet.
-NOT_YET = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+_NOT_YET = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+
+
+def write(
+    cluster: Cluster, transactional_id: str, batches: Sequence[Batch], *, patience: float, timeout_ms: int = 30_000
+) -> dict[TopicPartition, PartitionProduceResponse]:
+    """Send batches in the open transaction of an id; the answers, refusals included.
+
+    Partitions in which the transaction before is being completed are tried again, for `patience` seconds. Raises
+    ClientError.
+    """
+    found: dict[TopicPartition, PartitionProduceResponse] = {}
+    until = time.monotonic() + patience
+    while True:
+        told = produce(cluster, batches, timeout_ms=timeout_ms, transactional_id=transactional_id)
+        found.update(told)
+        batches = [batch for batch in batches if told[batch.topic, batch.partition].error_code in _NOT_YET]
+        if not batches or time.monotonic() > until:
+            return found
+        time.sleep(_AGAIN_SECONDS)
 
 
 class TransactionalProducer:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import pytest
 
+from barnabas.client import transactional
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import RefusedError, UnknownFateError
 from barnabas.client.groups import Committed, committed
+from barnabas.client.produce import Batch
 from barnabas.client.tests.scripted import FakeTime, Scripted, metadata, scripted
 from barnabas.client.transactional import TransactionalProducer
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -23,6 +26,7 @@ from barnabas.wire.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from barnabas.wire.messages.produce import PartitionProduceResponse
 from barnabas.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -121,3 +125,31 @@ def test_stable_positions_wait_for_the_end_of_a_transaction(coordinator: Coordin
     coordinator.broker.play[OffsetFetchRequest] = fetched
     assert committed(coordinator.cluster, "g", [("t", 0)], stable=True) == {("t", 0): Committed(9, "n")}
     assert coordinator.time.slept == [0.1]
+
+
+def test_a_partition_with_a_transaction_that_is_not_complete_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [
+        {("a", 0): ErrorCode.CONCURRENT_TRANSACTIONS, ("a", 1): ErrorCode.NONE, ("b", 0): ErrorCode.MESSAGE_TOO_LARGE},
+        {("a", 0): ErrorCode.CONCURRENT_TRANSACTIONS},
+        {("a", 0): ErrorCode.NONE},
+    ]
+    asked: list[list[TopicPartition]] = []
+
+    def produce(cluster: Cluster, batches: Sequence[Batch], **_: object) -> dict[TopicPartition, object]:
+        asked.append([(batch.topic, batch.partition) for batch in batches])
+        codes = told[len(asked) - 1]
+        return {key: PartitionProduceResponse(key[1], code, 0) for key, code in codes.items()}
+
+    monkeypatch.setattr(transactional, "produce", produce)
+    batches = [Batch("a", 0, b""), Batch("a", 1, b""), Batch("b", 0, b"")]
+    found = transactional.write(cast("Cluster", None), "id", batches, patience=60)
+    assert {key: answer.error_code for key, answer in found.items()} == {
+        ("a", 0): ErrorCode.NONE,
+        ("a", 1): ErrorCode.NONE,
+        ("b", 0): ErrorCode.MESSAGE_TOO_LARGE,
+    }
+    assert asked[1:] == [[("a", 0)]] * 2
+    told[:] = [{("a", 0): ErrorCode.CONCURRENT_TRANSACTIONS}]
+    asked.clear()
+    impatient = transactional.write(cast("Cluster", None), "id", batches[:1], patience=0)
+    assert impatient["a", 0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS

@@ -12,8 +12,8 @@ from barnabas.client import admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, RefusedError, check
 from barnabas.client.partitioner import murmur2
-from barnabas.client.produce import Batch, produce
-from barnabas.client.transactional import NOT_YET, TransactionalProducer
+from barnabas.client.produce import Batch
+from barnabas.client.transactional import TransactionalProducer, write
 from barnabas.connect.binlog import oversize
 from barnabas.connect.binlog.place import TOPIC, Position, make_topic, positions
 from barnabas.wire.aliases import TopicPartition
@@ -235,17 +235,9 @@ class Sink:
     def _sent(
         self, producer: TransactionalProducer, batches: list[Batch]
     ) -> dict[TopicPartition, PartitionProduceResponse]:
-        """The answers; the partitions of the transaction before may have to be waited for."""
+        """The answers."""
         assert self._cluster is not None
-        found: Answers = {}
-        until = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            told = produce(self._cluster, batches, transactional_id=producer.transactional_id)
-            found.update(told)
-            batches = [batch for batch in batches if told[batch.topic, batch.partition].error_code in NOT_YET]
-            if not batches or time.monotonic() > until:
-                return found
-            time.sleep(0.01)
+        return write(self._cluster, producer.transactional_id, batches, patience=_PATIENCE_SECONDS)
 
     def _partition(self, message: Out) -> int:
         """The partition of its key; with `in_order` the first."""

@@ -98,7 +98,7 @@ def test_the_sink_asks_before_each_request_and_over_batches(monkeypatch: pytest.
     asked: list[dict[TopicPartition, int]] = []
     sent: list[list[Batch]] = []
 
-    def produced(_: object, batches: list[Batch], **__: object) -> dict[TopicPartition, SimpleNamespace]:
+    def written(_: object, __: str, batches: list[Batch], **___: object) -> dict[TopicPartition, SimpleNamespace]:
         sent.append(batches)
         return {(each.topic, each.partition): SimpleNamespace(error_code=0, error_message=None) for each in batches}
 
@@ -110,7 +110,7 @@ def test_the_sink_asks_before_each_request_and_over_batches(monkeypatch: pytest.
     monkeypatch.setattr(sink, "_paces", {})
     monkeypatch.setattr(sink, "Pace", Watched)
     monkeypatch.setattr(sink, "Cluster", lambda _: SimpleNamespace())
-    monkeypatch.setattr(sink, "produce", produced)
+    monkeypatch.setattr(sink, "write", written)
     writer = sink.Writer("nowhere", {0: sink.Target("t", 2, 4000)}, "id", 1, 0, Limits(7, 8, 9))
     rows = [{"stream": 0, "key": f"k{n}".encode(), "value": b"v" * 100, "timestamp": NOW} for n in range(100)]
     kinds = [("stream", pa.int32()), ("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.timestamp("ms"))]

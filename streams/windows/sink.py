@@ -10,7 +10,6 @@ Invariant: rows of one transaction are written by one attempt of one task. A sec
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -24,8 +23,8 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import check
 from barnabas.client.groups import Committed
 from barnabas.client.partitioner import murmur2
-from barnabas.client.produce import Batch, produce
-from barnabas.client.transactional import NOT_YET, TransactionalProducer
+from barnabas.client.produce import Batch
+from barnabas.client.transactional import TransactionalProducer, write
 from barnabas.streams.encode import encode
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.groups import Joined
@@ -37,7 +36,7 @@ REPORT = "topic string, written bigint"
 _REPORT_SCHEMA = pa.schema([pa.field("topic", pa.string()), pa.field("written", pa.int64())])
 _FLUSH_BYTES = 4 << 20
 _TIMEOUT_MS = 60_000
-_AGAIN_SECONDS, _PATIENCE_SECONDS = 0.005, 30.0
+_PATIENCE_SECONDS = 30.0
 # A worker serves many tasks.
 _clusters: dict[str, Cluster] = {}
 _paces: dict[tuple[str, Limits], Pace] = {}
@@ -186,18 +185,12 @@ class _Log:
             yield bytes(8) + batch.data[8:]
 
     def _send(self, cluster: Cluster, batches: list[Batch]) -> None:
-        """Send a batch for each partition. While the transaction before is being completed, it is tried again."""
+        """Send a batch for each partition."""
         if not batches:
             return
         self._pace.wait({(batch.topic, batch.partition): len(batch.data) for batch in batches})
-        until = time.monotonic() + _PATIENCE_SECONDS
-        while batches:
-            told = produce(cluster, batches, timeout_ms=_TIMEOUT_MS, transactional_id=self._writer.transactional_id)
-            left = [batch for batch in batches if told[batch.topic, batch.partition].error_code in NOT_YET]
-            for batch in batches:
-                answer = told[batch.topic, batch.partition]
-                if batch not in left or time.monotonic() > until:
-                    check(answer.error_code, f"{batch.topic}-{batch.partition}", answer.error_message)
-            batches = left
-            if batches:
-                time.sleep(_AGAIN_SECONDS)
+        told = write(
+            cluster, self._writer.transactional_id, batches, patience=_PATIENCE_SECONDS, timeout_ms=_TIMEOUT_MS
+        )
+        for (topic, partition), answer in told.items():
+            check(answer.error_code, f"{topic}-{partition}", answer.error_message)
