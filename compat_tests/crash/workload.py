@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -38,6 +40,11 @@ class Work(ABC):
     @abstractmethod
     def run(self) -> None:
         """Work until `_stop` is set."""
+
+    def where(self) -> str:
+        """What it has failed with, or where it is now."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return "\n".join([*self.failures, *(traceback.format_stack(frame) if frame is not None else ())])
 
     def finish(self, deadline: float = 120) -> None:
         """Stop, and wait for what is under way."""

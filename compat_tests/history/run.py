@@ -87,7 +87,7 @@ def make_history(
         each.finish(180)
     final = read_to_end(server.address, TOPIC, PARTITIONS)
     total = sum(map(len, final.values()))
-    _wait_for_transformers(server.address, total)
+    _wait_for_transformers(server.address, total, transformers)
     for worker in (*readers, *transformers):
         worker.finish(180)
     target = read_to_end(server.address, TARGET, PARTITIONS)
@@ -105,8 +105,8 @@ def make_history(
     return ops, result
 
 
-def _wait_for_transformers(address: str, total: int) -> None:
-    """Until they have come to the end. Raises AssertionError if they do not go on."""
+def _wait_for_transformers(address: str, total: int, transformers: list[Transformer]) -> None:
+    """Until they have come to the end. Raises AssertionError if they do not go on, with what they do instead."""
     done = -1
 
     def goes_on() -> bool:
@@ -115,7 +115,10 @@ def _wait_for_transformers(address: str, total: int) -> None:
         return done > before
 
     while done < total:
-        until(goes_on, f"the transformers go on after {done} of {total} values", 90)
+        try:
+            until(goes_on, f"the transformers go on after {done} of {total} values", 90)
+        except AssertionError as error:
+            raise AssertionError("\n".join([str(error), *(each.where() for each in transformers)])) from None
 
 
 def main() -> int:
