@@ -58,6 +58,7 @@ class Result(msgspec.Struct):
     anomalies: list[Anomaly]
     failures: list[str]
     log_errors: list[str]
+    stuck: int = 0
 
     def summary(self) -> str:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
@@ -65,6 +66,7 @@ class Result(msgspec.Struct):
         return (
             f"operations: {counts}; {self.polled} records polled, {self.transformed} transformed\n"
             f"faults: {faults}\nanomalies: {len(self.anomalies) or 'none'}"
+            + (f"; {self.stuck} clients stuck in their library" if self.stuck else "")
         )
 
 
@@ -101,6 +103,7 @@ def make_history(
         anomalies=[*check(ops, final), *check_pipeline(final, renamed)],
         failures=[failure for client in (*writers, *readers, *transformers) for failure in client.failures],
         log_errors=server.errors(),
+        stuck=sum(each.is_stuck for each in transformers),
     )
     return ops, result
 
