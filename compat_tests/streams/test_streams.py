@@ -391,7 +391,7 @@ def test_periods_that_are_told_at_once_and_periods_that_are_filled(broker: Barna
 
     def has_counted(total: int) -> bool:
         last = {each["_wstart"]: each["c"] for each in results(broker, "changes", 1)}
-        return sum(last.values()) == total
+        return bool(sum(last.values()) == total)
 
     for number in range(2):
         send(broker, "ticking", [Reading(BASE, "a", 10 * number + n, 0) for n in range(5)])
