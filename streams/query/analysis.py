@@ -79,6 +79,7 @@ class Resolved(NamedTuple):
     condition: Column
     needed: set[str]
     bound: Bound
+    of_condition: set[str]  # the columns that the condition needs
 
 
 def select(spark: SparkSession, query: str, source: str, frame: DataFrame, values: StructType) -> Selected:
@@ -112,9 +113,9 @@ def resolve(spark: SparkSession, query: str, source: str, frame: DataFrame, valu
     condition = F.lit(True)
     for one in conditions:
         condition = condition & column(jvm, one)
-    referred = [a for e in (*(e for _, _, e in chosen), *conditions) for a in seq(e.references().toSeq())]
-    needed = {_own(str(attribute.name()), names) for attribute in referred}
-    return Resolved(chosen, condition, needed, asked.bound)
+    of_condition = {name for one in conditions for name in references(one, names)}
+    needed = of_condition.union(*(references(e, names) for _, _, e in chosen))
+    return Resolved(chosen, condition, needed, asked.bound, of_condition)
 
 
 def _analysed(spark: SparkSession, asked: ParsedQuery, values: StructType) -> Any:
@@ -189,7 +190,7 @@ def _simple(
         return None
     columns = {}
     for name, (_, expression) in outputs.items():
-        column = _column(expression, names)
+        column = plain_column(expression, names)
         if column is None:
             return None
         columns[name] = column
@@ -197,13 +198,18 @@ def _simple(
     return Simple(least.conditions, key, timestamp, "" if plain else value, tuple((n, columns[n]) for n in plain))
 
 
-def _column(expression: Any, names: Mapping[str, str]) -> str | None:
+def plain_column(expression: Any, names: Mapping[str, str]) -> str | None:
     """The column that an expression is, under whatever name; None for one that computes something."""
     if expression.getClass().getSimpleName() == "Alias":
         expression = expression.child()
     if expression.getClass().getSimpleName() != "AttributeReference":
         return None
     return _own(str(expression.name()), names)
+
+
+def references(expression: Any, names: Mapping[str, str]) -> set[str]:
+    """The columns that an expression needs; `names` are the frame's, by their names in lower case."""
+    return {_own(str(attribute.name()), names) for attribute in seq(expression.references().toSeq())}
 
 
 def _own(name: str, names: Mapping[str, str]) -> str:

@@ -30,6 +30,7 @@ class Rows(msgspec.Struct, frozen=True):
     source: dict[str, str]
     parser: Parser | None  # in typed formats, of the fields that come out of the value
     where: tuple[Condition, ...] = ()  # rows that do not meet these may be left out
+    values: pa.Schema = pa.schema([])  # in typed formats, what is parsed of the value
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split. Raises WalError: data loss, damage, or a malformed value under FAILFAST."""
@@ -55,8 +56,8 @@ class Rows(msgspec.Struct, frozen=True):
     def _pieces(self, found: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if not self.parser:
             return iter((found,))
-        weights = elements(self.options, found.column("value"), self.target)
-        return pieces(found, width(self.target), weights)
+        weights = elements(self.options, found.column("value"), self.values)
+        return pieces(found, width(self.values), weights)
 
     def _plain(self, found: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [converted(found.column(self.source[field.name]), field.type) for field in self.target]
@@ -96,8 +97,12 @@ def _spare_the_collector() -> None:
     gc.freeze()
 
 
-def rows_of(options: Options, target: pa.Schema) -> Rows:
-    """How rows of the schema `target` are made. Raises WalError for columns or types that there are not."""
+def rows_of(options: Options, target: pa.Schema, parsed: pa.Schema | None = None) -> Rows:
+    """How rows of the schema `target` are made. In typed formats, `parsed` are the columns that a value must fit: those
+    of the target that come out of it, and others.
+
+    Raises WalError for columns or types that there are not.
+    """
     source: dict[str, str] = {}
     values = []
     for field in target:
@@ -118,8 +123,9 @@ def rows_of(options: Options, target: pa.Schema) -> Rows:
         name = source.get(field.name)
         if name is not None and not _converts(name, field.type):
             raise WalError(f"the column {field.name} of type {field.type} cannot be made of a record's {name}")
-    parser = parser_of(options, pa.schema(values)) if options.format in TYPED else None
-    return Rows(options, target, source, parser)
+    read = pa.schema(values) if parsed is None else parsed
+    parser = parser_of(options, read) if options.format in TYPED else None
+    return Rows(options, target, source, parser, values=read)
 
 
 def _converts(name: str, kind: pa.DataType) -> bool:

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES
-from barnabas.streams.windows.plan import Member, check, parsed, period_of, planned, source_schema
+from barnabas.streams.windows.plan import Member, check, parsed, period_of, planned, reading, source_schema
+from barnabas.streams.windows.reading import Reading
 from barnabas.streams.windows.runner import source_frame
 from barnabas.streams.windows.slots import Slot, slots_for
 from barnabas.streams.windows.source import FORMAT, write_mark
@@ -67,6 +68,7 @@ class Run:
             batch_bytes=batch_bytes,
             period=period_of(clauses),
             join=clauses.join,
+            reading=self.reading(),
         )
         running = planned(self.session, self.members, self.slots, frame, self.values)
         self._results_of = running.results_of
@@ -78,6 +80,10 @@ class Run:
             .start()
         )
         return self.query
+
+    def reading(self) -> Reading | None:
+        """What it reads."""
+        return reading(self.session, self.members, self.slots, self.values)
 
     def _take(self, frame: DataFrame, batch: int) -> None:
         if self.keeps_rows:

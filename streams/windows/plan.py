@@ -30,6 +30,8 @@ from barnabas.streams.windows.fill import FOLLOWING, check_values, fill_value, f
 from barnabas.streams.windows.join_plan import with_other
 from barnabas.streams.windows.key_texts import key_text, key_value
 from barnabas.streams.windows.others import OTHER, other_schema
+from barnabas.streams.windows.panes import STANDS_FOR
+from barnabas.streams.windows.reading import Reading, Uses, carried, reading_of, uses_of
 from barnabas.streams.windows.row_plan import CLOSED, closed_rows, windows_of
 from barnabas.streams.windows.row_windows import ENDS, STARTS
 from barnabas.streams.windows.slots import Input, Needs, Slot, aggregate, needs_of, places, slots_for
@@ -132,6 +134,18 @@ def check(
     return Planned(results, outputs[0].value_format, outputs[0].value_schema, found.needs.slots)
 
 
+def reading(spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot], values: Values) -> Reading | None:
+    """What a query of these streams reads; None for all columns, record by record. Raises QueryError."""
+    clauses = members[0].clauses
+    if clauses.join is not None:
+        return None
+    frame = spark.createDataFrame([], source_schema(values, by_clock=clauses.by_clock))
+    with _analysis:
+        wanted = [_wanted(spark, member, frame, values) for member in members]
+    each = [(one.member.clauses, one.member.starts, one.uses, one.needs) for one in wanted]
+    return reading_of(each, slots, frame.schema, (CLOSE, CLOCK))
+
+
 def results_of(batch: DataFrame) -> DataFrame:
     """The results in a batch of `planned`. A condition there would be moved by Spark to the records, as one on what is
     grouped by, and let pass what is in the state already."""
@@ -192,6 +206,7 @@ class _Wanted(NamedTuple):
     needs: Needs
     time: Column
     mark: Column
+    uses: Uses
 
 
 def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Values) -> _Wanted:
@@ -221,7 +236,10 @@ def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Value
         mark = _state(member, *marks[0])
     elif isinstance(clauses.window, EventWindow):
         mark = F.concat(*(_event(member, number, *each) for number, each in enumerate(marks)))
-    return _Wanted(member, condition, keys, needs_of(stages.calls, columns), time, mark)
+    uses, needs = uses_of(found, stages.keys, frame.columns), needs_of(stages.calls, columns)
+    if STANDS_FOR in frame.columns:
+        needs = carried(needs, uses, frame.schema)
+    return _Wanted(member, condition, keys, needs, time, mark, uses)
 
 
 def _state(member: Member, column: Column, kind: str) -> Column:

@@ -24,7 +24,7 @@ from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.health import Health
 from barnabas.streams.query.reading import reader_options
-from barnabas.streams.query.source_rows import PARTS
+from barnabas.streams.query.source_rows import PARTS, value_columns
 from barnabas.streams.source.names import CORRUPT
 from barnabas.streams.source.offsets import to_wire
 from barnabas.streams.windows import batches
@@ -33,8 +33,9 @@ from barnabas.streams.windows.copies import Copies
 from barnabas.streams.windows.groups import Group
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES, MAX_ROWS_BATCH_BYTES, Limits
 from barnabas.streams.windows.others import TABLE_OUTGROWN, Other
-from barnabas.streams.windows.plan import Member, MemberError, parsed, period_of, planned, source_schema
+from barnabas.streams.windows.plan import Member, MemberError, parsed, period_of, planned, reading, source_schema
 from barnabas.streams.windows.quiet import Quiet
+from barnabas.streams.windows.reading import Reading
 from barnabas.streams.windows.row_plan import OUTGROWN
 from barnabas.streams.windows.sink import Target, TransactionSink
 from barnabas.streams.windows.source import FORMAT, ends_of, read_mark, write_mark
@@ -191,6 +192,7 @@ class Runner:
             rate=rate,
             period=period_of(members[0].clauses),
             join=members[0].clauses.join,
+            reading=reading(self._session, members, self.group.slots, plan.values),
         )
         running = planned(self._session, members, self.group.slots, frame, plan.values)
         sink = TransactionSink(
@@ -403,12 +405,16 @@ def source_frame(
     rate: int = 0,
     period: Interval | None = None,
     join: Join | None = None,
+    reading: Reading | None = None,
 ) -> DataFrame:
-    """The rows of a query's source, from where the query begins; with `period`, and the time when each is read.
+    """The rows of a query's source, from where the query begins; with `period`, and the time when each is read. All of
+    its columns, or what `reading` says.
 
     Raises QueryError.
     """
     schema = source_schema(plan.values, plan.joined, by_clock=period is not None)
+    if reading is not None:
+        schema = reading.read
     joined = plan.joined
     options = {
         "path": data_dir,
@@ -426,6 +432,8 @@ def source_frame(
     }
     if CORRUPT in schema.names:
         options |= reader_options(plan.values)
+        if reading is not None:
+            options |= {"parsed": value_columns(plan.values).json(), "panes": reading.panes_option}
         read = schema
     else:
         options["includeHeaders"] = "true"

@@ -31,6 +31,8 @@ _OF_DOUBLES = frozenset(
     """.split()  # noqa: SIM905
 )
 _ORDERED = ("first", "last")
+#: `total` counts by adding up: a row may stand for many (panes.py).
+_LIGHT_ONES = ("count", "total", "sum", "min", "max")
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -43,7 +45,12 @@ class Slot(msgspec.Struct, frozen=True):
     @property
     def is_light(self) -> bool:
         """Whether Spark keeps it in a hash table: its buffer has a fixed size. Others make it sort the rows."""
-        return self.function in ("count", "sum", "min", "max") and self.kinds in ((_DOUBLE,), (_LONG,), (_BOOLEAN,))
+        return self.function in _LIGHT_ONES and self.kinds in ((_DOUBLE,), (_LONG,), (_BOOLEAN,))
+
+
+#: What counts rows, and what stands in its place in a query that is started now. The state of an older one has the
+#: first, whose type in the state is another one.
+COUNT, TOTAL = Slot("count", (_BOOLEAN,)), Slot("total", (_LONG,))
 
 
 def _some(*of: tuple[str, str, int]) -> Counter[Slot]:
@@ -112,8 +119,9 @@ def needs_of(calls: Iterable[Call], inputs: Mapping[str, tuple[Column, str]]) ->
 
 def slots_for(needs: Counter[Slot]) -> list[Slot]:
     """The slots of a query that begins with a stream that needs these."""
-    found = needs | (_LIGHT if is_light(needs) else _ALL)
-    return sorted(found.elements(), key=msgspec.json.encode)
+    light = is_light(needs)
+    found = (needs | (_LIGHT if light else _ALL)).elements()
+    return sorted((TOTAL if light and slot == COUNT else slot for slot in found), key=msgspec.json.encode)
 
 
 def is_light(slots: Iterable[Slot]) -> bool:
@@ -123,7 +131,12 @@ def is_light(slots: Iterable[Slot]) -> bool:
 
 def fits(needs: Counter[Slot], slots: Sequence[Slot]) -> bool:
     """Whether a stream that needs these can use a query's slots; one that needs no sorting takes none that sorts."""
-    return needs <= Counter(slots) and is_light(needs) == is_light(slots)
+    return needs <= Counter(map(_serves, slots)) and is_light(needs) == is_light(slots)
+
+
+def _serves(slot: Slot) -> Slot:
+    """What a stream may need that a slot is for."""
+    return COUNT if slot == TOTAL else slot
 
 
 def places(needs: Needs, slots: Sequence[Slot]) -> dict[tuple[Slot, tuple[str, ...]], int]:
@@ -131,7 +144,7 @@ def places(needs: Needs, slots: Sequence[Slot]) -> dict[tuple[Slot, tuple[str, .
     free = list(enumerate(slots))
     found = {}
     for each in needs.inputs:
-        at = next(entry for entry in free if entry[1] == each.slot)
+        at = next(entry for entry in free if _serves(entry[1]) == each.slot)
         free.remove(at)
         found[each.slot, each.of] = at[0]
     return found
@@ -139,6 +152,8 @@ def places(needs: Needs, slots: Sequence[Slot]) -> dict[tuple[Slot, tuple[str, .
 
 def aggregate(slot: Slot, columns: Sequence[Column]) -> Column:
     """The aggregate of a slot over its columns, which are null where nothing is given."""
+    if slot == TOTAL:
+        return F.coalesce(F.sum(columns[0]), F.lit(0))
     if slot.function in _ORDERED:
         function = F.min_by if slot.function == "first" else F.max_by
         return function(columns[0], F.when(columns[0].isNotNull(), F.struct("__at", "__partition", "__offset")))

@@ -20,6 +20,7 @@ nothing.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -35,18 +36,20 @@ from pyspark.sql.types import StructType
 from barnabas.streams.source.batch import SplitPartition
 from barnabas.streams.source.offsets import from_wire, to_wire
 from barnabas.streams.source.options import Options
-from barnabas.streams.source.rows import Rows
+from barnabas.streams.source.rows import Rows, rows_of
 from barnabas.streams.source.source import WalDataSource
 from barnabas.streams.source.stream import StreamReader
 from barnabas.streams.wal import NotReadyError, Split, offset_at, read
 from barnabas.streams.windows.batches import Replay
 from barnabas.streams.windows.others import OTHER, Other, OtherRows, Table
+from barnabas.streams.windows.panes import Panes, panes_from
 from barnabas.streams.windows.ticks import Ticks
 from barnabas.streams.windows.watched import CLOCK, CLOSE
 from barnabas.wire.aliases import TopicPartition
 
 FORMAT = "barnabas-stream"
 _FILES, _RATE, _PERIOD, _JOINED = ("closefile", "holdfile", "replayfile"), "bytespersecond", "period", "joined"
+_PARSED, _PANES = "parsed", "panes"
 #: The mark in an offset, and the ends of a table's partitions; they can be no topics' names.
 _MARK, _AT, _TABLE = "#close", "at", "#table"
 # After this long without a record or a mark, the source rests before each look.
@@ -76,16 +79,20 @@ def read_mark(path: str) -> int:
 class StreamDataSource(WalDataSource):
     """The `wal` source with `closeFile`, `holdFile`, `replayFile`, `bytesPerSecond`, `period` and `joined`, and the
     column of the marks as the schema's last; with a period that of the clock behind it, and then that of a join.
+
+    With `parsed`, a value must fit all of these columns, and the schema has those of them that are needed. With
+    `panes`, some rows stand for many (panes.py); their columns are before that of the marks.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         given = dict(options)
-        own = (*_FILES, _RATE, _PERIOD, _JOINED)
+        own = (*_FILES, _RATE, _PERIOD, _JOINED, _PARSED, _PANES)
         found = {name.lower(): given.pop(name) for name in list(given) if name.lower() in own}
         self._files = [found.get(name, "") for name in _FILES]
         self._rate = int(found.get(_RATE, "0"))
         self._period = found.get(_PERIOD, "")
         self._other = Other.decode(found.get(_JOINED, ""))
+        self._parsed, self._panes = found.get(_PARSED, ""), panes_from(found.get(_PANES, ""))
         super().__init__(given)
 
     @classmethod
@@ -93,12 +100,21 @@ class StreamDataSource(WalDataSource):
         return FORMAT
 
     def streamReader(self, schema: StructType) -> MarkedReader:
-        inner = StructType([field for field in schema.fields if field.name not in (CLOSE, CLOCK, OTHER)])
+        inner = [field for field in schema.fields if field.name not in (CLOSE, CLOCK, OTHER)]
+        if self._panes is not None:
+            inner = inner[: -self._panes.added]
         ticks = Ticks(*_numbers(self._period)) if self._period else None
         others = None
         if self._other is not None:
             others = OtherRows(self._other, to_arrow_schema(schema, timezone="UTC").field(OTHER).type)
-        return MarkedReader(self._options, self._rows(inner), *self._files, rate=self._rate, ticks=ticks, others=others)
+        rows, panes = self._rows(StructType(inner)), self._panes
+        return MarkedReader(self._options, rows, *self._files, rate=self._rate, ticks=ticks, others=others, panes=panes)
+
+    def _rows(self, schema: StructType) -> Rows:
+        if not self._parsed:
+            return super()._rows(schema)
+        parsed = StructType.fromJson(json.loads(self._parsed))
+        return rows_of(self._options, *(to_arrow_schema(each, timezone="UTC") for each in (schema, parsed)))
 
 
 class MarkPartition(InputPartition):
@@ -131,6 +147,7 @@ class MarkedReader(StreamReader):
         rate: int = 0,
         ticks: Ticks | None = None,
         others: OtherRows | None = None,
+        panes: Panes | None = None,
     ) -> None:
         """`rate` is in bytes of the log per second; 0 for no limit. `ticks` are those of windows by the clock, `others`
         the rows of a join.
@@ -146,7 +163,9 @@ class MarkedReader(StreamReader):
         own = [pa.field(name, kind) for name in ((CLOSE,) if ticks is None else (CLOSE, CLOCK))]
         if others is not None:
             own.append(pa.field(OTHER, others.kind))
-        self._schema = pa.schema([*rows.target, *own])
+        self._panes = panes
+        target = rows.target if panes is None else [*rows.target, *panes.fields(rows.target)]
+        self._schema = pa.schema([*target, *own])
 
     def initialOffset(self) -> dict[str, Any]:
         return {**super().initialOffset(), _MARK: {_AT: 0}, **self._table_now()}
@@ -246,7 +265,8 @@ class MarkedReader(StreamReader):
                 yield pa.RecordBatch.from_arrays([*nothing, rows], schema=self._schema)
             return
         kind = self._schema.field(CLOSE).type
-        for batch in super().read(partition):
+        batches = super().read(partition)
+        for batch in batches if self._panes is None else self._panes.folded(batches):
             columns = [*batch.columns, pa.nulls(batch.num_rows, kind)]
             if self._ticks is not None:
                 columns.append(pa.repeat(pa.scalar(partition.ms * 1000, kind), batch.num_rows))

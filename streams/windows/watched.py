@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from barnabas.streams.windows.panes import STANDS_FOR
 from barnabas.wire.streams.clauses import RECORD_TIME, Clauses
 
 #: A column of the source that is null but in marks: a mark moves the watermark, and is no record.
@@ -54,18 +55,19 @@ def watched(
     kept = kept or {}
     record = F.col(CLOSE).isNull()
     ahead = _is_ahead(looked, clauses)
+    stands_for = F.col(STANDS_FOR) if STANDS_FOR in frame.columns else F.lit(1)
     rows = frame.select(
         F.when(record, F.when(~looked.malformed & ~ahead, looked.time)).otherwise(F.col(CLOSE)).alias(TIME),
         given.alias("__given"),
         *(column.alias(name) for name, column in kept.items()),
-        record.alias("__record"),
+        F.when(record, F.coalesce(stands_for, F.lit(1))).alias("__records"),
         looked.malformed.alias("__malformed"),
         (record & ~looked.malformed & looked.time.isNull()).alias("__no_time"),
         ahead.alias("__ahead"),
     )
     rows = rows.observe(
         OBSERVED,
-        F.count_if(F.col("__record")).alias(RECORDS),
+        F.coalesce(F.sum("__records"), F.lit(0)).alias(RECORDS),
         F.count_if(F.col("__no_time")).alias(NO_TIME),
         F.count_if(F.col("__ahead")).alias(AHEAD),
         F.count_if(F.col("__malformed")).alias(MALFORMED),
