@@ -57,7 +57,8 @@ class Rows(msgspec.Struct, frozen=True):
         if not self.parser:
             return iter((found,))
         weights = elements(self.options, found.column("value"), self.values)
-        return pieces(found, width(self.values), weights)
+        others = pa.schema([field for field in self.target if field.name in self.source or field.name == CORRUPT])
+        return pieces(found, width(self.values) + width(others), weights)
 
     def _plain(self, found: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [converted(found.column(self.source[field.name]), field.type) for field in self.target]

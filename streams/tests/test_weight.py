@@ -171,3 +171,14 @@ def test_a_row_that_is_too_large_alone_ends_its_query() -> None:
     with pytest.raises(RowTooLargeError, match="offset 1 takes 16,777,216 bytes"):
         taken(one, [[4 << 20, 16 << 20]])
     taken(with_room(tick, [Bound({"a": 16}, 0)], 4 << 30, 1), [[16 << 20]])  # a larger heap
+
+
+def test_the_headers_of_records_do_not_make_their_values_heavy(logs: Logs) -> None:
+    values = [json.dumps({"t": "[{" * 25_000}).encode() for _ in range(60)]
+    logs.write(values, "s", each=60, codec=CompressionType.ZSTD)
+    log_dir = logs.log_dir()
+    (split,) = plan(log_dir, log_dir.ranges(log_dir.partitions("s")))
+    options = options_of({"path": str(logs.path), "topic": "s", "format": "json"})
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = rows_of(options, pa.schema([("t", pa.string()), ("_headers", headers)]))
+    assert [batch.num_rows for batch in rows.batches(split)] == [60]
