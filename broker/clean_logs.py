@@ -13,7 +13,7 @@ from barnabas.broker.keys import ConfigError
 from barnabas.broker.main import load_config
 from barnabas.broker.metadata_image import METADATA_TOPIC, MetadataImage
 from barnabas.storage.cleaner import Cleaner, CleanerSettings
-from barnabas.storage.compaction_terms import CompactionFigures, Throttle
+from barnabas.storage.compaction_terms import CompactionFigures
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
 from barnabas.storage.vnode import Vnode
@@ -48,7 +48,7 @@ async def _run(config: BrokerConfig, wanted: str | None) -> int:
         await directory.load()
         vnodes = _chosen(config, directory, wanted)
         problems.clear()  # what the start has mended is mended
-        settings = config.cleaner_settings(Throttle())
+        settings = config.cleaner_settings(config.cleaner_throttle())
         cleaner = Cleaner({}, lambda: settings, Clock().wall_ms, tell)
         before = after = 0
         for vnode in vnodes:

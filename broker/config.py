@@ -423,8 +423,9 @@ class BrokerConfig:
         return sorted([*self._internal, *(name for name in self.static if not BROKER[name].used)])
 
     def __getitem__(self, name: str) -> Any:
-        if name in self.dynamic:
-            return self.dynamic[name]
+        dynamic = self.dynamic  # a thread may ask while it is replaced
+        if name in dynamic:
+            return dynamic[name]
         return self.static.get(name, BROKER[name].default)
 
     def set_dynamic(self, properties: Mapping[str, str]) -> None:
@@ -531,10 +532,13 @@ class BrokerConfig:
             add_partitions_to_txn_retry_backoff_max_ms=self["add.partitions.to.txn.retry.backoff.max.ms"],
         )
 
+    def cleaner_throttle(self) -> Throttle:
+        """The limit of all the log cleaner's threads; it follows the setting."""
+        return Throttle(lambda: float(self["log.cleaner.io.max.bytes.per.second"]))
+
     def cleaner_settings(self, throttle: Throttle) -> CleanerSettings:
-        """What the log cleaner needs; the limit in `throttle` is set."""
+        """What the log cleaner needs."""
         threads = self["log.cleaner.threads"]
-        throttle.bytes_per_second = self["log.cleaner.io.max.bytes.per.second"]
         return CleanerSettings(
             enabled=self["log.cleaner.enable"],
             threads=threads,

@@ -37,7 +37,6 @@ from barnabas.broker.workers import Workers
 from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.groupcoord.timers import run_timers
 from barnabas.storage.cleaner import Cleaner
-from barnabas.storage.compaction_terms import Throttle
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
@@ -164,7 +163,7 @@ class Node:
         """The parts that stand on the metadata log."""
         self.partitions = Partitions(self.metadata, self.vnodes)
         self.producer_ids = ProducerIds(self.topics)
-        throttle = Throttle()
+        throttle = self.config.cleaner_throttle()
         self.cleaner = Cleaner(
             self.vnodes,
             lambda: self.config.cleaner_settings(throttle),

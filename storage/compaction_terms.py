@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -9,23 +10,46 @@ from typing import NamedTuple
 
 import msgspec
 
+#: A thread that waits for its bytes looks this often whether the limit has changed.
+_LOOK_SECONDS = 1.0
+_LEAST_WAIT_SECONDS = 0.001
+
 
 class Throttle:
-    """Bytes per second of all threads that share it; read and written bytes count."""
+    """Bytes per second of all threads that share it; read and written bytes count. The limit may change at any time."""
 
-    def __init__(self, bytes_per_second: float = float("inf")) -> None:
-        self.bytes_per_second = bytes_per_second
+    def __init__(
+        self, limit: Callable[[], float] = lambda: sys.float_info.max, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limit, self._clock = limit, clock
         self._lock = threading.Lock()
-        self._free_at = 0.0
+        self._asked: float = 0
+        self._given: float = 0
+        self._given_at = clock()
 
     def spend(self, count: int, wait: Callable[[float], object]) -> None:
-        """`wait` is called with the seconds until so many bytes are within the limit."""
+        """Return when so many bytes are within the limit. `wait` waits for seconds; if it returns true, the wait is
+        over.
+        """
         with self._lock:
-            now = time.monotonic()
-            self._free_at = max(self._free_at, now) + count / self.bytes_per_second
-            delay = self._free_at - now
-        if delay > 0.001:
-            wait(delay)
+            self._give()
+            self._asked += count
+            upto = self._asked
+        while (seconds := self._seconds_until(upto)) > _LEAST_WAIT_SECONDS:
+            if wait(min(seconds, _LOOK_SECONDS)):
+                return
+
+    def _seconds_until(self, upto: float) -> float:
+        with self._lock:
+            limit = self._give()
+            return (upto - self._given) / limit
+
+    def _give(self) -> float:
+        """Give the bytes of the time that has gone by; the limit now. What nobody has asked for is not saved up."""
+        now, limit = self._clock(), self._limit()
+        self._given = min(self._asked, self._given + (now - self._given_at) * limit)
+        self._given_at = now
+        return limit
 
 
 class CompactionLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,6 +68,18 @@ def test_a_value_that_asks_for_what_is_missing_is_refused(settings: dict[str, st
         _ = BrokerConfig(settings).data_dir
 
 
+def test_the_cleaner_takes_up_another_limit_while_it_waits_for_the_one_before() -> None:
+    config = BrokerConfig({"log.cleaner.io.max.bytes.per.second": "1"})
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        config.set_dynamic({"log.cleaner.io.max.bytes.per.second": "1e300"})
+
+    config.cleaner_throttle().spend(1 << 30, wait)
+    assert len(waited) == 1
+
+
 def test_keys_of_the_file_without_effect_are_told() -> None:
     config = BrokerConfig(
         {"num.io.threads": "8", "controller.quorum.voters": "1@localhost:9093", "num.partitions": "2"}

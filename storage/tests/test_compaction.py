@@ -639,14 +639,48 @@ def _is_missed(run: Compacted, site: Site) -> bool:
 # -- limits and checkpoints --------------------------------------------------------------------------------------------
 
 
-def test_the_throttle_waits_for_what_is_above_the_rate() -> None:
-    waited: list[float] = []
-    throttle = Throttle(1000)
-    throttle.spend(500, waited.append)
-    throttle.spend(1500, waited.append)
-    assert waited == [pytest.approx(0.5, abs=0.1), pytest.approx(2, abs=0.1)]
-    Throttle().spend(1 << 60, waited.append)
-    assert len(waited) == 2
+class Clock:
+    """Time goes by when somebody waits. `limit` is in bytes per second."""
+
+    def __init__(self, limit: float) -> None:
+        self.now, self.limit = 100.0, limit
+        self.throttle = Throttle(lambda: self.limit, lambda: self.now)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def seconds_for(self, count: int) -> float:
+        before = self.now
+        self.throttle.spend(count, self.wait)
+        return self.now - before
+
+
+def test_the_throttle_waits_for_what_is_above_the_limit() -> None:
+    clock = Clock(1000)
+    assert clock.seconds_for(500) == pytest.approx(0.5)
+    assert clock.seconds_for(1500) == pytest.approx(1.5)
+    clock.now += 10
+    assert clock.seconds_for(1000) == pytest.approx(1)  # nothing was saved up
+    Throttle().spend(1 << 60, clock.wait)
+    assert clock.now == pytest.approx(113)
+
+
+def test_a_limit_that_is_raised_ends_the_wait_for_the_one_before() -> None:
+    clock = Clock(1)
+
+    def wait(seconds: float) -> None:
+        clock.now += seconds
+        clock.limit = 1000.0
+
+    before = clock.now
+    clock.throttle.spend(10_000, wait)
+    assert clock.now - before < 12
+
+
+def test_a_wait_that_is_told_to_stop_ends() -> None:
+    clock = Clock(1)
+    clock.throttle.spend(1 << 40, lambda _: True)
+    assert clock.now == 100
 
 
 def test_reads_and_writes_are_throttled(tmp_path: Path) -> None:
