@@ -31,6 +31,7 @@ from barnabas.groupcoord.transactions.config import TransactionConfig
 from barnabas.storage.cleaner import CleanerSettings
 from barnabas.storage.compaction_terms import CompactionLimits, Throttle
 from barnabas.storage.config import LogConfig
+from barnabas.storage.pace import FULL_SPEED
 from barnabas.wire.properties import parse_properties
 from barnabas.wire.streams.keys import STATES
 
@@ -532,9 +533,10 @@ class BrokerConfig:
             add_partitions_to_txn_retry_backoff_max_ms=self["add.partitions.to.txn.retry.backoff.max.ms"],
         )
 
-    def cleaner_throttle(self) -> Throttle:
-        """The limit of all the log cleaner's threads; it follows the setting."""
-        return Throttle(lambda: float(self["log.cleaner.io.max.bytes.per.second"]))
+    def cleaner_throttle(self, unset: Callable[[], float] = lambda: FULL_SPEED) -> Throttle:
+        """The limit of all the log cleaner's threads; it follows the setting. While none is set, it is `unset`."""
+        name = "log.cleaner.io.max.bytes.per.second"
+        return Throttle(lambda: float(self[name]) if self[name] != BROKER[name].default else unset())
 
     def cleaner_settings(self, throttle: Throttle) -> CleanerSettings:
         """What the log cleaner needs."""

@@ -42,6 +42,7 @@ from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
+from barnabas.storage.pace import Pace, cpu_of_this_thread
 from barnabas.storage.vnode import Vnode
 
 # The settings of topics are not those of the metadata log: a large topic is one large batch there.
@@ -163,13 +164,15 @@ class Node:
         """The parts that stand on the metadata log."""
         self.partitions = Partitions(self.metadata, self.vnodes)
         self.producer_ids = ProducerIds(self.topics)
-        throttle = self.config.cleaner_throttle()
+        pace = Pace(cpu_of_this_thread())
+        throttle = self.config.cleaner_throttle(pace.bytes_per_second)
         self.cleaner = Cleaner(
             self.vnodes,
             lambda: self.config.cleaner_settings(throttle),
             self.clock.wall_ms,
             self._tell_cleaner,
             self.data_dir.checkpoint,
+            pace,
         )
         self.groups = Groups(
             self.config, self.metadata, self.topics, self.partitions, self.flusher, self.clock, self.log

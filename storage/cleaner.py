@@ -21,6 +21,7 @@ from barnabas.storage.compaction import StoppedError
 from barnabas.storage.compaction_terms import CompactionFigures, CompactionLimits, Need
 from barnabas.storage.errors import CorruptLogError, StorageError
 from barnabas.storage.flusher import HOLD_SECONDS
+from barnabas.storage.pace import Pace
 from barnabas.storage.report import Tell
 from barnabas.storage.vnode import CompactionJob, Vnode
 
@@ -51,10 +52,14 @@ class Cleaner:
         now_ms: Callable[[], int],
         tell: Tell,
         checkpoint: Callable[[], Awaitable[None]] | None = None,
+        pace: Pace | None = None,
     ) -> None:
-        """`checkpoint` is called when a log is cleaned, to state it on disk. It may raise StorageError."""
+        """`checkpoint` is called when a log is cleaned, to state it on disk. It may raise StorageError.
+
+        `pace` is told whether the cleaner is behind.
+        """
         self._vnodes, self._settings, self._now_ms, self._tell = vnodes, settings, now_ms, tell
-        self._checkpoint = checkpoint
+        self._checkpoint, self._pace = checkpoint, pace
         self._limiter = trio.CapacityLimiter(1)
         self._busy: set[Key] = set()
         self._next_try: dict[Key, float] = {}
@@ -65,17 +70,21 @@ class Cleaner:
 
     async def run(self) -> None:
         """Clean what is due, until cancelled."""
+        one_ended = False
         async with trio.open_nursery() as nursery:
             while True:
                 settings = self._settings()
                 if settings.enabled and len(self._busy) < settings.threads:
                     vnode = await self.filthiest()
+                    if self._pace is not None:
+                        self._pace.behind = vnode is not None and (one_ended or self._pace.behind)
                     if vnode is not None:
                         self._busy.add((vnode.topic, vnode.partition))
                         nursery.start_soon(self._clean_due, vnode, settings)
                         continue
                 with trio.move_on_after(max(settings.backoff_seconds, _LEAST_BACKOFF)):
                     await self._ended.wait()
+                one_ended = self._ended.is_set()
                 self._ended = trio.Event()
 
     async def _clean_due(self, vnode: Vnode, settings: CleanerSettings) -> None:

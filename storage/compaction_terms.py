@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
+
+from barnabas.storage.pace import FULL_SPEED
 
 #: A thread that waits for its bytes looks this often whether the limit has changed.
 _LOOK_SECONDS = 1.0
@@ -19,7 +20,7 @@ class Throttle:
     """Bytes per second of all threads that share it; read and written bytes count. The limit may change at any time."""
 
     def __init__(
-        self, limit: Callable[[], float] = lambda: sys.float_info.max, clock: Callable[[], float] = time.monotonic
+        self, limit: Callable[[], float] = lambda: FULL_SPEED, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._limit, self._clock = limit, clock
         self._lock = threading.Lock()

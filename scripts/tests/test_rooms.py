@@ -32,7 +32,7 @@ LAZILY = {("scripts", "streams"), ("scripts", "broker"), ("scripts", "connect")}
 DOORS = {
     "groupcoord": {"vnode"},
     "broker": {
-        *("vnode", "validation", "config", "errors", "data_dir", "flusher", "io", "snapshots"),
+        *("vnode", "validation", "config", "errors", "data_dir", "flusher", "io", "pace", "snapshots"),
         *("cleaner", "compaction_terms", "kafka_dir", "takeover"),
     },
     "streams": {"log_reader", "errors"},

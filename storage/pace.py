@@ -1,0 +1,50 @@
+"""How fast logs are compacted while clients are served, where no limit is set.
+
+A compaction at full speed takes processor, memory and disk from those who wait for an answer. So while the event loop
+is busy, the cleaner reads and writes no more than a pace. It must not fall behind for that: a log that is due as soon
+as the one before is clean is cleaned at full speed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+#: Bytes read and written per second while clients are served (docs/decisions/0040-pace-of-compaction.md).
+PACE = 40e6
+FULL_SPEED = sys.float_info.max
+_LOOK_SECONDS = 0.05
+_BUSY = 0.1
+
+
+class Pace:
+    """`loop_cpu` tells the seconds of CPU that the event loop has used, `clock` those that have gone by."""
+
+    def __init__(self, loop_cpu: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
+        self._loop_cpu, self._clock = loop_cpu, clock
+        self._at, self._cpu_at = clock(), loop_cpu()
+        self._busy = False
+        #: Whether a log was due as soon as the one before was clean.
+        self.behind = False
+
+    def bytes_per_second(self) -> float:
+        """What the cleaner may read and write now. Any thread may ask, one at a time."""
+        now = self._clock()
+        if now - self._at >= _LOOK_SECONDS:
+            cpu = self._loop_cpu()
+            self._busy = cpu - self._cpu_at > _BUSY * (now - self._at)
+            self._at, self._cpu_at = now, cpu
+        return PACE if self._busy and not self.behind else FULL_SPEED
+
+
+def cpu_of_this_thread() -> Callable[[], float]:
+    """What tells, in any thread, the seconds of CPU that the calling one has used; 0 where the system cannot tell.
+
+    Source: pthread_getcpuclockid(3).
+    """
+    if sys.platform == "darwin" or sys.platform == "win32":
+        return lambda: 0.0
+    clock = time.pthread_getcpuclockid(threading.get_ident())
+    return lambda: time.clock_gettime(clock)
