@@ -151,7 +151,8 @@ BROKER = _keys([
     ConfigKey("log.cleaner.enable", "boolean", True, "Compact the logs of topics with cleanup.policy=compact."),
     ConfigKey("log.cleaner.threads", "int", 1, "Logs that are compacted at one time.", minimum=0, dynamic=True),
     ConfigKey("log.cleaner.io.max.bytes.per.second", "double", sys.float_info.max,
-        "Most bytes that compaction reads and writes in a second, all threads together.", dynamic=True,
+        "Most bytes that compaction reads and writes in a second, all threads together. While none is set: 40 MB as "
+        "long as clients keep the broker busy.", dynamic=True,
         check=_positive("log.cleaner.io.max.bytes.per.second")),
     ConfigKey("log.cleaner.dedupe.buffer.size", "long", 128 << 20,
         "Memory for the keys of the logs that are being compacted, all threads together; each key takes 24 bytes. A "
