@@ -39,6 +39,11 @@ class Reading(NamedTuple):
     partition: int
 
 
+def readings(lo: int, hi: int) -> list[Reading]:
+    """One for each second of two devices in turn, all in partition 0."""
+    return [Reading(BASE + 1000 * n, "ab"[n % 2], n, 0) for n in range(lo, hi)]
+
+
 def make_stream(broker: Barnabas, topic: str, partitions: int, text: str) -> None:
     """Make a topic with a stream, as the first one: Spark's start may take longer than a client waits."""
     admin = KafkaPythonDriver(broker.address)

@@ -18,6 +18,7 @@ from compat_tests.streams.support import (
     SETTINGS,
     Reading,
     make_stream,
+    readings,
     results,
     send,
     status_of,
@@ -35,11 +36,6 @@ if reason := missing("java"):
 
 STEP, SLIDE = 10_000, 5000
 TEXT = "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source PARTITION BY device INTERVAL(10s)"
-
-
-def readings(lo: int, hi: int) -> list[Reading]:
-    """One for each second."""
-    return [Reading(BASE + 1000 * n, "ab"[n % 2], n, 0) for n in range(lo, hi)]
 
 
 @pytest.mark.slow

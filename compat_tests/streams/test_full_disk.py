@@ -17,6 +17,7 @@ from compat_tests.streams.support import (
     SETTINGS,
     Reading,
     make_stream,
+    readings,
     send,
     status_of,
     wait_for_results,
@@ -48,11 +49,6 @@ def disks(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     finally:
         for folder in mounted:
             small_disk.unmount(folder)
-
-
-def readings(lo: int, hi: int) -> list[Reading]:
-    """One for each second."""
-    return [Reading(BASE + 1000 * n, "ab"[n % 2], n, 0) for n in range(lo, hi)]
 
 
 @pytest.mark.timeout(600)

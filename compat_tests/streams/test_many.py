@@ -18,6 +18,7 @@ from compat_tests.streams.support import (
     SETTINGS,
     Reading,
     make_stream,
+    readings,
     results,
     send,
     status_of,
@@ -41,7 +42,7 @@ TEXT = (
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_stream_at_fault_goes_alone_with_its_state_and_queries_are_bounded(tmp_path: Path) -> None:
-    first = [Reading(BASE + 1000 * n, "ab"[n % 2], n, 0) for n in range(30)]
+    first = readings(0, 30)
     with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.max": "2"}) as broker:
         admin = KafkaPythonDriver(broker.address)
         for name in ("source", "another"):
