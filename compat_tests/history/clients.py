@@ -272,6 +272,7 @@ class Transformer(Client):
 
     def __init__(self, name: str, address: str, topic: str, target: str, partitions: int, seed: int) -> None:
         self.target = target
+        self.written = 0
         super().__init__(name, address, topic, partitions, seed)
 
     def run(self) -> None:
@@ -327,6 +328,7 @@ class Transformer(Client):
         offsets = {place: OffsetAndMetadata(consumer.position(place), "", -1) for place in found}
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
         producer.commit_transaction()
+        self.written += sum(map(len, found.values()))
         changed()
 
 

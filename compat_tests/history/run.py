@@ -7,8 +7,10 @@ four transactional producers, two plain ones -> topic h -> readers (two read_com
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -37,6 +39,8 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
 }
+#: Seconds without a new value after which the transformers do not go on, and between two looks at what they wrote.
+STANDSTILL, LOOK = 90.0, 5.0
 #: So that what the coordinators keep is compacted all the time, and segments roll between any two faults.
 SMALL_SEGMENTS = {
     "log.segment.bytes": "100000",
@@ -110,18 +114,24 @@ def make_history(
 
 def _wait_for_transformers(address: str, total: int, transformers: list[Transformer]) -> None:
     """Until they have come to the end. Raises AssertionError if they do not go on, with what they do instead."""
-    done = -1
 
-    def goes_on() -> bool:
-        nonlocal done
+    def written() -> int:
+        """As they have been told; what a broker has committed without being able to say so is missing."""
+        return sum(each.written for each in transformers)
+
+    done, last = -1, time.monotonic()
+    while True:
+        said = written()
         before, done = done, sum(map(len, read_to_end(address, TARGET, PARTITIONS).values()))
-        return done > before
-
-    while done < total:
-        try:
-            until(goes_on, f"the transformers go on after {done} of {total} values", 90)
-        except AssertionError as error:
-            raise AssertionError("\n".join([str(error), *(each.where() for each in transformers)])) from None
+        if done >= total:
+            return
+        now = time.monotonic()
+        last = now if done > before else last
+        if now > last + STANDSTILL:
+            what = f"the transformers do not go on after {done} of {total} values"
+            raise AssertionError("\n".join([what, *(each.where() for each in transformers)]))
+        with contextlib.suppress(AssertionError):  # then it looks all the same
+            until(lambda: written() - said >= total - done, "they have come to the end", LOOK)  # noqa: B023
 
 
 def main() -> int:
