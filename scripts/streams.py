@@ -150,6 +150,8 @@ def plan_text(clauses: Clauses, into: str) -> str:
     lines += [f"filter     {condition}" for condition in conditions]
     lines.append(f"watermark  {late} behind the latest event time")
     lines.append(f"window     {told}")
+    if clauses.expired_ms:
+        lines.append(f"again      windows that closed at most {written(clauses.expired_ms)} ago, for late records")
     keys = ", ".join(item.name for item in clauses.partition)
     lines.append(f"aggregate  by window{f' and {keys}' if keys else ''}")
     if clauses.fill is not None:

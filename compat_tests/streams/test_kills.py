@@ -244,6 +244,37 @@ def test_a_driver_that_dies_with_an_operator_that_has_state(
             assert len(expected) > 50
 
 
+AGAIN = (
+    "IGNORE EXPIRED 0 WATERMARK 10s FILL_HISTORY 1 AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c "
+    "FROM source PARTITION BY device INTERVAL(10s)"
+)
+
+
+@pytest.mark.slow
+def test_a_driver_that_dies_with_windows_that_are_calculated_again(tmp_path: Path) -> None:
+    """The last result of each window is that of all its records, and a window's records only become more."""
+    everything = [
+        Reading(BASE + 1000 * n - (60_000 * (n % 7) if n % 5 == 4 else 0), "ab"[n % 2], n, 0) for n in range(900)
+    ]
+    everything.append(Reading(BASE + 10**7, "end", 3, 0))
+    expected = windows(everything[:-1], 10_000, 10_000)
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+
+    def are_all_in() -> bool:
+        found.clear()
+        for each in results(broker, "out", PARTITIONS):
+            found.setdefault((each["_wstart"], each["device"]), []).append(each)
+        return in_order(values[-1] for values in found.values()) == expected
+
+    with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.driver": "none"}) as broker:
+        die_at_each_place(broker, AGAIN, everything, send_one)
+        with driver(broker):
+            until(are_all_in, "the last results are those of all records", 240)
+    counts = [[value["c"] for value in values] for values in found.values()]
+    assert any(len(each) > 1 for each in counts), "some came again"
+    assert all(one < other for each in counts for one, other in pairwise(each))
+
+
 @pytest.mark.slow
 def test_a_driver_that_dies_with_windows_by_the_clock(tmp_path: Path) -> None:
     """Each record is in one period, and each period has one result, whatever has been made again."""

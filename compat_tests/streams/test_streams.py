@@ -241,6 +241,23 @@ def test_a_quiet_topic_closes_its_windows_and_bad_times_close_none(broker: Barna
     assert len(results(broker, "closed", 1)) == 2
 
 
+def test_a_late_record_has_its_window_calculated_again(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.create_topic("tardy", 1, SENSORS)
+    text = "IGNORE EXPIRED 0 AS SELECT _wstart, count(*) AS c, last(temp) AS l FROM tardy INTERVAL(10s)"
+    admin.create_topic("again", 1, {"barnabas.stream": text})
+    assert "again      windows that closed at most 1d ago" in sql(broker, capsys, "EXPLAIN STREAM again")
+    wait_for_state(broker, "again", "RUNNING")
+    send(broker, "tardy", [Reading(BASE + 1000 * second, "a", second, 0) for second in (1, 2, 11, 21)])
+    first = [{"_wstart": written_out(BASE + 10_000 * n), "c": 2 - n, "l": (2, 11)[n]} for n in range(2)]
+    assert wait_for_results(broker, "again", 1, 2) == first
+    send(broker, "tardy", [Reading(BASE + 5000, "a", 5, 0)])
+    wait_for_results(broker, "again", 1, 3)
+    assert results(broker, "again", 1) == [*first, {"_wstart": written_out(BASE), "c": 3, "l": 5}]
+    assert wait_for_state(broker, "again", "RUNNING", late=1)["rows"] == 3
+
+
 def test_what_comes_with_the_mark_of_a_quiet_topic_is_closed_by_the_next_one(broker: Barnabas, admin: Driver) -> None:
     """Records may be older than the mark, and yet in windows that it does not close."""
     schema = {"barnabas.value.format": "json", "barnabas.value.schema": "ts TIMESTAMP"}

@@ -158,7 +158,6 @@ def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: 
     from barnabas.streams.windows.session import streams_session
 
     session = streams_session(spark)
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     clause, mark, window = CASES[name]
     logs = Logs(tmp_path / "data", LogConfig(index_interval_bytes=500))
     readings = results.write(logs, 5, 240, sorted_=True)

@@ -53,9 +53,7 @@ def put(logs: Logs, seed: int, seconds: range) -> None:
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
-    made = streams_session(spark)
-    made.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    return made
+    return streams_session(spark)
 
 
 class Noting(Run):

@@ -69,7 +69,6 @@ class Synced(Run):
 @pytest.mark.slow
 def test_power_is_lost_before_and_after_a_batch_is_in(spark: SparkSession, tmp_path: Path) -> None:
     session = streams_session(spark)
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     logs, disk = Logs(tmp_path / "data", LogConfig(index_interval_bytes=100)), Disk()
     put(logs, 4, range(100))
 

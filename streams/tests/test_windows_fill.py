@@ -164,7 +164,6 @@ def plain(readings: list[Reading], length: int, step: int, fill: str) -> list[di
 def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: Path) -> None:
     """In several batches and after a start from the checkpoint; each way of FILL on the same windows as they closed."""
     session = streams_session(spark)
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     logs = Logs(tmp_path / "data", LogConfig(index_interval_bytes=500))
     readings = write(logs, 7, 240, sorted_=True)
     query = f"SELECT {WINDOW}, device, {AGGREGATES} FROM sensors PARTITION BY device INTERVAL(2s) SLIDING(1s)"

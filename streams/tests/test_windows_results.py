@@ -34,9 +34,7 @@ LATER = NOW + 10**9
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
-    made = streams_session(spark)
-    made.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    return made
+    return streams_session(spark)
 
 
 class Reading(NamedTuple):

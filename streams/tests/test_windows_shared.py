@@ -95,9 +95,7 @@ class Kind(NamedTuple):
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
-    made = streams_session(spark)
-    made.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    return made
+    return streams_session(spark)
 
 
 def text_of(ms: int) -> str:

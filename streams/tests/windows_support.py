@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from barnabas.streams.windows.checkpoint import Folder
+from barnabas.streams.windows.expired import Expired, with_expired
+from barnabas.streams.windows.frames import source_frame
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES
 from barnabas.streams.windows.plan import Member, check, parsed, period_of, planned, reading, source_schema
 from barnabas.streams.windows.reading import Reading
-from barnabas.streams.windows.runner import source_frame
 from barnabas.streams.windows.slots import Slot, slots_for
 from barnabas.streams.windows.source import FORMAT, write_mark
 from barnabas.streams.windows.watched import CLOSE
@@ -71,7 +72,10 @@ class Run:
             reading=self.reading(),
         )
         running = planned(self.session, self.members, self.slots, frame, self.values)
-        self._results_of = running.results_of
+        expired = None
+        if clauses.expired_ms:
+            expired = Expired(str(self.path), NOWHERE, plan, self.folder, self.members, self.slots)
+        self._results_of = with_expired(running.results_of, expired)
         self.query = (
             running.rows.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)
@@ -90,7 +94,7 @@ class Run:
             kept = frame.collect()
             self.rows += kept
             frame = self.session.createDataFrame(kept, frame.schema)
-        rows = self._results_of(frame).collect()
+        rows = self._results_of(frame, batch).collect()
         self.batches[batch] = [
             (None if row.key is None else bytes(row.key).decode(), json.loads(bytes(row.value)), row.timestamp)
             for row in rows

@@ -47,6 +47,17 @@ def source_offset(text: str) -> dict[str, Any]:
     return msgspec.json.decode(text.strip().split("\n")[-1], type=dict[str, Any])
 
 
+def watermark_ms(text: str) -> int:
+    """The watermark of a batch, in ms since 1970. Raises msgspec.DecodeError."""
+    return msgspec.json.decode(text.split("\n")[1], type=_Metadata).batchWatermarkMs
+
+
+class _Metadata(msgspec.Struct):
+    """What Spark notes of a batch."""
+
+    batchWatermarkMs: int
+
+
 def noted(cluster: Cluster, queries: Sequence[str]) -> dict[int, str]:
     """What the batches of a query read: as it is noted under these ids, the last of which counts most.
 

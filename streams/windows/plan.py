@@ -189,6 +189,24 @@ def planned(
     return Running(rows, results)
 
 
+class Logged:
+    """Streams over records that do not stream; `frame` has the columns of `source_schema`. Raises QueryError."""
+
+    def __init__(
+        self, spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot], frame: DataFrame, values: Values
+    ) -> None:
+        self._spark, self._slots = spark, slots
+        with _analysis:
+            self._wanted = [_wanted(spark, member, frame, values) for member in members]
+            #: A row for each record, stream and window, with the window's first microsecond as `__start`.
+            self.windows = _windowed(self._wanted, _rows(self._wanted, slots, frame))
+
+    def results(self, windows: DataFrame) -> DataFrame:
+        """The results of some of its windows."""
+        with _analysis:
+            return results_of(_told(self._spark, self._wanted, self._slots, _made(self._slots, windows))[1])
+
+
 class Running(NamedTuple):
     """Streams over a streaming frame: the rows that each batch of the query has, and their results."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructField, StructType
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.groups import Committed, committed
@@ -23,31 +21,27 @@ from barnabas.client.transactional import TransactionalProducer
 from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.health import Health
-from barnabas.streams.query.reading import reader_options
-from barnabas.streams.query.source_rows import PARTS, value_columns
-from barnabas.streams.source.names import CORRUPT
-from barnabas.streams.source.offsets import to_wire
 from barnabas.streams.windows import batches
 from barnabas.streams.windows.checkpoint import Folder, is_begun
 from barnabas.streams.windows.copies import Copies
+from barnabas.streams.windows.expired import Expired, with_expired
+from barnabas.streams.windows.frames import source_frame
 from barnabas.streams.windows.groups import Group
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES, MAX_ROWS_BATCH_BYTES, Limits
-from barnabas.streams.windows.others import TABLE_OUTGROWN, Other
-from barnabas.streams.windows.plan import Member, MemberError, parsed, period_of, planned, reading, source_schema
+from barnabas.streams.windows.others import TABLE_OUTGROWN
+from barnabas.streams.windows.plan import Member, MemberError, parsed, period_of, planned, reading
 from barnabas.streams.windows.quiet import Quiet
-from barnabas.streams.windows.reading import Reading
 from barnabas.streams.windows.row_plan import OUTGROWN
 from barnabas.streams.windows.sink import Target, TransactionSink
-from barnabas.streams.windows.source import FORMAT, ends_of, read_mark, write_mark
+from barnabas.streams.windows.source import ends_of, read_mark, write_mark
 from barnabas.streams.windows.watched import AHEAD, MALFORMED, NO_TIME, OBSERVED, RECORDS
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamBatch, StreamStatus
 from barnabas.wire.queries.writer import WRITER_ID
 from barnabas.wire.streams.clauses import AT_ONCE, MAX_STATE_ROWS
-from barnabas.wire.streams.joins import Join
 from barnabas.wire.streams.keys import GROUP, RUNNING
 from barnabas.wire.streams.plan import StreamPlan
-from barnabas.wire.streams.windows import Interval, RowWindow
+from barnabas.wire.streams.windows import RowWindow
 
 # After this long without a sign of life the broker aborts a transaction. A batch writes for some seconds at most.
 _TRANSACTION_MS = 120_000
@@ -195,9 +189,11 @@ class Runner:
             reading=reading(self._session, members, self.group.slots, plan.values),
         )
         running = planned(self._session, members, self.group.slots, frame, plan.values)
-        sink = TransactionSink(
-            self._producer, server, targets, self.folder, self._note_batch, running.results_of, limits
-        )
+        expired = None
+        if members[0].clauses.expired_ms:
+            expired = Expired(self._home.data_dir, server, plan, self.folder, members, self.group.slots)
+        results_of = with_expired(running.results_of, expired)
+        sink = TransactionSink(self._producer, server, targets, self.folder, self._note_batch, results_of, limits)
         sink.next_batch = first
         clauses = members[0].clauses
         self._quiet = Quiet(clauses, [member.clauses.window for member in members], now)
@@ -392,61 +388,6 @@ class Runner:
 def _most_rows(member: Member) -> int:
     """How many rows of state a stream may have. Windows that records open and close count their own (row_plan.py)."""
     return sys.maxsize if isinstance(member.clauses.window, RowWindow) else member.clauses.max_state_rows
-
-
-def source_frame(
-    session: SparkSession,
-    data_dir: str,
-    server: str,
-    plan: StreamPlan,
-    folder: Folder,
-    *,
-    batch_bytes: int = MAX_BATCH_BYTES,
-    rate: int = 0,
-    period: Interval | None = None,
-    join: Join | None = None,
-    reading: Reading | None = None,
-) -> DataFrame:
-    """The rows of a query's source, from where the query begins; with `period`, and the time when each is read. All of
-    its columns, or what `reading` says.
-
-    Raises QueryError.
-    """
-    schema = source_schema(plan.values, plan.joined, by_clock=period is not None)
-    if reading is not None:
-        schema = reading.read
-    joined = plan.joined
-    options = {
-        "path": data_dir,
-        "topics": plan.source if joined is None or joined.is_table else f"{plan.source},{joined.source}",
-        "bootstrap.servers": server,
-        "startingOffsets": json.dumps(to_wire(plan.begins_at)),
-        "maxBytesPerTrigger": str(batch_bytes),
-        "failOnDataLoss": "false",
-        "closeFile": folder.close_file,
-        "holdFile": folder.hold_file,
-        "replayFile": folder.replay_file,
-        "bytesPerSecond": str(rate),
-        "period": f"{period.length_ms},{period.offset_ms}" if period is not None else "",
-        "joined": Other(joined, _read_name(schema, join.keys[0][0])).encode() if joined is not None and join else "",
-    }
-    if CORRUPT in schema.names:
-        options |= reader_options(plan.values)
-        if reading is not None:
-            options |= {"parsed": value_columns(plan.values).json(), "panes": reading.panes_option}
-        read = schema
-    else:
-        options["includeHeaders"] = "true"
-        read = StructType([StructField(_read_name(schema, f.name), f.dataType) for f in schema.fields])
-    if not os.path.isdir(data_dir):
-        raise QueryError(f"there is no folder {data_dir}")
-    return session.readStream.format(FORMAT).options(**options).schema(read).load().toDF(*schema.names)
-
-
-def _read_name(schema: StructType, name: str) -> str:
-    """A column as the source has it, however it is written. Without a schema, a record's parts have no underscore."""
-    found = {known.lower(): known for known in schema.names}.get(name.lower(), name)
-    return found[1:] if found in PARTS and CORRUPT not in schema.names else found
 
 
 def _millis(text: str) -> int:

@@ -31,6 +31,8 @@ _SETTINGS = {
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
     "spark.sql.streaming.stopTimeout": "10000",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    # The log is also read in batch (expired.py), by a reader that takes filters.
+    "spark.sql.python.filterPushdown.enabled": "true",
 }
 
 

@@ -60,7 +60,7 @@ class TransactionSink:
         targets: Mapping[Joined, Target],
         folder: Folder,
         note: Callable[[int], None],
-        results_of: Callable[[DataFrame], DataFrame],
+        results_of: Callable[[DataFrame, int], DataFrame],
         limits: Limits,
     ) -> None:
         """`note` is called with each batch before it is in; `results_of` takes the results out of its rows."""
@@ -79,7 +79,7 @@ class TransactionSink:
         targets = {member.number: target for member, target in self._targets.items()}
         identity = producer.transactional_id, producer.producer_id, producer.epoch
         writer = Writer(self._server, targets, *identity, self._limits)
-        reports = self._results_of(rows).mapInArrow(writer.__call__, REPORT).collect()
+        reports = self._results_of(rows, batch).mapInArrow(writer.__call__, REPORT).collect()
         positions = {
             (target.topic, 0): Committed(batch + 1, self._folder.progress(member).encode())
             for member, target in self._targets.items()

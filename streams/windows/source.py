@@ -39,7 +39,7 @@ from barnabas.streams.source.options import Options
 from barnabas.streams.source.rows import Rows, rows_of
 from barnabas.streams.source.source import WalDataSource
 from barnabas.streams.source.stream import StreamReader
-from barnabas.streams.wal import NotReadyError, Split, offset_at, read
+from barnabas.streams.wal import NotReadyError, Planner, Split, offset_at, read
 from barnabas.streams.windows.batches import Replay
 from barnabas.streams.windows.others import OTHER, Other, OtherRows, Table
 from barnabas.streams.windows.panes import Panes, panes_from
@@ -234,13 +234,7 @@ class MarkedReader(StreamReader):
 
     def _time_at(self, key: TopicPartition, at: int) -> int | None:
         """The time of the first record that a batch leaves; None where it leaves none."""
-        end = self._seen.get(key, (0, 0))[1]
-        if at >= end:
-            return None
-        for split in self._open()[1].plan({key: (at, end)}):
-            for batch in read(split, ["timestamp"], fail_on_data_loss=False):
-                return int(batch.column(0)[0].cast(pa.int64()).as_py())
-        return None
+        return first_time(self._open()[1], key, at, self._seen.get(key, (0, 0))[1])
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         (began, before, _), (ends, mark, table) = _apart(start), _apart(end)
@@ -294,6 +288,14 @@ class MarkedReader(StreamReader):
         table = table or Table(self._options.path, self._options.bootstrap, others)
         yield table
         _tables[name] = now, table
+
+
+def first_time(planner: Planner, key: TopicPartition, lo: int, hi: int) -> int | None:
+    """The time of the first record in [lo, hi), in ms since 1970; None if there is none. Raises WalError."""
+    for split in planner.plan({key: (lo, hi)}):
+        for batch in read(split, ["timestamp"], fail_on_data_loss=False):
+            return int(batch.column(0)[0].cast(pa.int64()).as_py())
+    return None
 
 
 def _numbers(text: str) -> tuple[int, int]:

@@ -65,13 +65,14 @@ def watched(
         (record & ~looked.malformed & looked.time.isNull()).alias("__no_time"),
         ahead.alias("__ahead"),
     )
-    rows = rows.observe(
-        OBSERVED,
-        F.coalesce(F.sum("__records"), F.lit(0)).alias(RECORDS),
-        F.count_if(F.col("__no_time")).alias(NO_TIME),
-        F.count_if(F.col("__ahead")).alias(AHEAD),
-        F.count_if(F.col("__malformed")).alias(MALFORMED),
-    )
-    rows = rows.withWatermark(TIME, f"{clauses.watermark_ms} milliseconds")
+    if frame.isStreaming:
+        rows = rows.observe(
+            OBSERVED,
+            F.coalesce(F.sum("__records"), F.lit(0)).alias(RECORDS),
+            F.count_if(F.col("__no_time")).alias(NO_TIME),
+            F.count_if(F.col("__ahead")).alias(AHEAD),
+            F.count_if(F.col("__malformed")).alias(MALFORMED),
+        )
+        rows = rows.withWatermark(TIME, f"{clauses.watermark_ms} milliseconds")
     # Marks and what WHERE leaves out move the watermark. Spark moves a filter below it, but for one of generated rows.
     return rows.select(TIME, *kept, F.inline("__given"))

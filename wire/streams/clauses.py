@@ -39,6 +39,8 @@ _AHEAD_MS = 60_000
 MAX_STATE_ROWS = 10_000_000
 #: Of a window that records open and close, its records are kept, in parts: a part has at most so many.
 MAX_PART_ROWS = 1_000_000
+#: How much older than the watermark a window may be that is calculated again.
+EXPIRED_MS = 86_400_000
 _LEAST_DELAY_MS = 3000
 _LEAST_PERIOD_MS = 1000
 
@@ -82,6 +84,8 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     max_ahead_ms: int = _AHEAD_MS
     max_state_rows: int = MAX_STATE_ROWS
     fill_history: bool = False
+    #: Windows that closed at most so long before the watermark are calculated again for late records; 0 for none.
+    expired_ms: int = 0
 
 
 #: What TDengine has and a stream does not, and what to do instead.
@@ -91,7 +95,6 @@ _NOT = {
     "CALC_NOTIFY_ONLY": "read the results with a consumer",
     "FORCE_WINDOW_CLOSE": "use MAX_DELAY",
     "DELETE_MARK": "a window's state ends when the watermark has passed it",
-    "EXPIRED_TIME": "use WATERMARK: later records are ignored and counted",
     "IGNORE_DISORDER": "use WATERMARK: later records are ignored and counted",
     "DELETE_RECALC": "records of a topic are not deleted one by one",
     "DELETE_OUTPUT_TABLE": "drop the topic of the results by DROP TOPIC",
@@ -116,7 +119,7 @@ _NOT_SELECT = {
 _AFTER_FROM = ("WHERE", "PARTITION", "PERIOD", "INTERVAL", "SLIDING", "SESSION", *ROW_WINDOWS, "FILL", "HAVING")
 _OTHERS = ("INTERVAL", "SLIDING", "SESSION")
 #: What speaks of the records' times.
-_OF_TIME = ("EVENT_TIME", "WATERMARK", "MAX_DELAY", "MAX_AHEAD", "FILL_HISTORY")
+_OF_TIME = ("EVENT_TIME", "WATERMARK", "MAX_DELAY", "MAX_AHEAD", "FILL_HISTORY", "EXPIRED_TIME")
 _FORM = (
     "[options] AS SELECT ... FROM topic [JOIN ...] [WHERE ...] [PARTITION BY ...] INTERVAL(...) [SLIDING(...)] | "
     "SESSION(...) | STATE_WINDOW(...) | EVENT_WINDOW(...) | COUNT_WINDOW(...) | PERIOD(...)"
@@ -370,12 +373,19 @@ class _Parser(Cursor):
     def _ignore(self) -> None:
         what = self.expect("EXPIRED", "UPDATE")
         self.once(what)
-        if self.peek().says("0") or self.peek().text == "0":
-            raise self.wrong(
-                f"IGNORE {what.text.upper()} 0 is not supported: use a longer WATERMARK, or RECALCULATE STREAM later"
-            )
-        if self.peek().text == "1":
+        if self.peek().text == "0" and what.says("EXPIRED"):
+            self.seen["IGNORE EXPIRED 0"] = self.take()
+            self.found.setdefault("expired_ms", EXPIRED_MS)
+        elif self.peek().text == "0":
+            raise self.wrong("IGNORE UPDATE 0 is not supported: records of a topic are not changed one by one")
+        elif self.peek().text == "1":
             self.take()
+
+    def _expired_time(self) -> None:
+        at = self.peek()
+        self._duration_of("expired_ms")
+        if not self.found["expired_ms"]:
+            raise self.wrong("EXPIRED_TIME is longer than nothing", at)
 
     def _fill_history(self) -> None:
         token = self.peek()
@@ -406,6 +416,7 @@ class _Parser(Cursor):
     _OPTIONS: ClassVar[dict[str, Callable[[_Parser], None]]] = {
         "EVENT_TIME": _event_time,
         "EVENT_TYPE": _event_type,
+        "EXPIRED_TIME": _expired_time,
         "FILL_HISTORY": _fill_history,
         "IGNORE": _ignore,
         "MAX_AHEAD": _max_ahead,
@@ -439,6 +450,7 @@ class _Parser(Cursor):
                 )
         if "FILL" in self.seen and (not isinstance(window, Interval) or found.get("trigger") == AT_ONCE):
             raise self.wrong("FILL goes with INTERVAL, and not with TRIGGER AT_ONCE", self.seen["FILL"])
+        self.check_expired(window)
         joined = found.get("join")
         if isinstance(joined, Join) and not joined.is_table:
             self.check_joined()
@@ -454,6 +466,19 @@ class _Parser(Cursor):
         fields = {name: value for name, value in found.items() if name not in windows}
         selected = tuple(self.item(part, "SELECT") for part in split_at(items, ","))
         return Clauses(text=self.text, items=selected, window=window, **fields)  # type: ignore[arg-type]
+
+    def check_expired(self, window: Window) -> None:
+        """Raises SyntaxProblem for windows that are not calculated again."""
+        again = self.seen.get("IGNORE EXPIRED 0")
+        if again is None and "EXPIRED_TIME" in self.seen:
+            raise self.wrong("EXPIRED_TIME goes with IGNORE EXPIRED 0", self.seen["EXPIRED_TIME"])
+        if again is not None and (
+            not isinstance(window, Interval)
+            or "by_clock" in self.found
+            or "FILL" in self.seen
+            or self.found.get("join") is not None
+        ):
+            raise self.wrong("IGNORE EXPIRED 0 goes with INTERVAL, without FILL and JOIN", again)
 
     def check_joined(self) -> None:
         """Raises SyntaxProblem for what two streams cannot have."""

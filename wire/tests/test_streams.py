@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.wire.streams.clauses import AT_ONCE, MAX_PART_ROWS, Clauses, parse_stream
+from barnabas.wire.streams.clauses import AT_ONCE, EXPIRED_MS, MAX_PART_ROWS, Clauses, parse_stream
 from barnabas.wire.streams.durations import milliseconds, written
 from barnabas.wire.streams.tokens import SyntaxProblem, joined, tokens
 from barnabas.wire.streams.windows import (
@@ -66,6 +66,22 @@ def test_the_newer_form_of_options() -> None:
         f"AS {SENSORS} INTERVAL(1s)"
     )
     assert (found.watermark_ms, found.max_delay_ms, found.fill_history) == (5000, 10_000, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("", 0),
+        ("IGNORE EXPIRED 1", 0),
+        ("IGNORE EXPIRED", 0),
+        ("IGNORE EXPIRED 0", EXPIRED_MS),
+        ("IGNORE EXPIRED 0 EXPIRED_TIME 1h", 3_600_000),
+        ("EXPIRED_TIME(1h) IGNORE EXPIRED 0", 3_600_000),
+        ("STREAM_OPTIONS(EXPIRED_TIME(1h) | IGNORE EXPIRED 0) IGNORE UPDATE 1", 3_600_000),
+    ],
+)
+def test_how_long_windows_are_calculated_again(options: str, expected: int) -> None:
+    assert parse_stream(f"{options} AS {SENSORS} INTERVAL(1s)").expired_ms == expected
 
 
 def test_an_operator_may_have_from_in_it() -> None:
@@ -165,7 +181,14 @@ def test_a_session_may_name_the_time() -> None:
         (f"MAX_DELAY 1s AS {SENSORS} INTERVAL(1s)", "MAX_DELAY is at least 3s"),
         (f"MAX_STATE_ROWS 0 AS {SENSORS} INTERVAL(1s)", "expected a number of rows"),
         (f"MAX_STATE_ROWS 5s AS {SENSORS} INTERVAL(1s)", "expected a number of rows"),
-        (f"IGNORE EXPIRED 0 AS {SENSORS} INTERVAL(1s)", "IGNORE EXPIRED 0 is not supported"),
+        (f"IGNORE UPDATE 0 AS {SENSORS} INTERVAL(1s)", "IGNORE UPDATE 0 is not supported"),
+        (f"IGNORE EXPIRED 0 AS {SENSORS} SESSION(1s)", "IGNORE EXPIRED 0 goes with INTERVAL, without FILL and JOIN"),
+        (f"IGNORE EXPIRED 0 AS {SENSORS} PERIOD(1s)", "IGNORE EXPIRED 0 goes with INTERVAL, without FILL and JOIN"),
+        (f"IGNORE EXPIRED 0 AS {SENSORS} INTERVAL(1s) FILL(PREV)", "goes with INTERVAL, without FILL and JOIN"),
+        ("IGNORE EXPIRED 0 AS SELECT count(*) FROM a JOIN b ON a.x = b._key INTERVAL(1s)", "without FILL and JOIN"),
+        (f"EXPIRED_TIME 1h AS {SENSORS} INTERVAL(1s)", "EXPIRED_TIME goes with IGNORE EXPIRED 0"),
+        (f"IGNORE EXPIRED 0 EXPIRED_TIME 0s AS {SENSORS} INTERVAL(1s)", "EXPIRED_TIME is longer than nothing"),
+        (f"EXPIRED_TIME 1h IGNORE EXPIRED 0 AS {SENSORS} PERIOD(1s)", "EXPIRED_TIME is not supported with PERIOD"),
         (f"FILL_HISTORY('2026-01-01') AS {SENSORS} INTERVAL(1s)", "a time is not supported"),
         (f"EVENT_TYPE(WINDOW_OPEN) AS {SENSORS} INTERVAL(1s)", "results come when a window closes"),
         (f"WATERMARK 5s WATERMARK 6s AS {SENSORS} INTERVAL(1s)", "WATERMARK is given twice"),
