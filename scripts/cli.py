@@ -399,7 +399,7 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
     sql = commands.add_parser(
         "sql",
         parents=[server],
-        help="make and show query topics; SELECT from topics",
+        help="make and show query topics and streams; SELECT from topics",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Run SQL statements, of the command line or of standard input (with ; between them):\n\n"
         "  CREATE TOPIC [IF NOT EXISTS] name [(column TYPE, ...)] [PARTITIONS n] [WITH ('key' = 'value', ...)]\n"
@@ -409,7 +409,13 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
         "  INSERT INTO topic [(column, ...)] VALUES (...), ...\n"
         "  SHOW TOPICS | QUERIES | STREAMS | CONSUMERS | SUBSCRIPTIONS\n"
         "  DESCRIBE TOPIC name\n"
-        "  SELECT ...                 any query of Spark SQL over topics, run here and printed\n",
+        "  SELECT ...                 any query of Spark SQL over topics, run here and printed\n"
+        "  CREATE STREAM [IF NOT EXISTS] name [option ...] [INTO topic] [PARTITIONS n] AS SELECT ... FROM topic ...\n"
+        "               INTERVAL(...) [SLIDING(...)] | SESSION(...) | STATE_WINDOW(...) | ...\n"
+        "  PAUSE | RESUME | STOP | START | RECALCULATE STREAM name\n"
+        "  DROP STREAM [IF EXISTS] name\n"
+        "  DESCRIBE STREAM name\n"
+        "  EXPLAIN STREAM name | EXPLAIN CREATE STREAM ...\n",
         epilog='Example: barnabas sql "CREATE TOPIC hot AS SELECT device, temp FROM sensors WHERE temp > 80"',
     )
     sql.add_argument("statement", nargs="*", help="the statements (default: standard input)")
@@ -422,7 +428,11 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
         help="with SELECT and INFER SCHEMA: the broker's data directory (default: where it says)",
     )
     sql.add_argument("--limit", type=int, default=1000, help="with SELECT: most rows that are printed (default: 1000)")
-    sql.add_argument("--plot", action="store_true", help="with SELECT: a chart of the numbers over the first column")
+    sql.add_argument(
+        "--plot",
+        action="store_true",
+        help="with SELECT: a chart of the numbers over the first column; with EXPLAIN: a picture",
+    )
     sql.add_argument("--master", default="local[*]", help="with SELECT: the Spark master (default: local[*])")
     sql.set_defaults(run=_lazy("barnabas.scripts.sql", "run"))
 

@@ -96,7 +96,7 @@ def _run(args: argparse.Namespace, statement: Statement) -> None:
         elif isinstance(statement, DescribeStream):
             streams.describe(cluster, statement.name)
         elif isinstance(statement, Explain):
-            streams.explain(cluster, statement)
+            streams.explain(cluster, statement, drawn=args.plot)
         elif statement.what == "TOPICS":
             _show_topics(cluster)
         else:

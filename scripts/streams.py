@@ -9,11 +9,10 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.scripts.statements import ControlStream, CreateStream, DropStream, Explain
 from barnabas.scripts.status import is_fresh, last_status
+from barnabas.scripts.stream_plan import picture, plan_lines, plan_text
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.queries.keys import FORMAT, SCHEMA
-from barnabas.wire.streams.clauses import AT_ONCE, Clauses, parse_stream
-from barnabas.wire.streams.durations import written
-from barnabas.wire.streams.joins import Join
+from barnabas.wire.streams.clauses import Clauses, parse_stream
 from barnabas.wire.streams.keys import (
     PAUSED,
     RUNNING,
@@ -25,8 +24,7 @@ from barnabas.wire.streams.keys import (
     STREAM_STATE,
 )
 from barnabas.wire.streams.plan import stream_plan_of
-from barnabas.wire.streams.tokens import SyntaxProblem, joined
-from barnabas.wire.streams.windows import CountWindow, EventWindow, Interval, Least, StateWindow
+from barnabas.wire.streams.tokens import SyntaxProblem
 from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
@@ -112,73 +110,15 @@ def describe(cluster: Cluster, stream: str) -> None:
     print(visible(f"State:   {configs.get(STREAM_STATE, RUNNING)}"))
 
 
-def explain(cluster: Cluster, statement: Explain) -> None:
-    """Show the tasks of a stream. Raises ClientError."""
+def explain(cluster: Cluster, statement: Explain, *, drawn: bool) -> None:
+    """Show the tasks of a stream, as text or drawn. Raises ClientError."""
     if isinstance(statement.stream, CreateStream):
         into, text = statement.stream.into, statement.stream.text
     else:
         into = _topic_of(cluster, statement.stream)
         text = topic_configs(cluster, [into], [STREAM])[into][STREAM]
-    print(visible(plan_text(_parsed(text), into)))
-
-
-def plan_text(clauses: Clauses, into: str) -> str:
-    """A stream's tasks, from its source to its topic."""
-    window = clauses.window
-    if isinstance(window, Interval) and clauses.by_clock:
-        told = f"periods of {written(window.length_ms)} by the clock"
-        told += f", from {written(window.offset_ms)} on" if window.offset_ms else ""
-    elif isinstance(window, Interval):
-        told = f"windows of {written(window.length_ms)}, one each {written(window.sliding_ms)}"
-        told += f", from {written(window.offset_ms)} on" if window.offset_ms else ""
-    elif isinstance(window, CountWindow):
-        told = f"windows of {window.count} records, one each {window.sliding}, in the order of event time"
-    elif isinstance(window, StateWindow):
-        told = f"records of the same {joined(clauses.marks[0])}, in the order of event time"
-    elif isinstance(window, EventWindow):
-        starts, ends = map(joined, clauses.marks)
-        told = f"from a record with {starts} to one with {ends}, in the order of event time"
-    else:
-        told = f"sessions that end after {written(window.gap_ms)} without a record"
-    if isinstance(window, StateWindow | EventWindow) and window.least != Least():
-        told += f", of at least {least_text(window.least)}"
-    late = written(clauses.watermark_ms) if clauses.watermark_ms else "0s"
-    lines = [f"source     topic {clauses.source}, event time {clauses.time}"]
-    if clauses.join is not None:
-        lines.append(f"join       {_join_text(clauses.join)}")
-    conditions = [joined(found) for found in (clauses.pre_filter, clauses.where) if found]
-    lines += [f"filter     {condition}" for condition in conditions]
-    lines.append(f"watermark  {late} behind the latest event time")
-    lines.append(f"window     {told}")
-    if clauses.expired_ms:
-        lines.append(f"again      windows that closed at most {written(clauses.expired_ms)} ago, for late records")
-    keys = ", ".join(item.name for item in clauses.partition)
-    lines.append(f"aggregate  by window{f' and {keys}' if keys else ''}")
-    if clauses.fill is not None:
-        values = ", ".join(joined(value) for value in clauses.fill.values)
-        lines.append(f"fill       windows without records: {clauses.fill.kind} {values}".rstrip())
-    if clauses.having:
-        lines.append(f"having     {joined(clauses.having)}")
-    when = "at once, whenever it changes" if clauses.trigger == AT_ONCE else "when its window closes"
-    quiet = f", or when nothing has come for {written(clauses.max_delay_ms)}" if clauses.max_delay_ms else ""
-    lines.append(f"sink       topic {into}, a result {when}{quiet}; each batch is one transaction")
-    return "\n".join(lines)
-
-
-def _join_text(join: Join) -> str:
-    """What a stream's records are joined with."""
-    keys = " and ".join(f"{one} = {join.name}.{other}" for one, other in join.keys)
-    without = ", or with nothing" if join.is_left else ""
-    if join.is_table:
-        return f"the row of table {join.source} with {keys}{without}"
-    return f"records of topic {join.source} with {keys} within {written(join.within_ms)}{without}"
-
-
-def least_text(least: Least) -> str:
-    """How long a window must be to count."""
-    parts = [written(least.duration_ms)] if least.duration_ms else []
-    parts += [f"{least.count} records"] if least.count else []
-    return (" and " if least.both else " or ").join(parts)
+    show = picture if drawn else plan_text
+    print(show(plan_lines(_parsed(text), into)))
 
 
 def table_of(cluster: Cluster) -> str:
