@@ -53,4 +53,6 @@ def reason_of(error: Exception | str) -> str:
     raised = [line for line in lines if line.split(":")[0].rpartition(".")[2].endswith(("Error", "Exception"))]
     if "Traceback (most recent call last):" in str(error) and raised:
         return raised[-1]
+    if isinstance(error, LookupError):  # its text is the key alone
+        return f"{type(error).__name__}: {error}"
     return lines[0] if lines else type(error).__name__

@@ -54,7 +54,7 @@ def streams_in(folder: Path, copies: Copies | None = None) -> tuple[Streams, lis
 def know(streams: Streams, known: Catalog) -> None:
     """As `know`, in this thread."""
     streams._catalog = known
-    streams._arrange()
+    streams._arrange(known)
 
 
 def shared(folder: Path, *topics: str) -> Group:
@@ -78,6 +78,31 @@ def test_what_is_gone_leaves_its_query_and_the_last_one_takes_it_along(tmp_path:
     assert Groups(str(tmp_path)).read() == []
     assert not (tmp_path / "streams" / group.id).exists()
     assert [(told.topic, told.state, told.query) for told in streams.told()] == [("b", "PAUSED", "")]
+
+
+def test_what_goes_while_the_streams_are_arranged_is_arranged_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared(tmp_path, "a", "b", "c")
+    streams, said = streams_in(tmp_path)
+    know(streams, catalog(definition("a"), definition("b"), definition("c")))
+    without_gone, tasks = streams._without_gone, list[Callable[[], None]]()
+    monkeypatch.setattr(streams, "_do", tasks.append)
+
+    def meanwhile(group: Group) -> Group:
+        found = without_gone(group)
+        streams.know(catalog(definition("c")))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(streams, "_without_gone", meanwhile)
+        streams._arrange(catalog(definition("b"), definition("c")))
+    assert {told.topic for told in streams.told()} == {"c"}
+    assert [[member.topic for member in each.members] for each in Groups(str(tmp_path)).read()] == [["b", "c"]]
+    for task in tasks:
+        task()
+    assert [[member.topic for member in each.members] for each in Groups(str(tmp_path)).read()] == [["c"]]
+    assert [each["topics"] for each in said if each["event"] == "stream.gone"] == ["a", "b"]
 
 
 def test_a_stream_of_whose_topic_nothing_is_known_for_a_while_keeps_its_state(tmp_path: Path) -> None:

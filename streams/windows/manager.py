@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -70,6 +71,7 @@ class Streams:
         self._made: SparkSession | None = None
         self._groups = Groups(home.data_dir)
         self._catalog = Catalog({}, {})
+        self._known = self._catalog  # the same for the thread: it stays as it is while streams are arranged
         self._runners: list[Runner] | None = None  # until the first streams are known
         self._asleep: list[Group] = []  # of some of their topics nothing is known yet
         self._up: set[Runner] = set()
@@ -138,15 +140,16 @@ class Streams:
     def know(self, catalog: Catalog) -> None:
         """Know the streams anew: what has come, gone or changed finds its query."""
         self._catalog = catalog
-        self._do(self._arrange)
+        self._do(partial(self._arrange, catalog))
 
-    def _arrange(self) -> None:
+    def _arrange(self, catalog: Catalog) -> None:
         """Put each stream into a query. Runs in the thread."""
+        self._known = catalog
         if self._runners is None:
             self._asleep, self._runners = self._read_groups(), []
         wanted = self._wanted()
         for group in list(self._asleep):
-            if self._catalog.is_whole or all(member.topic in wanted for member in group.members):
+            if self._known.is_whole or all(member.topic in wanted for member in group.members):
                 self._asleep.remove(group)
                 if (kept := self._without_gone(group)).members:
                     self._runners.append(self._runner(kept, self._of(kept)))
@@ -158,20 +161,20 @@ class Streams:
         self._place([definition for definition in new if definition.state == keys.RUNNING])
         for runner in list(self._held):
             self._release(runner)
-        if self._catalog.is_whole:
+        if self._known.is_whole:
             for name in remove_others(self._home.data_dir, [group.id for group in self._all_groups()]):
                 self._say("info", "stream.state_removed", folder=name)
 
     def _wanted(self) -> dict[str, StreamDefinition]:
         """The streams by topic. One of whose topic nothing is known at the moment is as it was."""
-        known = {} if self._catalog.is_whole else {t: d for r in self._runners or () for t, d in r.definitions.items()}
-        return known | self._catalog.streams
+        before = {} if self._known.is_whole else {t: d for r in self._runners or () for t, d in r.definitions.items()}
+        return before | self._known.streams
 
     def _read_groups(self) -> list[Group]:
         try:
             return self._groups.read() if self._groups.is_there() else self._restored()
         except Exception as error:
-            self._waiting = dict.fromkeys(self._catalog.streams, reason_of(error))
+            self._waiting = dict.fromkeys(self._known.streams, reason_of(error))
             self._say("error", "streams.groups", error=reason_of(error))
             raise
 
@@ -179,7 +182,7 @@ class Streams:
         """The queries of which there are copies, where there is no list."""
         if self._home.copies is None:
             return []
-        groups = restored(self._home.copies, self._home, self._catalog.streams)
+        groups = restored(self._home.copies, self._home, self._known.streams)
         self._groups.write(groups)
         return groups
 
@@ -312,7 +315,7 @@ class Streams:
         at = now()
         if at >= self._again_at:
             self._again_at = math.inf
-            self._do(self._arrange)
+            self._do(partial(self._arrange, self._catalog))
         if not self._runners:
             return
         due = at - self._asked_at >= _ASK_SECONDS
@@ -472,7 +475,7 @@ class Streams:
         for runner in self._runners or ():
             for topic, definition in runner.definitions.items():
                 state = self._state(runner, definition)
-                told = runner.told(topic, at, state, self._no_room() if state == WAITING else None)
+                told = runner.told(definition, at, state, self._no_room() if state == WAITING else None)
                 copied, _, _ = self._copier.copied.get(runner.group.id, (None, None, None))
                 found[topic] = msgspec.structs.replace(told, copied=copied)
         for topic, definition in self._catalog.streams.items():

@@ -292,8 +292,9 @@ class Runner:
                 self._note(progress, now)
         for topic, rows in list(sink.rows.items()):
             more = rows - self._told_rows.get(topic, 0)
-            if more and topic in self.streams:
-                self.streams[topic].ran(now, more, 0, 0.0)
+            own = self.streams.get(topic)
+            if more and own is not None:
+                own.ran(now, more, 0, 0.0)
                 self._told_rows[topic] = rows
         self.count_lag(source_ends, now)
         self._close_quiet(now)
@@ -361,11 +362,12 @@ class Runner:
         if mark is not None:
             write_mark(self.folder.close_file, mark)
 
-    def told(self, topic: str, now: float, state: str, why: str | None = None) -> StreamStatus:
+    def told(self, definition: StreamDefinition, now: float, state: str, why: str | None = None) -> StreamStatus:
         """The figures of a stream: its results are its own, the others those of all that share its query. `why` is what
         keeps it from running, but for an error.
         """
-        definition, own, shared = self.definitions[topic], self.streams[topic], self.health
+        topic, shared = definition.topic, self.health
+        own = self.streams.get(topic) or Health()  # it may have gone meanwhile
         told = own.told(now, topic, self.source.source)
         return StreamStatus(
             topic=topic,
