@@ -51,6 +51,7 @@ def disks(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
             small_disk.unmount(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_full_disk_under_the_state_and_under_its_copies(tmp_path: Path, disks: tuple[Path, Path]) -> None:
     state, copies = disks

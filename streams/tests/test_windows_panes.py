@@ -277,7 +277,9 @@ def made(session: SparkSession, logs: Logs, folder: Path, time: str, changes: di
     return run
 
 
-@pytest.mark.parametrize("time", ["EVENT_TIME ts", ""], ids=["a column", "the record's own"])
+@pytest.mark.parametrize(
+    "time", ["EVENT_TIME ts", pytest.param("", marks=pytest.mark.slow)], ids=["a column", "the record's own"]
+)
 def test_results_watermarks_and_counters_are_those_of_single_records(
     session: SparkSession, tmp_path: Path, time: str
 ) -> None:
