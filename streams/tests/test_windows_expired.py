@@ -30,7 +30,7 @@ PARTITIONS = 3
 AGAIN = "IGNORE EXPIRED 0 EVENT_TIME ts WATERMARK 5s"
 SUMS = "SELECT _wstart, device, count(*) AS c, sum(n) AS s, last(n) AS l FROM sensors PARTITION BY device"
 LIGHT = "SELECT _wstart, device, count(*) AS c, sum(n) AS s FROM sensors"
-Window = tuple[str, str]
+Window = tuple[str, str | None]
 
 
 class Reading(NamedTuple):
@@ -38,7 +38,7 @@ class Reading(NamedTuple):
 
     ts: int
     place: tuple[int, int]
-    device: str
+    device: str | None
     n: int
 
 
@@ -63,7 +63,7 @@ def write(logs: Logs, seed: int, count: int = 180) -> list[Reading]:
         values = []
         for number in range(count // PARTITIONS):
             late = moments.choice((0,) * 7 + (moments.randrange(1000, 240_000),))
-            reading = Reading(NOW + 1000 * number - late, (partition, number), moments.choice("ab"), number)
+            reading = Reading(NOW + 1000 * number - late, (partition, number), moments.choice(("a", "b", None)), number)
             taken.append(reading)
             values.append(
                 json.dumps({"device": reading.device, "n": reading.n, "ts": text(reading.ts)}).encode()
