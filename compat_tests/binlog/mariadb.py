@@ -44,12 +44,15 @@ class MariaDb:
         return source_of(self.url.replace("@", f":{PASSWORD.replace(chr(92), '%5C').replace(' ', '%20')}@"))
 
     def start(self) -> None:
-        data = self.folder / "data"
+        data, own = self.folder / "data", self.folder / "tmp"
+        own.mkdir(exist_ok=True)
+        # A server that starts removes the temporary tables in this folder: in one for all, those of the others, too.
+        environment = {**os.environ, "TMPDIR": str(own)}
         user = pwd.getpwuid(os.getuid()).pw_name
         if not data.exists():
             install = ["mariadb-install-db", "--no-defaults", f"--user={user}", f"--datadir={data}"]
             install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-            made = subprocess.run(install, capture_output=True, text=True, timeout=START_SECONDS)
+            made = subprocess.run(install, env=environment, capture_output=True, text=True, timeout=START_SECONDS)
             assert made.returncode == 0, f"mariadb-install-db: {(made.stdout + made.stderr)[-2000:]}"
         lines = {
             "user": user,
@@ -74,7 +77,8 @@ class MariaDb:
         config = self.folder / "my.cnf"
         config.write_text("[mariadbd]\n" + "".join(f"{key}={value}\n" for key, value in lines.items()))
         with (self.folder / "out.log").open("ab") as out:
-            self._process = subprocess.Popen(["mariadbd", f"--defaults-file={config}"], stdout=out, stderr=out)
+            command = ["mariadbd", f"--defaults-file={config}"]
+            self._process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
         until(self._is_up, "MariaDB is up", START_SECONDS)
 
     def _is_up(self) -> bool:
