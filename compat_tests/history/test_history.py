@@ -33,7 +33,7 @@ def clean(folder: Path, seed: int, seconds: float, kinds: tuple[str, ...] = KIND
     return result
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_half_a_minute(tmp_path: Path, seed: int) -> None:
     print(clean(tmp_path, seed, 30).summary())
 
