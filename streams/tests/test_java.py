@@ -1,0 +1,32 @@
+"""The options with which Spark's Java starts."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from barnabas.streams.java import options
+from compat_tests.tools import missing
+
+PARALLEL = "-XX:+UseParallelGC"
+
+
+def test_a_collector_that_the_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.delenv(name, raising=False)
+    assert PARALLEL in options()
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1g -XX:+UseStringDeduplication")
+    assert PARALLEL in options(brief=True)
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"):
+        with monkeypatch.context() as own:
+            own.setenv(name, "-Xmx1g -XX:+UseG1GC")
+            assert PARALLEL not in options()
+
+
+def test_java_starts_whatever_collector_the_user_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := missing("java"):
+        pytest.skip(reason)
+    for chosen in ("", "-XX:+UseG1GC", "-XX:+UseSerialGC", PARALLEL):
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", chosen)
+        subprocess.run(["java", *options().split(), "-version"], check=True, capture_output=True)
