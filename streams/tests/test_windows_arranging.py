@@ -105,6 +105,45 @@ def test_what_goes_while_the_streams_are_arranged_is_arranged_the_next_time(
     assert [each["topics"] for each in said if each["event"] == "stream.gone"] == ["a", "b"]
 
 
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_query_that_is_stopped_is_not_taken_for_one_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The loop looks at a query that the thread is stopping, or the thread stops it while the loop looks at it."""
+    shared(tmp_path, "a")
+    streams, said = streams_in(tmp_path)
+    know(streams, catalog(definition("a")))
+    (runner,) = streams._runners or []
+    runner.definitions = {"a": definition("a", "running")}
+    streams._up.add(runner)
+    monkeypatch.setattr(streams, "_ask_ends", lambda _: None)
+    monkeypatch.setattr(streams, "_is_gone", lambda _: False)
+    stopped, looked = list[Runner](), list[Runner]()
+
+    def stop(each: Runner) -> None:
+        stopped.append(each)
+        if when == "before":
+            streams.look(cast("Cluster", None))
+
+    def look(each: Runner, at: float, ends: object) -> str:
+        looked.append(each)
+        if when == "while":
+            streams._halt(each)
+        return "the query has ended"
+
+    monkeypatch.setattr(Runner, "stop", stop)
+    monkeypatch.setattr(Runner, "look", look)
+    if when == "before":
+        streams._halt(runner)
+    else:
+        streams.look(cast("Cluster", None))
+    assert stopped == [runner]
+    assert looked == ([] if when == "before" else [runner])
+    assert "stream.retrying" not in [each["event"] for each in said]
+    assert runner.health.failures == 0
+    assert runner not in streams._busy
+
+
 def test_a_stream_of_whose_topic_nothing_is_known_for_a_while_keeps_its_state(tmp_path: Path) -> None:
     group = shared(tmp_path, "a", "b")
     streams, _ = streams_in(tmp_path)

@@ -161,6 +161,9 @@ class Streams:
         self._place([definition for definition in new if definition.state == keys.RUNNING])
         for runner in list(self._held):
             self._release(runner)
+        for runner in list(self._runners):  # without waiting for the loop to come round
+            if runner.runs and runner not in self._busy:
+                self._start_if_due(runner, now())
         if self._known.is_whole:
             for name in remove_others(self._home.data_dir, [group.id for group in self._all_groups()]):
                 self._say("info", "stream.state_removed", folder=name)
@@ -336,10 +339,11 @@ class Streams:
                 self._stop(runner)
             runner.count_lag(self._ends, at)
         elif runner not in self._up:
-            if runner.health.may_run(at) and not self._is_full():
-                self._start(runner)
+            self._start_if_due(runner, at)
         elif due:
             failure = self._failure(runner, at)
+            if runner in self._busy or runner not in self._up:
+                return  # the thread has stopped it meanwhile
             if isinstance(failure, QueryError):
                 self._fail(runner, str(failure))
             elif failure is not None:
@@ -347,6 +351,10 @@ class Streams:
             elif runner.is_to_count():
                 self._busy.add(runner)
                 self._do(lambda: self._count(runner))
+
+    def _start_if_due(self, runner: Runner, at: float) -> None:
+        if runner not in self._up and runner.health.may_run(at) and not self._is_full():
+            self._start(runner)
 
     def _is_full(self) -> bool:
         """Whether as many queries run as may."""
@@ -429,6 +437,7 @@ class Streams:
 
     def _halt(self, runner: Runner) -> None:
         """End a query, for good or for a while."""
+        self._busy.add(runner)  # nobody takes it for one that has ended by itself
         try:
             runner.stop()
         except Exception as error:
