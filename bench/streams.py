@@ -196,24 +196,30 @@ def filled(server: str, topic: str, records: int, step_us: int) -> None:
     producer.flush()
 
 
-def backlog(broker: Barnabas, cluster: Cluster, records: int, step_us: int) -> list[Figure]:
-    """Records a second of a stream over a topic that is full already: with its making, and from its first batch on."""
+def of_backlog(source: str, tasks: int) -> str:
+    """A stream over all of a topic."""
+    return (
+        f"PARALLELISM {tasks} FILL_HISTORY 1 WATERMARK 1s AS SELECT _wend, device, avg(temp) AS t FROM `{source}` "
+        "PARTITION BY device INTERVAL(1m)"
+    )
+
+
+def backlog(broker: Barnabas, cluster: Cluster, records: int, step_us: int, tasks: int = 1) -> list[Figure]:
+    """Records a second of a stream, whose state so many tasks keep, over a topic that is full already: from its first
+    batch on, and with its making."""
     source = f"backlog-{step_us}"
     create_topic(cluster, source, SCHEMA, partitions=PARTITIONS)
     filled(broker.address, source, records, step_us)
-    text = (
-        f"FILL_HISTORY 1 WATERMARK 1s AS SELECT _wend, device, avg(temp) AS t FROM `{source}` "
-        "PARTITION BY device INTERVAL(1m)"
-    )
     name = f"out-of-{source}"
     began = time.perf_counter()
-    make(cluster, name, text)
+    make(cluster, name, of_backlog(source, tasks))
     wait(cluster, [name], lambda told: 0 < told.lag < records)
     left, at = streams_of(cluster)[name].lag, time.perf_counter()
     wait(cluster, [name], lambda told: told.lag == 0)
     took, ran = time.perf_counter() - began, time.perf_counter() - at
     delete_topic(cluster, name)
-    what = f"backlog, {'dense' if step_us < 1000 else 'sparse'}"
+    delete_topic(cluster, source)
+    what = f"backlog, {'dense' if step_us < 1000 else 'sparse'}{f', {tasks} tasks' if tasks > 1 else ''}"
     return [(what, "records/s", left / ran), (f"{what}, with its start", "records/s", records / took)]
 
 
@@ -241,6 +247,8 @@ def main() -> None:
                     partial(quiet, broker, cluster, args.seconds),
                     partial(backlog, broker, cluster, args.records, 10_000),
                     partial(backlog, broker, cluster, args.records, 100),
+                    partial(backlog, broker, cluster, args.records, 10_000, 2),
+                    partial(backlog, broker, cluster, args.records, 100, 2),
                 ]
                 for part in parts:
                     figures += (found := part())

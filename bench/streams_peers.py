@@ -2,11 +2,12 @@
 
     python -m bench.streams_peers [--records 4000000] [--json FILE]
 
-All three average a column over windows of a minute for 1,000 keys, exactly once, into a topic, over the same records
-in 2 partitions. One record comes every 10 ms of event time, so that a window of a key holds 6 (sparse), or every 0.1 ms
-(dense). Time is from the start of the job until all is read and committed. That of Kafka Streams is counted from
-RUNNING on, and that of the connector from the start of the query in a session that has run one before: both leave out
-the start of a JVM, as does barnabas, whose driver runs.
+All three average a column over windows of a minute for 1,000 keys into a topic, over the same records in 2 partitions;
+barnabas and Kafka Streams exactly once, Spark's sink for Kafka at least once. The connector keeps its state in two
+tasks, Kafka Streams in one for each partition, and barnabas in one and, in a second row, in two (PARALLELISM 2). One
+record comes every 10 ms of event time, so that a window of a key holds 6 (sparse), or every 0.1 ms (dense). Time is
+from the start of the job until all is read and committed. That of Kafka Streams is counted from RUNNING on, and those
+of the connector and of barnabas in a JVM that has run the same over 10,000 records before.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.wire.table import table
 from bench.servers import BenchKafka
 from bench.spark_kafka import connector
-from bench.streams import PARTITIONS, SCHEMA, backlog, filled, make, wait
+from bench.streams import PARTITIONS, SCHEMA, backlog, filled, make, of_backlog, wait
 from compat_tests.broker_process import Barnabas
 from compat_tests.ecosystem.jvm import CLASS_PATH
 from compat_tests.tools import missing
@@ -151,16 +152,16 @@ def peers(folder: Path, records: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def ours(folder: Path, records: int) -> dict[str, float]:
-    """The same of barnabas."""
+def ours(folder: Path, records: int, tasks: int) -> dict[str, float]:
+    """The same of barnabas, whose state so many tasks keep."""
     settings = {"barnabas.streams.master": "local[2]", "barnabas.streams.sink.bytes.per.second": "0"}
-    broker = Barnabas(folder / "barnabas", {**settings, "num.partitions": str(PARTITIONS)})
+    broker = Barnabas(folder / f"barnabas-{tasks}", {**settings, "num.partitions": str(PARTITIONS)})
     with broker, Cluster(broker.address) as cluster:
         create_topic(cluster, "warm", SCHEMA, partitions=PARTITIONS)
         filled(broker.address, "warm", 10_000, 100)
-        make(cluster, "warm-averages", "FILL_HISTORY 1 AS SELECT avg(temp) AS t FROM warm INTERVAL(1s)")
+        make(cluster, "warm-averages", of_backlog("warm", tasks))
         wait(cluster, ["warm-averages"], lambda told: told.batch_ms > 0 and told.lag == 0)
-        return {kind: backlog(broker, cluster, records, step)[1][2] for kind, step in STEPS.items()}
+        return {kind: backlog(broker, cluster, records, step, tasks)[1][2] for kind, step in STEPS.items()}
 
 
 def main() -> None:
@@ -173,7 +174,11 @@ def main() -> None:
         if reason := missing(tool):
             parser.exit(1, f"{reason}\n")
     with tempfile.TemporaryDirectory() as folder:
-        found = {"barnabas": ours(Path(folder), args.records), **peers(Path(folder), args.records)}
+        found = {
+            "barnabas": ours(Path(folder), args.records, 1),
+            "barnabas, 2 tasks": ours(Path(folder), args.records, 2),
+            **peers(Path(folder), args.records),
+        }
     print(
         table(("records/s", *STEPS), [(name, *(f"{row[kind]:,.0f}" for kind in STEPS)) for name, row in found.items()])
     )

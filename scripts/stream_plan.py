@@ -40,7 +40,8 @@ def plan_lines(clauses: Clauses, into: str) -> list[Line]:
         again = f"windows that closed at most {written(clauses.expired_ms)} ago, for late records"
         found.append(Line(AGGREGATE, "again", again))
     keys = ", ".join(item.name for item in clauses.partition)
-    found.append(Line(AGGREGATE, "aggregate", f"by window{f' and {keys}' if keys else ''}"))
+    tasks = f", in {clauses.parallelism} tasks" if clauses.parallelism > 1 else ""
+    found.append(Line(AGGREGATE, "aggregate", f"by window{f' and {keys}' if keys else ''}{tasks}"))
     if clauses.fill is not None:
         values = ", ".join(joined(value) for value in clauses.fill.values)
         found.append(Line(AGGREGATE, "fill", f"windows without records: {clauses.fill.kind} {values}".rstrip()))

@@ -35,7 +35,10 @@ if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
 
 STEP, SLIDE = 10_000, 5000
-TEXT = "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source PARTITION BY device INTERVAL(10s)"
+TEXT = (
+    "PARALLELISM 2 AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source "
+    "PARTITION BY device INTERVAL(10s)"
+)
 
 
 @pytest.mark.slow

@@ -51,7 +51,8 @@ PARTITIONS = 2
 MINUTE = 60_000
 #: Of one second of event time for each record: partitions may be that far apart when a batch is cut.
 TEXT = (
-    "WATERMARK 10m FILL_HISTORY 1 AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source "
+    "PARALLELISM 2 WATERMARK 10m FILL_HISTORY 1 "
+    "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source "
     "PARTITION BY device INTERVAL(1m) SLIDING({})"
 )
 
@@ -178,7 +179,8 @@ def filled(written: list[Reading]) -> list[dict[str, object]]:
 
 
 JOINED = (
-    "WATERMARK 30s FILL_HISTORY 1 AS SELECT _wstart, _wend, s.device, sum(o.temp) AS s, count(*) AS c FROM source s "
+    "PARALLELISM 2 WATERMARK 30s FILL_HISTORY 1 "
+    "AS SELECT _wstart, _wend, s.device, sum(o.temp) AS s, count(*) AS c FROM source s "
     "JOIN other_source o WITHIN 5s ON s.device = o.device PARTITION BY s.device INTERVAL(10s)"
 )
 

@@ -458,7 +458,7 @@ def query_of(broker: Barnabas, name: str) -> str:
 
 
 SHARED = (
-    "WATERMARK 10m AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM shared "
+    "PARALLELISM 2 WATERMARK 10m AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM shared "
     "PARTITION BY device INTERVAL(1m) SLIDING({})"
 )
 

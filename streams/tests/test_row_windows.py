@@ -162,8 +162,8 @@ def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: 
     logs = Logs(tmp_path / "data", LogConfig(index_interval_bytes=500))
     readings = results.write(logs, 5, 240, sorted_=True)
     query = (
-        f"EVENT_TIME ts WATERMARK 1m AS SELECT {results.WINDOW}, device, {results.AGGREGATES} FROM sensors "
-        f"PARTITION BY device {clause}"
+        f"PARALLELISM 2 EVENT_TIME ts WATERMARK 1m AS SELECT {results.WINDOW}, device, {results.AGGREGATES} "
+        f"FROM sensors PARTITION BY device {clause}"
     )
     run = Run(session, logs.path, tmp_path / "run", query, results.VALUES)
     run.start(batch_bytes=9000)

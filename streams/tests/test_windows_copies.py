@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VALUES = Values(format="json", schema="device STRING, n INT, ts TIMESTAMP")
 GROUP = Group("query", "kind", (), (), (Joined("out", "id", 0, 0),), 1)
 TEXT = (
-    "EVENT_TIME ts WATERMARK 20s AS "
+    "PARALLELISM 2 EVENT_TIME ts WATERMARK 20s AS "
     "SELECT _wstart, device, count(*) AS c, sum(n) AS s FROM sensors PARTITION BY device INTERVAL(30s) SLIDING(10s)"
 )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
+from pyspark.errors import StreamingQueryException
 
 from barnabas.storage.config import LogConfig
 from barnabas.streams.tests.support import NOW, Logs
@@ -115,7 +116,9 @@ def closed(windows: dict[Window, dict[str, Any]], before: int, length: int) -> d
 def test_the_last_result_of_a_window_is_that_of_all_its_records(session: SparkSession, tmp_path: Path) -> None:
     logs = logs_in(tmp_path / "data")
     readings = write(logs, 1)
-    run = Run(session, logs.path, tmp_path / "run", f"{AGAIN} AS {SUMS} INTERVAL(20s) SLIDING(10s)", VALUES)
+    run = Run(
+        session, logs.path, tmp_path / "run", f"PARALLELISM 2 {AGAIN} AS {SUMS} INTERVAL(20s) SLIDING(10s)", VALUES
+    )
     run.start(batch_bytes=5000)
     found = told(run)
     expected = closed(naive(readings, 20_000, 10_000), closed_at(run), 20_000)
@@ -217,3 +220,31 @@ def test_records_before_the_stream_begins_do_not_count_later_either(session: Spa
         text(NOW): [3, 7],
         text(NOW + 10_000): [11],
     }
+
+
+def test_a_damaged_byte_in_what_is_read_again_is_told_and_nothing_is_calculated_without_it(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    logs = logs_in(tmp_path / "data", 140)
+
+    def put(*seconds: int) -> None:
+        for second in seconds:
+            value = json.dumps({"device": "a", "n": 1, "ts": text(NOW + 1000 * second)}).encode()
+            logs.write([value], "sensors", 0, timestamp=NOW + 40_000)
+
+    put(1, 11, 21)
+    text_ = f"IGNORE EXPIRED 0 EVENT_TIME ts AS {LIGHT} PARTITION BY device INTERVAL(10s)"
+    run = Run(session, logs.path, tmp_path / "run", text_, VALUES)
+    run.start()
+    assert [len(values) for values in told(run).values()] == [1, 1]
+    put(2)
+    segment = logs.path / "sensors-0" / f"{0:020}.log"  # it is closed: the log's end is known without it
+    whole = segment.read_bytes()
+    segment.write_bytes(whole.replace(b'"device"', b'"dewice"', 1))
+    run.start()
+    with pytest.raises((AssertionError, StreamingQueryException), match="sensors-0"):
+        run.results()
+    assert sum(map(len, run.batches.values())) == 2, "nothing more"
+    segment.write_bytes(whole)
+    run.start()
+    assert [value["c"] for value in told(run)[text(NOW), "a"]] == [1, 2]

@@ -167,7 +167,7 @@ def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: 
     logs = Logs(tmp_path / "data", LogConfig(index_interval_bytes=500))
     readings = write(logs, 7, 240, sorted_=True)
     query = f"SELECT {WINDOW}, device, {AGGREGATES} FROM sensors PARTITION BY device INTERVAL(2s) SLIDING(1s)"
-    texts = {fill: f"EVENT_TIME ts WATERMARK 1m AS {query} FILL({fill})" for fill in FILLS}
+    texts = {fill: f"PARALLELISM 2 EVENT_TIME ts WATERMARK 1m AS {query} FILL({fill})" for fill in FILLS}
     run = Run(session, logs.path, tmp_path / "run", texts["LINEAR"], VALUES)
     run.keeps_rows = True
     run.start(batch_bytes=14_000)

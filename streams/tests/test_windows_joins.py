@@ -98,7 +98,8 @@ def test_pairs_of_two_streams_are_those_of_a_plain_evaluation(session: SparkSess
     for topic in ("orders", "payments"):
         logs.write([], topic, 0)
     text = (
-        "EVENT_TIME(ts) MAX_AHEAD 1000d WATERMARK 3s SELECT unix_millis(_wstart) AS start, o.id AS key, count(*) AS n, "
+        "PARALLELISM 2 EVENT_TIME(ts) MAX_AHEAD 1000d WATERMARK 3s "
+        "SELECT unix_millis(_wstart) AS start, o.id AS key, count(*) AS n, "
         f"count(p.amount) AS paid, sum(p.amount) AS s, sum(o.total) AS t FROM orders o {kind} payments p WITHIN 10s "
         "ON o.id = p.order_id PARTITION BY o.id INTERVAL(5s)"
     )

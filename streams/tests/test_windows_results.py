@@ -146,8 +146,9 @@ def odd(reading: Reading) -> Any:
 WINDOW = "_wstart, _wend, _wduration"
 STREAMS: dict[str, tuple[str, Callable[[list[Reading]], list[dict[str, Any]]]]] = {
     "sliding": (
-        f"EVENT_TIME ts AS SELECT {WINDOW}, upper(device) AS d, odd, {AGGREGATES} FROM sensors WHERE n > 3 "
-        "PARTITION BY upper(device), n % 2 AS odd INTERVAL(10s) SLIDING(4s) HAVING count(*) > 1 OR max(temp) > 100",
+        f"PARALLELISM 3 EVENT_TIME ts AS SELECT {WINDOW}, upper(device) AS d, odd, {AGGREGATES} FROM sensors "
+        "WHERE n > 3 PARTITION BY upper(device), n % 2 AS odd "
+        "INTERVAL(10s) SLIDING(4s) HAVING count(*) > 1 OR max(temp) > 100",
         lambda all_: told(
             {
                 window: found
@@ -162,7 +163,7 @@ STREAMS: dict[str, tuple[str, Callable[[list[Reading]], list[dict[str, Any]]]]] 
         lambda all_: told(naive_windows((r for r in all_ if r.device), 60_000, 60_000, 7000, lambda r: ()), []),
     ),
     "session": (
-        f"AS SELECT {WINDOW}, device, {AGGREGATES} FROM sensors PARTITION BY device SESSION(ts, 1500a)",
+        f"PARALLELISM 2 AS SELECT {WINDOW}, device, {AGGREGATES} FROM sensors PARTITION BY device SESSION(ts, 1500a)",
         lambda all_: told(naive_sessions(all_, 1500, lambda r: r.device), ["device"]),
     ),
     "one session": (

@@ -264,6 +264,8 @@ def test_which_streams_share_a_query_is_kept_and_a_number_is_given_once(tmp_path
         ("IGNORE EXPIRED 1 SELECT count(*) FROM s INTERVAL(1s)", True),
         ("IGNORE EXPIRED 0 SELECT count(*) FROM s INTERVAL(1s)", False),
         ("MAX_DELAY 3s SELECT count(*) FROM s INTERVAL(1s)", False),
+        ("PARALLELISM 1 SELECT count(*) FROM s INTERVAL(1s)", True),
+        ("PARALLELISM 2 SELECT count(*) FROM s INTERVAL(1s)", False),
         ("SELECT count(*) FROM other INTERVAL(1s)", False),
         ("SELECT count(*) FROM s SESSION(1s)", False),
         ("SELECT count(*) FROM s INTERVAL(1s) FILL(PREV)", False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from barnabas.streams.windows.checkpoint import Folder
-from barnabas.streams.windows.expired import Expired, with_expired
+from barnabas.streams.windows.expired import Expired
 from barnabas.streams.windows.frames import source_frame
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES
 from barnabas.streams.windows.plan import Member, check, parsed, period_of, planned, reading, source_schema
 from barnabas.streams.windows.reading import Reading
+from barnabas.streams.windows.results import batch_results
+from barnabas.streams.windows.session import set_tasks
 from barnabas.streams.windows.slots import Slot, slots_for
 from barnabas.streams.windows.source import FORMAT, write_mark
 from barnabas.streams.windows.watched import CLOSE
@@ -75,7 +78,8 @@ class Run:
         expired = None
         if clauses.expired_ms:
             expired = Expired(str(self.path), NOWHERE, plan, self.folder, self.members, self.slots)
-        self._results_of = with_expired(running.results_of, expired)
+        self._results_of = batch_results(running.results_of, expired, clauses.parallelism)
+        set_tasks(self.session, clauses.parallelism)
         self.query = (
             running.rows.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)
@@ -94,7 +98,10 @@ class Run:
             kept = frame.collect()
             self.rows += kept
             frame = self.session.createDataFrame(kept, frame.schema)
-        rows = self._results_of(frame, batch).collect()
+        results = self._results_of(frame, batch)
+        assert results.rdd.getNumPartitions() <= 1, "one task writes"
+        rows = results.collect()
+        assert all(one.timestamp <= other.timestamp for one, other in pairwise(rows)), "in the order of windows"
         self.batches[batch] = [
             (None if row.key is None else bytes(row.key).decode(), json.loads(bytes(row.value)), row.timestamp)
             for row in rows
@@ -112,6 +119,10 @@ class Run:
         self.query.awaitTermination(120)
         failure = self.query.exception()
         assert failure is None, failure
+        stores = [
+            path.name for path in Path(self.folder.checkpoint, "state", "0").iterdir() if path.name != "_metadata"
+        ]
+        assert len(stores) == self.members[0].clauses.parallelism
         return in_order(value for rows in self.batches.values() for _, value, _ in rows)
 
 

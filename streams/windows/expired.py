@@ -12,7 +12,7 @@ Invariant: a window that begins before the oldest record of the log, where older
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,7 +28,6 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.streams.clauses import RECORD_TIME
 from barnabas.wire.streams.plan import StreamPlan
 
-ResultsOf = Callable[[DataFrame, int], DataFrame]
 _WINDOW = ["__stream", "__w", "__keys"]
 
 
@@ -106,14 +105,3 @@ class Expired:
         lo = max(lo, self._plan.begins_at.get(key, 0))
         found = offset_at(log_dir, key, since_ms, lo, hi) if lo < hi else None
         return hi if found is None else found
-
-
-def with_expired(results_of: Callable[[DataFrame], DataFrame], expired: Expired | None) -> ResultsOf:
-    """The results of a batch's rows, and those of the windows that are calculated again, in one partition."""
-
-    def found(rows: DataFrame, batch: int) -> DataFrame:
-        made = results_of(rows)
-        again = expired.results(rows.sparkSession, batch) if expired is not None else None
-        return made if again is None else made.union(again).coalesce(1)
-
-    return found

@@ -104,8 +104,11 @@ def kind_of(clauses: Clauses, source_id: str, values: msgspec.Struct, joined: Jo
         window = "period", clauses.window
     same = clauses.time, clauses.watermark_ms, clauses.max_ahead_ms, clauses.max_delay_ms, clauses.trigger, window
     table = () if join is None else (join, joined)
-    again = ({"expired_ms": clauses.expired_ms},) if clauses.expired_ms else ()
-    return msgspec.json.encode([clauses.source, source_id, values, *same, *table, *again]).decode()
+    more = {"expired_ms": clauses.expired_ms} if clauses.expired_ms else {}
+    if clauses.parallelism > 1:
+        more["parallelism"] = clauses.parallelism
+    options = (more,) if more else ()
+    return msgspec.json.encode([clauses.source, source_id, values, *same, *table, *options]).decode()
 
 
 class Groups:

@@ -24,14 +24,16 @@ from barnabas.streams.query.health import Health
 from barnabas.streams.windows import batches
 from barnabas.streams.windows.checkpoint import Folder, is_begun
 from barnabas.streams.windows.copies import Copies
-from barnabas.streams.windows.expired import Expired, with_expired
+from barnabas.streams.windows.expired import Expired
 from barnabas.streams.windows.frames import source_frame
 from barnabas.streams.windows.groups import Group
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES, MAX_ROWS_BATCH_BYTES, Limits
 from barnabas.streams.windows.others import TABLE_OUTGROWN
 from barnabas.streams.windows.plan import Member, MemberError, parsed, period_of, planned, reading
 from barnabas.streams.windows.quiet import Quiet
+from barnabas.streams.windows.results import batch_results
 from barnabas.streams.windows.row_plan import OUTGROWN
+from barnabas.streams.windows.session import set_tasks
 from barnabas.streams.windows.sink import Target, TransactionSink
 from barnabas.streams.windows.source import ends_of, read_mark, write_mark
 from barnabas.streams.windows.watched import AHEAD, MALFORMED, NO_TIME, OBSERVED, RECORDS
@@ -192,10 +194,10 @@ class Runner:
         expired = None
         if members[0].clauses.expired_ms:
             expired = Expired(self._home.data_dir, server, plan, self.folder, members, self.group.slots)
-        results_of = with_expired(running.results_of, expired)
+        clauses = members[0].clauses
+        results_of = batch_results(running.results_of, expired, clauses.parallelism)
         sink = TransactionSink(self._producer, server, targets, self.folder, self._note_batch, results_of, limits)
         sink.next_batch = first
-        clauses = members[0].clauses
         self._quiet = Quiet(clauses, [member.clauses.window for member in members], now)
         self.most_rows = {
             each.topic: _most_rows(member) for each, member in zip(self.group.members, members, strict=True)
@@ -203,6 +205,7 @@ class Runner:
         self._sink = sink
         self._told_rows = dict(sink.rows)
         self.release()
+        set_tasks(self._session, clauses.parallelism)
         self._query = (
             running.rows.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)

@@ -11,12 +11,12 @@ from barnabas.streams.source.workers import check_workers
 from barnabas.streams.windows.limits import MAX_STATE_MEMORY_MB
 from barnabas.streams.windows.source import StreamDataSource
 
+_TASKS = "spark.sql.shuffle.partitions"
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "false",
     "spark.sql.runSQLOnFiles": "false",
-    # One task for the state: with more, each batch takes longer, and a transaction would have several writers.
-    "spark.sql.shuffle.partitions": "1",
+    _TASKS: "1",
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state."
     "RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -50,6 +50,11 @@ def streams_session(spark: SparkSession) -> SparkSession:
         made.dataSource.register(StreamDataSource)
         _made[application] = made
     return _made[application]
+
+
+def set_tasks(session: SparkSession, count: int) -> None:
+    """Have so many tasks keep the state of the next query that is started: it takes the settings of that moment."""
+    session.conf.set(_TASKS, str(count))
 
 
 _made: dict[str, SparkSession] = {}

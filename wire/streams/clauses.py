@@ -39,6 +39,8 @@ _AHEAD_MS = 60_000
 MAX_STATE_ROWS = 10_000_000
 #: Of a window that records open and close, its records are kept, in parts: a part has at most so many.
 MAX_PART_ROWS = 1_000_000
+#: Each task has a store of its own, with files and threads.
+MAX_PARALLELISM = 16
 #: How much older than the watermark a window may be that is calculated again.
 EXPIRED_MS = 86_400_000
 _LEAST_DELAY_MS = 3000
@@ -86,6 +88,8 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     fill_history: bool = False
     #: Windows that closed at most so long before the watermark are calculated again for late records; 0 for none.
     expired_ms: int = 0
+    #: How many tasks keep the state.
+    parallelism: int = 1
 
 
 #: What TDengine has and a stream does not, and what to do instead.
@@ -347,6 +351,12 @@ class _Parser(Cursor):
             raise self.wrong("expected a number of rows", found[0] if found else None)
         self.found["max_state_rows"] = int(found[0].text)
 
+    def _parallelism(self) -> None:
+        found = self.value()
+        if len(found) != 1 or found[0].text not in map(str, range(1, MAX_PARALLELISM + 1)):
+            raise self.wrong(f"expected a number of tasks, 1 to {MAX_PARALLELISM}", found[0] if found else None)
+        self.found["parallelism"] = int(found[0].text)
+
     def _trigger(self) -> None:
         token = self.take()
         if token.says("AT_ONCE"):
@@ -423,6 +433,7 @@ class _Parser(Cursor):
         "MAX_DELAY": _max_delay,
         "OUTPUT_SUBTABLE": _subtable,
         "MAX_STATE_ROWS": _max_state_rows,
+        "PARALLELISM": _parallelism,
         "PRE_FILTER": _pre_filter,
         "SUBTABLE": _subtable,
         "TAGS": _tags,

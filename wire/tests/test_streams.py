@@ -43,12 +43,13 @@ def test_every_option_and_clause() -> None:
     found = parse_stream(
         """-- a comment with a ' in it
         TRIGGER AT_ONCE WATERMARK(1m) IGNORE EXPIRED 1 IGNORE UPDATE MAX_DELAY 10s FILL_HISTORY 1 EVENT_TIME ts
-        MAX_AHEAD 1h MAX_STATE_ROWS 500 PRE_FILTER(temp > 0 AND note <> 'AS SELECT') SUBTABLE(concat('d-', device))
+        MAX_AHEAD 1h MAX_STATE_ROWS 500 PARALLELISM 4
+        PRE_FILTER(temp > 0 AND note <> 'AS SELECT') SUBTABLE(concat('d-', device))
         AS SELECT upper(device) d, CASE WHEN max(n) > 1 THEN 'INTERVAL(1s)' END, `a b`
         FROM `my.sensors` WHERE note <> ') HAVING (' AND x IN (1, 2)
         PARTITION BY upper(device), n % 2 AS odd, `a b` INTERVAL(1h, 5m) SLIDING(30m) HAVING count(*) > 1"""
     )
-    assert (found.trigger, found.max_state_rows) == (AT_ONCE, 500)
+    assert (found.trigger, found.max_state_rows, found.parallelism) == (AT_ONCE, 500, 4)
     assert (found.watermark_ms, found.max_delay_ms, found.max_ahead_ms) == (60_000, 10_000, 3_600_000)
     assert (found.fill_history, found.time, found.source) == (True, "ts", "my.sensors")
     assert found.window == Interval(3_600_000, 1_800_000, 300_000)
@@ -181,6 +182,10 @@ def test_a_session_may_name_the_time() -> None:
         (f"MAX_DELAY 1s AS {SENSORS} INTERVAL(1s)", "MAX_DELAY is at least 3s"),
         (f"MAX_STATE_ROWS 0 AS {SENSORS} INTERVAL(1s)", "expected a number of rows"),
         (f"MAX_STATE_ROWS 5s AS {SENSORS} INTERVAL(1s)", "expected a number of rows"),
+        (f"PARALLELISM 0 AS {SENSORS} INTERVAL(1s)", "expected a number of tasks, 1 to 16"),
+        (f"PARALLELISM 17 AS {SENSORS} INTERVAL(1s)", "expected a number of tasks, 1 to 16"),
+        (f"PARALLELISM {'9' * 5000} AS {SENSORS} INTERVAL(1s)", "expected a number of tasks, 1 to 16"),
+        (f"PARALLELISM(a) AS {SENSORS} INTERVAL(1s)", "expected a number of tasks, 1 to 16"),
         (f"IGNORE UPDATE 0 AS {SENSORS} INTERVAL(1s)", "IGNORE UPDATE 0 is not supported"),
         (f"IGNORE EXPIRED 0 AS {SENSORS} SESSION(1s)", "IGNORE EXPIRED 0 goes with INTERVAL, without FILL and JOIN"),
         (f"IGNORE EXPIRED 0 AS {SENSORS} PERIOD(1s)", "IGNORE EXPIRED 0 goes with INTERVAL, without FILL and JOIN"),

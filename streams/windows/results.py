@@ -1,0 +1,34 @@
+"""The results of a batch, as they are written: by one task, in the order of their windows.
+
+Spark closes the windows of a batch in the order of its state, which is none of time. But a compacted topic of results
+must have the latest window of a key last, and a stream over the results must not meet the earlier ones late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from barnabas.streams.windows.expired import Expired
+
+ResultsOf = Callable[[DataFrame, int], DataFrame]
+_PLACE = "__place"
+
+
+def batch_results(results_of: Callable[[DataFrame], DataFrame], expired: Expired | None, tasks: int) -> ResultsOf:
+    """The results of a batch's rows, which so many tasks make, and those of the windows that are calculated again, in
+    one partition, by the time of their records. Of equal times they come as they were made.
+    """
+
+    def found(rows: DataFrame, batch: int) -> DataFrame:
+        made = results_of(rows)
+        again = expired.results(rows.sparkSession, batch) if expired is not None else None
+        if again is not None:
+            made = made.union(again)
+        made = made.repartition(1) if tasks > 1 else made.coalesce(1)
+        placed = made.withColumn(_PLACE, F.monotonically_increasing_id())
+        return placed.sortWithinPartitions("timestamp", _PLACE).drop(_PLACE)
+
+    return found
