@@ -143,6 +143,15 @@ def _renamed(words: _Words) -> list[Table]:
             return found
 
 
+def renames_of(sql: str, database: str) -> list[tuple[Table, Table]]:
+    """The names before and behind of the tables that a statement renames, in the order in which the server does it."""
+    words = _Words(tokens(sql), database)
+    found = tables_of(sql, database) or []
+    if words.take("RENAME"):
+        return list(zip(found[::2], found[1::2], strict=False))
+    return [(found[0], found[-1])] if words.take("ALTER") and len(found) > 1 else []
+
+
 def is_drop(sql: str) -> bool:
     """Whether a statement removes things."""
     found = tokens(sql)

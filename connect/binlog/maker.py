@@ -9,12 +9,12 @@ from __future__ import annotations
 import msgspec
 import trio
 
-from barnabas.connect.binlog.ddl import is_drop, tables_of
+from barnabas.connect.binlog.ddl import is_drop, renames_of, tables_of
 from barnabas.connect.binlog.events import DELETE, WRITE
 from barnabas.connect.binlog.masks import Masks
 from barnabas.connect.binlog.messages import Format, Group, key_of
 from barnabas.connect.binlog.naming import Chosen, Topics
-from barnabas.connect.binlog.place import Position
+from barnabas.connect.binlog.place import Copied, Position, Table
 from barnabas.connect.binlog.reader import Begin, Change, End, Item, Place, Statement
 from barnabas.connect.binlog.server import RefusedError, Server
 from barnabas.connect.binlog.sink import Header, Out
@@ -74,7 +74,7 @@ class Maker:
     ) -> None:
         self._server, self._settings, self._format = server, settings, shape
         self._topics, self._chosen, self._masks = topics, chosen, masks
-        self._position, self._copied = position, position.copied
+        self._position = position
         self._done = position.index if position.group else 0
         self._messages: list[Out] = []
         self._group: Group | None = None
@@ -187,13 +187,13 @@ class Maker:
 
     def _statement(self, statement: Statement) -> None:
         assert self._group is not None
-        named = tables_of(statement.sql, statement.database) or []
         if not self._next() or _is_about_accounts(statement.sql):
             return
-        sql = self._of_what_is_copied(statement, named)
+        sql = self._of_what_is_copied(statement)
         if not sql:
             return
         statement = statement._replace(sql=sql)
+        named = tables_of(sql, statement.database) or []
         if not self._chosen.has_statement(named, statement.database):
             return
         databases = dict.fromkeys(database for database, _ in named) or (statement.database,)
@@ -204,13 +204,12 @@ class Maker:
     def _change(self, change: Change, known: list[tuple[bool, ...]] | None) -> None:
         layout = change.layout
         assert self._group is not None
-        copied = self._copied
-        if not self._chosen.has(layout.database, layout.table) or (
-            copied is not None and not copied.has(layout.database, layout.table)
-        ):
+        table = layout.database, layout.table
+        copied = self._position.copied
+        if not self._chosen.has(*table) or (copied is not None and not copied.has(table)):
             self._index += len(change.rows)
             return
-        topic = self._topics.of(layout.database, layout.table)
+        topic = self._topics.of(*table)
         if self._masks:
             layout, shown = self._masks.masked(layout)
             change = change._replace(layout=layout, rows=[tuple(map(shown, images)) for images in change.rows])
@@ -225,21 +224,53 @@ class Maker:
                 half = self._format.change(self._group, change._replace(kind=kind))
                 self._add(topic, key_of(layout, image), half((image,), self._index))
 
-    def _of_what_is_copied(self, statement: Statement, named: list[tuple[str, str]]) -> str:
-        """A statement about tables that are copied already; nothing of others, as the copy to come has what it did."""
-        named = [table for table in named if self._chosen.has(*table)]
-        if self._copied is None or not named:
-            return statement.sql
-        copied = [table for table in named if self._copied.has(*table)]
-        if len(copied) in (0, len(named)):
-            return statement.sql if copied else ""
-        if is_drop(statement.sql):
-            return "DROP TABLE IF EXISTS " + ", ".join(f"{name_quoted(db)}.{name_quoted(name)}" for db, name in copied)
-        names = ", ".join(".".join(table) for table in named)
-        raise RefusedError(
-            f"{names} were renamed while only a part of them was copied: begin anew with --snapshot initial and a new "
-            "name (--name)"
+    def judges(self, change: Change) -> bool:
+        """Whether of a change's table a part is copied, so that somebody must tell which rows are."""
+        copied = self._position.copied
+        return (
+            copied is not None
+            and copied.after is not None
+            and copied.has_part((change.layout.database, change.layout.table))
         )
+
+    def _of_what_is_copied(self, statement: Statement) -> str:
+        """A statement about tables that are copied already; nothing of others, as the copy to come has what it did."""
+        sql, copied = statement.sql, self._position.copied
+        if copied is None:
+            return sql
+        renames = renames_of(sql, statement.database)
+        if renames:
+            return self._renamed(sql, copied, renames)
+        named = [table for table in tables_of(sql, statement.database) or [] if self._chosen.has(*table)]
+        there = [table for table in named if copied.has(table)]
+        if len(there) == len(named):
+            return sql
+        # of several tables, it drops them
+        return f"DROP TABLE IF EXISTS {', '.join(map(_quoted, there))}" if there and is_drop(sql) else ""
+
+    def _renamed(self, sql: str, copied: Copied, renames: list[tuple[Table, Table]]) -> str:
+        """A statement that renames, as far as it is about tables that are copied, and which tables are copied then."""
+        there = []
+        for before, behind in renames:
+            whole = self._chosen.has(*before) and copied.has_whole(before)
+            if whole and copied.has_part(behind):
+                raise RefusedError(
+                    f"{'.'.join(before)} was renamed to {'.'.join(behind)}, another table of which a part was copied: "
+                    "begin anew with --snapshot initial and a new name (--name)"
+                )
+            if whole:
+                there.append((before, behind))
+            if self._chosen.has(*before) or self._chosen.has(*behind):
+                copied = copied.renamed(before, behind, whole=whole)
+        self._position = msgspec.structs.replace(self._position, copied=copied)
+        if len(there) == len(renames):
+            return sql
+        pairs = [f"{_quoted(before)} TO {_quoted(behind)}" for before, behind in there]
+        return f"RENAME TABLE {', '.join(pairs)}" if pairs else ""
+
+
+def _quoted(table: Table) -> str:
+    return ".".join(map(name_quoted, table))
 
 
 def _is_about_accounts(sql: str) -> bool:

@@ -21,13 +21,16 @@ from barnabas.wire.errors import ErrorCode
 #: The topic of all positions; the key of a record is the name of its subscription.
 TOPIC = "barnabas.connect"
 _VERSION = 1
+Table = tuple[str, str]
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
     """How far the copy of the existing rows is: it goes through the tables by database and name, then by primary key.
 
     All tables before this one are copied. Of this one something is if it is `begun`, all if it is `whole`, else the
-    rows up to `after`, the literals of a primary key (None: there is none, so it begins anew).
+    rows up to `after`, the literals of a primary key (None: there is none, so it begins anew). Tables that are renamed
+    meanwhile change their place in that order, but not whether they are copied: `ahead` are, and `left` are not,
+    whatever the order says. Those that are left come last, when the copy is `through` with the order.
     """
 
     database: str = ""
@@ -37,14 +40,55 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] | None = None
     #: In which order its rows come.
     order: int = 0
+    ahead: tuple[Table, ...] = ()
+    left: tuple[Table, ...] = ()
+    through: bool = False
     #: Messages of the copy.
     messages: int = 0
 
-    def has(self, database: str, table: str) -> bool:
+    def has(self, table: Table) -> bool:
         """Whether the changes of a table continue what is copied; those of the others are in their copy to come."""
-        if (database, table) == (self.database, self.table):
+        if table in self.left:
+            return False
+        if table == (self.database, self.table):
             return self.whole or self.after is not None
-        return (database, table) < (self.database, self.table)
+        return self.through or table in self.ahead or table < (self.database, self.table)
+
+    def has_part(self, table: Table) -> bool:
+        """Whether the copy of a table has begun, and is not over."""
+        return table == (self.database, self.table) and self.begun and not self.whole
+
+    def has_whole(self, table: Table) -> bool:
+        """Whether the copy of a table is over."""
+        return self.has(table) and not self.has_part(table)
+
+    def beginning(self, table: Table, order: int) -> Copied:
+        """Where the copy of a table begins."""
+        return msgspec.structs.replace(
+            self,
+            database=table[0],
+            table=table[1],
+            begun=True,
+            whole=False,
+            after=None,
+            order=order,
+            left=tuple(other for other in self.left if other != table),
+            through=self.through or table in self.left,
+        )
+
+    def renamed(self, before: Table, behind: Table, *, whole: bool) -> Copied:
+        """This after a table was renamed, which is copied as a `whole`, or is to be copied from its beginning on."""
+        ahead, left = (
+            tuple(table for table in tables if table not in (before, behind)) for tables in (self.ahead, self.left)
+        )
+        found = msgspec.structs.replace(self, ahead=ahead, left=left)
+        if any(map(self.has_part, (before, behind))):
+            found = msgspec.structs.replace(found, after=None)
+        if found.has(behind) == whole:
+            return found
+        if whole:
+            return msgspec.structs.replace(found, ahead=(*ahead, behind))
+        return msgspec.structs.replace(found, left=(*left, behind))
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):

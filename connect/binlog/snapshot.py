@@ -26,7 +26,7 @@ from barnabas.connect.binlog.maker import CHUNK_BYTES, Chunk, Settings, identity
 from barnabas.connect.binlog.masks import Masks
 from barnabas.connect.binlog.messages import READ, Format, Group, key_of
 from barnabas.connect.binlog.naming import Chosen, Topics
-from barnabas.connect.binlog.place import Copied, Position
+from barnabas.connect.binlog.place import Copied, Position, Table
 from barnabas.connect.binlog.reader import Change, Place, Statement
 from barnabas.connect.binlog.selected import SESSION, Selected
 from barnabas.connect.binlog.server import RefusedError, Server, known_columns
@@ -42,6 +42,8 @@ _HOLD_SECONDS = 0.005
 _PAUSE_SECONDS = 0.1
 #: Of the server: no such table, or another one than the view has.
 _STALE = frozenset({1146, 1412})
+_VERSIONED = "SYSTEM VERSIONED"
+_TABLES = ("BASE TABLE", _VERSIONED)
 _SYSTEM = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 _SAVEPOINT = "barnabas"
 COPIED = ("barnabas.snapshot", b"true")
@@ -68,11 +70,9 @@ class Judge:
     def __init__(self, connection: Connection, selected: Selected, after: tuple[str, ...]) -> None:
         self._connection, self._selected, self._after = connection, selected, after
 
-    async def known(self, change: Change) -> list[tuple[bool, ...]] | None:
-        """Of each row's images whether they are copied; None for another table."""
+    async def known(self, change: Change) -> list[tuple[bool, ...]]:
+        """Of each row's images whether they are copied."""
         layout, selected = change.layout, self._selected
-        if (layout.database, layout.table) != (selected.database, selected.table):
-            return None
         images = len(change.rows[0]) if change.rows else 1
         conditions = [
             selected.is_behind(selected.place_in(layout, image), self._after) for row in change.rows for image in row
@@ -117,6 +117,7 @@ class Copier:
         self._messages: list[Out] = []
         self._size = 0
         self._held = 0.0
+        self._names: list[Table] = []
         #: Of this run, for those who watch: the table, about how many rows there are in all, and how many are done.
         self.table, self.total, self.done = "", 0, 0
 
@@ -130,11 +131,10 @@ class Copier:
                     judge = await self._judge(view)
                     self._position = self._handed_over = await self._catch_up(self._position, view.place, judge)
                     lock, is_done = await self._copy_from(view)
-            except StaleViewError:
-                await self._begin_again()
-            except ServerError as error:
-                if error.code not in _STALE:
+            except (StaleViewError, ServerError) as error:
+                if isinstance(error, ServerError) and error.code not in _STALE:
                     raise
+                lock = None
                 await self._begin_again()
         self._position = msgspec.structs.replace(self._position, copied=None)
         await self._flush()
@@ -172,41 +172,32 @@ class Copier:
             if lock is not None:
                 await connection.query(f"LOCK TABLES {_named(lock)} READ")
                 place = await self._server.now(connection)
+                if await names_of(connection, self._chosen) != self._names:
+                    raise StaleViewError(f"tables were made, renamed or dropped while {_named(lock)} was locked")
                 tables = [lock._replace(made=_sum(await _definition(connection, lock)))]
             else:
-                before = await self._tables(connection)
+                self._names = await names_of(connection, self._chosen)
+                before = await tables_of(connection, self._chosen)
                 place = await self._server.snapshot(connection)
                 await connection.query(f"SAVEPOINT {_SAVEPOINT}")
-                tables = await self._tables(connection)
+                tables = await tables_of(connection, self._chosen)
                 if [(table[:2], table.made) for table in tables] != [(table[:2], table.made) for table in before]:
                     raise StaleViewError("tables were made, altered or dropped while the view of their rows was opened")
             yield View(connection, place, tables, lock)
-
-    async def _tables(self, connection: Connection) -> list[Found]:
-        rows = await connection.query(
-            "SELECT t.TABLE_SCHEMA, t.TABLE_NAME, e.TRANSACTIONS, t.TABLE_ROWS, t.TABLE_TYPE "
-            "FROM information_schema.TABLES t LEFT JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE "
-            "WHERE t.TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
-        )
-        found = [
-            Found(database or "", name or "", transactional == "YES", int(about or 0), kind != "BASE TABLE")
-            for database, name, transactional, about, kind in rows
-        ]
-        chosen = sorted(t for t in found if t.database not in _SYSTEM and self._chosen.has(t.database, t.name))
-        return [table._replace(made=_sum(await _definition(connection, table))) for table in chosen]
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
     async def _copy_from(self, view: View) -> tuple[Found | None, bool]:
         """Copy tables from a view as far as it goes. What the next view must lock, and whether all is copied."""
         if not self.total:
-            self.total = sum(table.rows for table in view.tables if not self._is_done(table))
+            self.total = sum(table.rows for table in view.tables if not self._copied.has_whole(table[:2]))
         if view.locked is not None:
-            await self._copy(view, view.tables[0])
+            if not self._copied.has_whole(view.locked[:2]):
+                await self._copy(view, view.tables[0])
             return None, False
         await self._forget_what_is_gone(view)
-        for table in view.tables:
-            if self._is_done(table):
+        for table in sorted(view.tables, key=lambda table: table[:2] in self._copied.left):
+            if self._copied.has_whole(table[:2]):
                 continue
             if not table.transactional:
                 return table, False
@@ -217,11 +208,6 @@ class Copier:
                 )
             await self._copy(view, table)
         return None, True
-
-    def _is_done(self, table: Found) -> bool:
-        copied = self._copied
-        key = (copied.database, copied.table)
-        return table[:2] < key or (table[:2] == key and copied.whole)
 
     async def _forget_what_is_gone(self, view: View) -> None:
         """A table without a primary key, of which a part is copied, was dropped meanwhile."""
@@ -288,7 +274,7 @@ class Copier:
         again = (copied.database, copied.table) == (database, name) and copied.begun
         if again and copied.after is not None and copied.order == selected.order:
             return
-        fresh = Copied(database=database, table=name, begun=True, order=selected.order, messages=copied.messages)
+        fresh = copied.beginning((database, name), selected.order)
         self._position = msgspec.structs.replace(self._position, copied=fresh)
         if again:
             self._empty(database, name)
@@ -345,6 +331,36 @@ class Copier:
         self._messages, self._size = [], 0
         await self._send.send(chunk)
         self._handed_over = self._position
+
+
+async def names_of(connection: Connection, chosen: Chosen) -> list[Table]:
+    """The names of the tables and views that are chosen, in order. No statement of others is waited for."""
+    rows = await connection.query("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")
+    names = [(database or "", name or "") for database, name in rows]
+    return sorted(table for table in names if table[0] not in _SYSTEM and chosen.has(*table))
+
+
+async def tables_of(connection: Connection, chosen: Chosen) -> list[Found]:
+    """The tables that are chosen, in the order of their names. Raises StaleViewError if some are being renamed.
+
+    What asks for more than names waits for a statement that renames a table, and then leaves it out: under its
+    old name it is not there any more, and under its new one it was not there when names were read.
+    """
+    names = await names_of(connection, chosen)
+    rows = await connection.query(
+        "SELECT t.TABLE_SCHEMA, t.TABLE_NAME, e.TRANSACTIONS, t.TABLE_ROWS, t.TABLE_TYPE "
+        "FROM information_schema.TABLES t LEFT JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE"
+    )
+    found = {row[:2]: row[2:] for row in rows}
+    tables = []
+    for database, name in names:
+        if (database, name) not in found:
+            raise StaleViewError(f"{database}.{name} is being renamed or dropped")
+        transactional, about, kind = found[database, name]
+        if kind in _TABLES:
+            table = Found(database, name, transactional == "YES", int(about or 0), kind == _VERSIONED)
+            tables.append(table._replace(made=_sum(await _definition(connection, table))))
+    return tables
 
 
 def _named(table: Found) -> str:

@@ -227,7 +227,9 @@ class Subscription:
                 reader.tell(unknown.database, unknown.name, columns)
         if item is None:
             return
-        known = await judge.known(item) if judge is not None and isinstance(item, Change) else None
+        known = None
+        if judge is not None and isinstance(item, Change) and maker.judges(item):
+            known = await judge.known(item)
         now = trio.current_time()
         await _beside(event, maker.take, item, now, known)
         if isinstance(item, Statement):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.connect.binlog.ddl import tables_of
+from barnabas.connect.binlog.ddl import renames_of, tables_of
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,25 @@ def test_the_tables_of_statements(sql: str, expected: list[str] | None) -> None:
     assert (None if found is None else [".".join(table) for table in found]) == expected
 
 
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("RENAME TABLE a TO b, c.d WAIT 5 TO e", ["d.a d.b", "c.d d.e"]),
+        ("rename tables if exists `a` to b", ["d.a d.b"]),
+        ("RENAME TABLE a", []),
+        ("RENAME USER a TO b", []),
+        ("ALTER TABLE t ADD COLUMN (c INT), RENAME TO other.u, ALGORITHM=INPLACE", ["d.t other.u"]),
+        ("ALTER TABLE t RENAME COLUMN a TO b", []),
+        ("DROP TABLE a, b", []),
+        ("CREATE TABLE a (id INT)", []),
+    ],
+)
+def test_the_renames_of_statements(sql: str, expected: list[str]) -> None:
+    assert [f"{'.'.join(before)} {'.'.join(behind)}" for before, behind in renames_of(sql, "d")] == expected
+
+
 @given(st.text())
 def test_any_text_is_read(sql: str) -> None:
     for head in ("", "ALTER TABLE ", "DROP TABLE ", "RENAME TABLE "):
         tables_of(head + sql, "d")
+        renames_of(head + sql, "d")
