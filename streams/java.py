@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 NEEDED = 17
@@ -61,5 +63,10 @@ def collector() -> list[str]:
     """The garbage collector that takes least of the CPU, as nobody waits for its pauses: Java's own choice takes a
     sixth more for a backlog of streams. None where the user has chosen one, as Java does not start with two.
     """
-    given = any(_COLLECTOR.search(os.environ.get(name, "")) for name in _GIVEN)
-    return [] if given else ["-XX:+UseParallelGC"]
+    given = [os.environ.get(name, "") for name in _GIVEN]
+    spec = find_spec("pyspark")
+    home = os.environ.get("SPARK_HOME") or os.path.dirname(spec.origin or "" if spec is not None else "")
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(home, "conf")
+    with suppress(OSError):
+        given.append(Path(folder, "spark-defaults.conf").read_text(errors="replace"))
+    return [] if any(map(_COLLECTOR.search, given)) else ["-XX:+UseParallelGC"]

@@ -32,7 +32,10 @@ pytest.importorskip("obstore", reason="obstore is not installed: make setup-all"
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
 
-TEXT = "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source PARTITION BY device INTERVAL(10s)"
+TEXT = (
+    "PARALLELISM 2 AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source "
+    "PARTITION BY device INTERVAL(10s)"
+)
 DISK_MIB = 32
 
 

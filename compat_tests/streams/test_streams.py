@@ -146,9 +146,11 @@ def test_the_life_of_a_stream(broker: Barnabas, admin: Driver, capsys: pytest.Ca
     assert "there is no stream avg10" in refused(broker, capsys, "DROP STREAM avg10")
     sql(broker, capsys, "DROP STREAM IF EXISTS avg10")
 
-    # The same name once more, into the topic that is there: it inherits nothing.
-    sql(broker, capsys, EXAMPLE.replace(" PARTITIONS 2", ""))
+    # The same name once more, into the topic that is there, with another number of stores: it inherits nothing.
+    sql(broker, capsys, EXAMPLE.replace(" PARTITIONS 2", "").replace("WATERMARK", "PARALLELISM 2 WATERMARK"))
     assert len(wait_for_results(broker, "avg_by_device", 2, 3 * len(expected))) == 3 * len(expected)
+    (folder,) = folders(broker)
+    assert sorted(path.name for path in folder.glob("*/state/0/[0-9]*")) == ["0", "1"]
     sql(broker, capsys, "DROP TOPIC avg_by_device")
     until(lambda: not folders(broker), "the state is removed with the topic", DEADLINE)
 

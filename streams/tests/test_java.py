@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,19 @@ def test_a_collector_that_the_user_has_chosen_stays(monkeypatch: pytest.MonkeyPa
         with monkeypatch.context() as own:
             own.setenv(name, "-Xmx1g -XX:+UseG1GC")
             assert PARALLEL not in options()
+
+
+def test_a_collector_of_spark_s_own_settings_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    conf = tmp_path / "conf"
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert PARALLEL in options(), "there is no such file"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text("spark.driver.defaultJavaOptions  -Xmx1g -XX:+UseG1GC\n")
+    assert PARALLEL not in options()
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert PARALLEL in options(), "that of SPARK_CONF_DIR counts, and there is none"
 
 
 def test_java_starts_whatever_collector_the_user_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
