@@ -40,7 +40,8 @@ def projected(frame: DataFrame) -> list[Any]:
 
 def column(jvm: Any, expression: Any) -> Column:
     """An expression of Spark's as a column of PySpark's."""
-    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+    # by its whole name, as each part of it is another question to the JVM
+    return Column(getattr(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column(expression))
 
 
 def companion(package: Any, name: str) -> Any:
@@ -75,7 +76,7 @@ def nodes(tree: Any) -> Iterator[Any]:
 def seq(scala: Any) -> Iterator[Any]:
     """What a Scala collection holds."""
     found = scala.iterator()
-    while found.hasNext():
+    for _ in range(scala.size()):  # each question to the JVM takes its time
         yield found.next()
 
 

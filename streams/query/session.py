@@ -15,6 +15,19 @@ from barnabas.wire.text import SPARK_REMEDY
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Of each session, whatever is run in it.
+SETTINGS: dict[str, bool | float | int | str | None] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    # With a limit of bytes Spark measures a batch anew for each row that it adds, which takes more than all else.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.ansi.enabled": "false",  # a value that cannot be computed is null, and stops nothing
+    "spark.sql.runSQLOnFiles": "false",  # a relation is a topic, and never a path
+    # Otherwise each column that is made asks the JVM four times, for a line of ours in errors that are about SQL.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit tells it to the program that it runs
 
 
@@ -37,16 +50,9 @@ def start_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.appName(name)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.session.timeZone", "UTC")
-        # With a limit of bytes Spark measures a batch anew for each row that it adds, which takes more than all else.
-        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
-        .config("spark.sql.ansi.enabled", "false")  # a value that cannot be computed is null, and stops nothing
+        .config(map=SETTINGS)
         # Nothing makes tables. Spark would make the folder for them where the program was started.
         .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), f"spark-warehouse-{os.getpid()}"))
-        .config("spark.sql.runSQLOnFiles", "false")  # a relation is a topic, and never a path
     )
     if master is None and _SUBMITTED not in os.environ:
         master = "local[*]"

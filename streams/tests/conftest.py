@@ -12,19 +12,16 @@ import pytest
 
 from barnabas.streams import register
 from barnabas.streams.java import options
+from barnabas.streams.query.session import SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SETTINGS = {
-    "spark.ui.enabled": "false",
+MORE_SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.driver.extraJavaOptions": options(brief=True),
 }
 
@@ -36,10 +33,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip("there is no Java on this machine")
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"}
     builder = sql.SparkSession.builder.master("local[2]").appName("barnabas tests")
-    for key, value in SETTINGS.items():
-        builder = builder.config(key, value)
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    session = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+    session = builder.config(map=SETTINGS | MORE_SETTINGS).config("spark.sql.warehouse.dir", warehouse).getOrCreate()
     register(session)
     yield session
     session.stop()
