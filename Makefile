@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install -q --disable-pip-version-check
 
 help:
 	@echo "make run         serve on 127.0.0.1:9092"
-	@echo "make test        run the tests; make test-slow the long variants too"
+	@echo "make test        run the tests; make test MARKS=\"not slow\" the long ones of CI too, make test-slow all"
 	@echo "make test-newest the private doors, the wire and the broker under the newest releases of all libraries"
 	@echo "make lint types  ruff, and mypy --strict"
 	@echo "make fuzz        ten minutes of hostile bytes (SECONDS=30 for less)"
@@ -52,11 +52,14 @@ $(VENV)/.archive: lock/test.txt | $(VENV)/.test
 tools: $(VENV)/.test
 	@$(BIN)/python -m compat_tests.setup_tools
 
-# Two at a time, as most of a test's time is waiting; the tests of a file stay together, as they share a broker.
-PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
+# Three at a time, as most of a test's time is waiting; the tests of a file stay together, as they share a broker.
+PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
+
+# Which tests: CI runs the long ones too (`make test MARKS="not slow"`).
+MARKS ?= not slow and not long
 
 test: $(VENV)/.test tools $(VENV)/.archive
-	$(BIN)/pytest -m "not slow" $(PARALLEL)
+	$(BIN)/pytest -m "$(MARKS)" $(PARALLEL)
 
 test-slow: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest

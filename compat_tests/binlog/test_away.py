@@ -41,6 +41,7 @@ def fill(mariadb: MariaDb, first: int) -> None:
     mariadb.sql("USE away", f"INSERT INTO t SELECT seq, REPEAT('x', {ROW_BYTES}) FROM seq_{first}_to_{last}")
 
 
+@pytest.mark.long
 def test_a_reader_stays_small_while_the_broker_is_down_and_while_it_is_frozen(
     tmp_path: Path, own_mariadb: MariaDb, broker: Barnabas
 ) -> None:
@@ -99,6 +100,7 @@ def small_broker(tmp_path: Path) -> Iterator[Barnabas]:
         small_disk.unmount(broker.data_dir)
 
 
+@pytest.mark.long
 def test_a_full_disk_of_the_broker_is_told_and_waited_for(
     tmp_path: Path, mariadb: MariaDb, small_broker: Barnabas
 ) -> None:

@@ -139,6 +139,7 @@ def mixed(
     assert checksums(target, database) == expected
 
 
+@pytest.mark.long
 def test_a_mixed_load_for_seconds(tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server) -> None:
     mixed(tmp_path, mariadb, target, server, "mixed", 5, 1)
 

@@ -145,6 +145,7 @@ def renamed(tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server, s
     return True
 
 
+@pytest.mark.long
 def test_a_snapshot_that_is_killed_while_tables_are_renamed(
     tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server
 ) -> None:

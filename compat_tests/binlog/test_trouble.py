@@ -18,6 +18,7 @@ from compat_tests.waiting import until
 PLUGINS = Path(os.environ.get("BARNABAS_MARIADB_PLUGINS", "/usr/lib/mysql/plugin"))
 
 
+@pytest.mark.long
 def test_a_frozen_server_is_noticed_and_read_on(tmp_path: Path, own_mariadb: MariaDb, server: Server) -> None:
     own_mariadb.sql("CREATE DATABASE frozen", "CREATE TABLE frozen.t (id INT PRIMARY KEY)")
     subscriber = Subscriber(tmp_path, own_mariadb, server.address, "frozen", "--tables", "frozen.*", "--silence", "3")

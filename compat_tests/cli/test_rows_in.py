@@ -153,6 +153,7 @@ def test_a_load_that_cannot_be_is_refused(server: Server, words: tuple[str, ...]
     assert "new" not in run("topics", "list", *at).split()
 
 
+@pytest.mark.long
 def test_a_load_that_is_killed_goes_on_at_the_next_row(server: Server, tmp_path: Path) -> None:
     at, file, rows = ("-b", server.address), tmp_path / "long.csv", 1_200_000
     file.write_text("n,text\n" + "".join(f"{n},some text of row {n}\n" for n in range(rows)))

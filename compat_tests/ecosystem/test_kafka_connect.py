@@ -132,6 +132,7 @@ def create_connectors(worker: Worker, files: Files) -> None:
         until(lambda name=name, config=config: worker.ask("PUT", f"/connectors/{name}/config", config), name, 60)  # type: ignore[misc]
 
 
+@pytest.mark.long
 def test_files_come_through_over_a_restart_and_a_rebalance(broker: Barnabas, tmp_path: Path) -> None:
     files = Files(tmp_path)
     files.grow(500)

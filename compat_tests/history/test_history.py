@@ -33,9 +33,12 @@ def clean(folder: Path, seed: int, seconds: float, kinds: tuple[str, ...] = KIND
     return result
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_half_a_minute(tmp_path: Path, seed: int) -> None:
-    print(clean(tmp_path, seed, 30).summary())
+@pytest.mark.parametrize(
+    ("seed", "seconds"),
+    [(1, 10), pytest.param(1, 30, marks=pytest.mark.long), pytest.param(2, 30, marks=pytest.mark.slow)],
+)
+def test_some_seconds(tmp_path: Path, seed: int, seconds: float) -> None:
+    print(clean(tmp_path, seed, seconds).summary())
 
 
 @pytest.mark.slow

@@ -75,6 +75,7 @@ def test_kafkas_dump_tool_accepts_every_file(left: tuple[Path, written.Content])
     assert '"group":"classic"' in dump(offsets, "--offsets-decoder")
 
 
+@pytest.mark.long
 def test_kafka_goes_on_with_it_and_barnabas_after_that(left: tuple[Path, written.Content], tmp_path: Path) -> None:
     path, held = left
     kafka = ApacheKafka(tmp_path / "kafka", written.KAFKA_SETTINGS)

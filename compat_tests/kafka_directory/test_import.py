@@ -122,6 +122,7 @@ def test_the_open_transaction_ends_with_the_next_producer_of_its_id(kafka: FromK
     assert values == {b"first", b"plain", b"next"}
 
 
+@pytest.mark.long
 def test_a_running_kafka_is_refused_and_a_killed_one_recovered(tmp_path: Path) -> None:
     if reason := missing("java"):
         pytest.skip(reason)

@@ -34,6 +34,7 @@ SETTINGS = {"num.partitions": "4", "node.id": "0", "group.min.session.timeout.ms
 
 
 @pytest.mark.timeout(2 * DEADLINE)
+@pytest.mark.long
 def test_own_suite(new_server: NewServer, tmp_path: Path) -> None:
     if reason := missing("kafka-python-source"):
         pytest.skip(reason)

@@ -26,7 +26,7 @@ from compat_tests.waiting import until
 PARTITIONS = 3
 
 
-@pytest.fixture(scope="module", params=["barnabas", "kafka"])
+@pytest.fixture(scope="module", params=["barnabas", pytest.param("kafka", marks=pytest.mark.long)])
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if request.param == "kafka" and (why := missing("java")):
         pytest.skip(why)

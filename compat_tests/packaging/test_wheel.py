@@ -131,6 +131,7 @@ def test_a_broker_and_its_commands_run_beside_packages_of_the_same_names(
     assert "greetings" in run([command, "topics", "list", "-b", served], tmp_path)
 
 
+@pytest.mark.long
 def test_spark_reads_there_what_the_broker_has_written(installed: Path, served: str, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
     if reason := missing("java"):

@@ -81,7 +81,7 @@ def differences(server: Server, pairs: list[tuple[str, str]]) -> tuple[list[str]
     return wrong, seen
 
 
-@pytest.mark.parametrize("policy", ["fsync", "page cache"])
+@pytest.mark.parametrize("policy", [pytest.param("fsync", marks=pytest.mark.long), "page cache"])
 def test_every_look_sees_every_change_before_it_on_its_connection(
     policy: str, tmp_path: Path, request: pytest.FixtureRequest, new_server: NewServer
 ) -> None:

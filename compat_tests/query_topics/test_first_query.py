@@ -40,6 +40,7 @@ def typed(broker: Barnabas, lines: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_the_readmes_block_begins_with_the_installation_and_does_what_it_says(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
     if reason := missing("java"):

@@ -119,6 +119,7 @@ def test_a_catastrophic_pattern_holds_nobody_up(broker: Barnabas, admin: Driver)
     assert driver_of(broker) == was
 
 
+@pytest.mark.long
 def test_a_query_that_does_not_come_to_an_end_fails_and_the_one_beside_it_goes_on(
     broker: Barnabas, admin: Driver
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_query_that_does_not_come_to_an_end_fails_and_the_one_beside_it_goes_o
     assert driver_of(broker) == was
 
 
+@pytest.mark.long
 def test_a_driver_that_was_thrown_out_is_started_again(broker: Barnabas, admin: Driver) -> None:
     """Nobody without the secret can write; only the operator has it."""
     goes_on(broker, admin)
@@ -148,6 +150,7 @@ def test_a_driver_that_was_thrown_out_is_started_again(broker: Barnabas, admin: 
     assert not driver_of(broker) & was
 
 
+@pytest.mark.long
 def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path: Path) -> None:
     """As a version that matched otherwise may have stored it."""
     settings = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
@@ -184,6 +187,7 @@ def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path
         assert broker.stop() == 0
 
 
+@pytest.mark.long
 def test_results_as_large_as_may_be_do_not_take_the_drivers_memory(broker: Barnabas, admin: Driver) -> None:
     """Records of 900 KB, and the most that is allowed to be made of them."""
     was = driver_of(broker)
@@ -262,6 +266,7 @@ def test_a_record_that_a_query_makes_too_much_of_ends_that_query(broker: Barnaba
     assert driver_of(broker) == was
 
 
+@pytest.mark.long
 def test_values_of_two_bytes_that_fill_thousands_of_columns_do_not_take_the_memory(
     broker: Barnabas, admin: Driver
 ) -> None:

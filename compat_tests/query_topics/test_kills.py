@@ -143,6 +143,7 @@ def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Rando
     print(f"{len(victims)} kills, {total} records, {results} results")
 
 
+@pytest.mark.long
 def test_a_kill(tmp_path: Path) -> None:
     run(tmp_path, ["broker"], 1, 100)  # its driver goes with it
 

@@ -317,6 +317,7 @@ def events(broker: Barnabas, topic: str) -> list[tuple[str, str, int]]:
     return found
 
 
+@pytest.mark.long
 def test_a_query_over_a_pattern_merges_what_matches_now_and_later(broker: Barnabas, admin: Driver) -> None:
     for name, partitions in (("plant-a", 1), ("plant-b", 2)):
         admin.create_topic(name, partitions, SENSORS)
@@ -407,6 +408,7 @@ def kafka(broker: Barnabas, tool: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_kafkas_own_tools_make_query_topics(broker: Barnabas, admin: Driver, tmp_path: Path) -> None:
     query = "SELECT device, temp FROM meters WHERE temp > 20"
     kafka(broker, tools.TOPICS, "--create", "--topic", "meters", "--partitions", str(PARTITIONS))

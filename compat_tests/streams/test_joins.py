@@ -96,6 +96,7 @@ def sql(broker: Barnabas, capsys: pytest.CaptureFixture[str], statement: str, st
     return told.err if status else told.out
 
 
+@pytest.mark.long
 def test_pairs_of_two_topics_over_a_pause_and_a_kill(broker: Barnabas, capsys: pytest.CaptureFixture[str]) -> None:
     """What waits for the other topic is in the state. When neither gets anything, MAX_DELAY closes all windows."""
     wait_for_state(broker, "pairs", "RUNNING")
@@ -123,6 +124,7 @@ def test_pairs_of_two_topics_over_a_pause_and_a_kill(broker: Barnabas, capsys: p
     assert status_of(broker, "pairs")["late"] == 0
 
 
+@pytest.mark.long
 def test_streams_with_one_table_share_a_query_and_see_its_changes(broker: Barnabas, admin: Driver) -> None:
     write(broker, "devices", (0, "a", {"site": "north"}), (0, "b", {"site": "south"}))
     admin.create_topic("tens", 1, {"barnabas.stream": WITH_TABLE.format("10s")})
@@ -196,6 +198,7 @@ def test_a_table_that_is_deleted_stops_its_streams(broker: Barnabas, admin: Driv
     assert results(broker, "orphan", 1) == []
 
 
+@pytest.mark.long
 def test_a_table_that_is_too_large_stops_its_streams_and_no_others(broker: Barnabas, admin: Driver) -> None:
     admin.create_topic("large", 1, TABLE)
     admin.create_topic("few", 1, TABLE)

@@ -260,6 +260,7 @@ def test_a_late_record_has_its_window_calculated_again(
     assert wait_for_state(broker, "again", "RUNNING", late=1)["rows"] == 3
 
 
+@pytest.mark.long
 def test_what_comes_with_the_mark_of_a_quiet_topic_is_closed_by_the_next_one(broker: Barnabas, admin: Driver) -> None:
     """Records may be older than the mark, and yet in windows that it does not close."""
     schema = {"barnabas.value.format": "json", "barnabas.value.schema": "ts TIMESTAMP"}
@@ -284,6 +285,7 @@ def test_a_stream_whose_state_outgrows_its_limit_stops(broker: Barnabas, admin: 
     broker.expected_errors.append("stream.failed")
 
 
+@pytest.mark.long
 def test_windows_that_records_open_and_close(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -340,6 +342,7 @@ def test_windows_that_records_open_and_close(
         sql(broker, capsys, f"DROP STREAM {name}")
 
 
+@pytest.mark.long
 def test_windows_without_records_are_filled(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,6 +370,7 @@ def test_windows_without_records_are_filled(
     sql(broker, capsys, "DROP STREAM filled")
 
 
+@pytest.mark.long
 def test_periods_by_the_clock(broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]) -> None:
     """The records' own times, which are years back, do not matter. Quiet periods give nothing."""
     admin.create_topic("clocked", 1, SENSORS)
@@ -397,6 +401,7 @@ def test_periods_by_the_clock(broker: Barnabas, admin: Driver, capsys: pytest.Ca
     sql(broker, capsys, "DROP STREAM periods")
 
 
+@pytest.mark.long
 def test_periods_that_are_told_at_once_and_periods_that_are_filled(broker: Barnabas, admin: Driver) -> None:
     admin.create_topic("ticking", 1, SENSORS)
     admin.create_topic(
@@ -465,6 +470,7 @@ SHARED = (
 )
 
 
+@pytest.mark.long
 def test_streams_over_one_source_share_a_query_which_they_join_and_leave(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -518,6 +524,7 @@ def folders_of(broker: Barnabas, *names: str) -> set[str]:
     return {status_of(broker, name).get("query", "") for name in names}
 
 
+@pytest.mark.long
 def test_of_streams_that_share_a_query_only_the_one_stops_whose_state_outgrows_its_limit(
     broker: Barnabas, admin: Driver
 ) -> None:
@@ -543,6 +550,7 @@ def test_of_streams_that_share_a_query_only_the_one_stops_whose_state_outgrows_i
         admin.delete_topic(name)
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_does_not_fit_stops_its_stream_and_no_other(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -581,10 +589,14 @@ def test_a_checkpoint_that_does_not_fit_stops_its_stream_and_no_other(
 def test_nobody_else_uses_the_names_of_a_stream(broker: Barnabas, admin: Driver) -> None:
     from confluent_kafka import KafkaException, Producer
 
-    stranger = Producer({"bootstrap.servers": broker.address, "transactional.id": "barnabas.streams/avg_by_device"})
+    admin.create_topic("places", 1, SENSORS)
+    text = "AS SELECT count(*) AS c FROM places INTERVAL(10s)"
+    admin.create_topic("owned", 1, {"barnabas.stream": text})
+    wait_for_state(broker, "owned", "RUNNING")
+    stranger = Producer({"bootstrap.servers": broker.address, "transactional.id": "barnabas.streams/owned"})
     with pytest.raises(KafkaException, match="Transactional Id authorization"):
         stranger.init_transactions(30)
     with Cluster(broker.address) as cluster:
-        told: dict[str, Any] = topic_configs(cluster, ["kept"])
-    assert "barnabas.stream" in told["kept"]
-    assert status_of(broker, "kept")["name"] == "kept"
+        told: dict[str, Any] = topic_configs(cluster, ["owned"])
+    assert "barnabas.stream" in told["owned"]
+    assert status_of(broker, "owned")["state"] == "RUNNING"

@@ -70,6 +70,7 @@ class Noting(Run):
         self._each(batch)
 
 
+@pytest.mark.long
 def test_a_query_goes_on_from_an_old_copy_with_the_batches_that_it_had(session: SparkSession, tmp_path: Path) -> None:
     """Other sizes of batches would close windows, and take rows for late, at other places."""
     logs, copies = Logs(tmp_path / "data", LogConfig(index_interval_bytes=100)), Copies(str(tmp_path / "copies"), "c")

@@ -61,6 +61,7 @@ def test_copies_are_kept_found_passed_over_where_damaged_and_removed(
     assert not set(copies._names(""))
 
 
+@pytest.mark.long
 def test_a_store_that_is_away_is_an_error_of_one_line_and_its_copies_are_there_when_it_is_back(
     server: ThreadedMotoServer, tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ def test_the_last_result_of_a_window_is_that_of_all_its_records(session: SparkSe
     assert all(one["c"] < other["c"] for values in found.values() for one, other in pairwise(values))
 
 
+@pytest.mark.long
 def test_streams_that_share_a_query_and_rows_that_the_reader_has_aggregated(
     session: SparkSession, tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_streams_that_share_a_query_and_rows_that_the_reader_has_aggregated(
         assert found == {window: {k: v for k, v in value.items() if k != "l"} for window, value in expected.items()}
 
 
+@pytest.mark.long
 def test_at_once_by_the_records_own_time_without_a_schema(session: SparkSession, tmp_path: Path) -> None:
     logs = logs_in(tmp_path / "data")
     times = [NOW + 1000 * n for n in range(60)] + [NOW + 2000, NOW + 3000]
@@ -160,6 +162,7 @@ def test_at_once_by_the_records_own_time_without_a_schema(session: SparkSession,
     assert last == {text(NOW + 10_000 * n): 12 if not n else 10 for n in range(6)}
 
 
+@pytest.mark.long
 def test_windows_that_closed_too_long_ago_stay_as_they_are(session: SparkSession, tmp_path: Path) -> None:
     logs = logs_in(tmp_path / "data")
 
@@ -183,6 +186,7 @@ def test_windows_that_closed_too_long_ago_stay_as_they_are(session: SparkSession
     }
 
 
+@pytest.mark.long
 def test_windows_whose_records_the_log_has_lost_stay_as_they_are(session: SparkSession, tmp_path: Path) -> None:
     logs = logs_in(tmp_path / "data", 140)
 
@@ -222,6 +226,7 @@ def test_records_before_the_stream_begins_do_not_count_later_either(session: Spa
     }
 
 
+@pytest.mark.long
 def test_a_damaged_byte_in_what_is_read_again_is_told_and_nothing_is_calculated_without_it(
     session: SparkSession, tmp_path: Path
 ) -> None:

@@ -183,6 +183,7 @@ def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: 
     assert of_rows(session, run.rows, FOLLOWING, texts[VALUE_TEXT], VALUES) == plain(readings, 2000, 1000, VALUE_TEXT)
 
 
+@pytest.mark.long
 def test_decimals_dates_and_times_are_filled_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
     """They pass through the operator's state, which is text."""
     logs = Logs(tmp_path / "data", LogConfig())

@@ -92,7 +92,9 @@ def pairs(orders: list[Record], payments: list[Record], *, is_left: bool) -> lis
     )
 
 
-@pytest.mark.parametrize("kind", [pytest.param("JOIN", marks=pytest.mark.slow), "LEFT JOIN"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("JOIN", marks=pytest.mark.slow), pytest.param("LEFT JOIN", marks=pytest.mark.long)]
+)
 def test_pairs_of_two_streams_are_those_of_a_plain_evaluation(session: SparkSession, tmp_path: Path, kind: str) -> None:
     logs, chance = Logs(tmp_path / "data"), random.Random(7)
     for topic in ("orders", "payments"):

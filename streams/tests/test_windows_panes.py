@@ -280,6 +280,7 @@ def made(session: SparkSession, logs: Logs, folder: Path, time: str, changes: di
 @pytest.mark.parametrize(
     "time", ["EVENT_TIME ts", pytest.param("", marks=pytest.mark.slow)], ids=["a column", "the record's own"]
 )
+@pytest.mark.long
 def test_results_watermarks_and_counters_are_those_of_single_records(
     session: SparkSession, tmp_path: Path, time: str
 ) -> None:
@@ -301,6 +302,7 @@ def test_results_watermarks_and_counters_are_those_of_single_records(
     assert all(sum(seen[name] for *_, seen in said) for name in ("records", "malformed"))
 
 
+@pytest.mark.long
 def test_a_query_goes_on_with_and_without_it(session: SparkSession, tmp_path: Path) -> None:
     """The state is the same, also that of a query whose slots count row by row."""
     logs = Logs(tmp_path / "data", LogConfig())
@@ -348,6 +350,7 @@ def test_which_streams_it_is_for(session: SparkSession) -> None:
         assert panes_of(session, text) is None, text
 
 
+@pytest.mark.long
 def test_a_query_whose_state_counts_row_by_row_is_read_so(session: SparkSession, tmp_path: Path) -> None:
     assert panes_of(session, "SELECT count(n) AS s FROM sensors INTERVAL(1s)", of_old=True) is None
     assert panes_of(session, "SELECT sum(n) AS s FROM sensors INTERVAL(1s)", of_old=True) is not None

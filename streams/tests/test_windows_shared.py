@@ -208,10 +208,12 @@ def compare(session: SparkSession, tmp_path: Path, seed: int, count: int, alone:
     assert sum(map(len, shared.streams.values())) > 10 * count
 
 
+@pytest.mark.long
 def test_random_streams_that_share_a_query_give_what_each_gives_alone(session: SparkSession, tmp_path: Path) -> None:
     compare(session, tmp_path, 1, 8, 1, sessions=False)
 
 
+@pytest.mark.long
 def test_random_sessions_that_share_a_query_give_what_each_gives_alone(session: SparkSession, tmp_path: Path) -> None:
     compare(session, tmp_path, 2, 4, 0, sessions=True)
 
@@ -222,6 +224,7 @@ def test_more_random_streams(session: SparkSession, tmp_path: Path, seed: int) -
     compare(session, tmp_path, seed, 20, 2, sessions=seed % 3 == 0)
 
 
+@pytest.mark.long
 def test_a_stream_that_joins_takes_the_records_from_its_first_one_on(session: SparkSession, tmp_path: Path) -> None:
     """The others keep their state. One that leaves takes no more, and what it has left gives nothing."""
     logs = Logs(tmp_path / "data", LogConfig())
