@@ -17,9 +17,9 @@ import uuid
 from pathlib import Path
 
 from barnabas.broker.clock import Clock
-from barnabas.broker.metadata_image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
-from barnabas.broker.metadata_records import encode_snapshot
-from barnabas.broker.metadata_snapshots import KEPT
+from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
+from barnabas.broker.metadata.records import encode_snapshot
+from barnabas.broker.metadata.snapshots import KEPT
 from barnabas.storage.config import LogConfig
 from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io

@@ -13,9 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from barnabas.groupcoord.image import PartitionImage
-from barnabas.groupcoord.log_store import Replay
-from barnabas.groupcoord.records import offset_record
+from barnabas.groupcoord.log.image import PartitionImage
+from barnabas.groupcoord.log.log_store import Replay
+from barnabas.groupcoord.log.records import offset_record
 from barnabas.storage.compaction_terms import CompactionLimits
 from barnabas.storage.config import LogConfig
 from barnabas.storage.files import FileCache

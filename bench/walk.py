@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import trio
 import trio.testing
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.log import EventLog
 from barnabas.broker.node import Node
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.tests.client import batch_of, fetch_request, frame_of, produce_request
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

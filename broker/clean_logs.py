@@ -8,10 +8,10 @@ import sys
 import trio
 
 from barnabas.broker.clock import Clock
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.keys import ConfigError
 from barnabas.broker.main import load_config
-from barnabas.broker.metadata_image import METADATA_TOPIC, MetadataImage
+from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.keys import ConfigError
 from barnabas.storage.cleaner import Cleaner, CleanerSettings
 from barnabas.storage.compaction_terms import CompactionFigures
 from barnabas.storage.data_dir import DataDir

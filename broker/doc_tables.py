@@ -1,6 +1,7 @@
 """The tables of the docs that come from the code: `python -m barnabas.broker.doc_tables` renews them.
 
-The APIs in the README come from the registry, the keys in docs/configuration.md from the tables of `broker.config`.
+The APIs in the README come from the registry, the keys in docs/configuration.md from the tables of
+`broker.settings.config`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
-from barnabas.broker.config import BROKER, TOPIC
-from barnabas.broker.keys import ConfigKey
 from barnabas.broker.registry import APIS
+from barnabas.broker.settings.config import BROKER, TOPIC
+from barnabas.broker.settings.keys import ConfigKey
 
 ROOT = Path(__file__).resolve().parent.parent
 

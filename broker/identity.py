@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.config import BrokerConfig, Listener
+from barnabas.broker.settings.config import BrokerConfig, Listener
 
 
 class Identity:

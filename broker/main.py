@@ -11,9 +11,9 @@ from pathlib import Path
 
 import trio
 
-from barnabas.broker.config import BrokerConfig, read_properties
-from barnabas.broker.keys import ConfigError
 from barnabas.broker.log import EventLog, take_logging
+from barnabas.broker.settings.config import BrokerConfig, read_properties
+from barnabas.broker.settings.keys import ConfigError
 from barnabas.storage.errors import StorageError
 from barnabas.wire.text import visible
 

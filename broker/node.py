@@ -14,25 +14,25 @@ from functools import partial
 import trio
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
-from barnabas.broker import listening
 from barnabas.broker.clock import Clock
-from barnabas.broker.config import BrokerConfig, Listener
-from barnabas.broker.connections import Connections, raise_descriptor_limit
-from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.groups import Groups
+from barnabas.broker.coordinators.groups import Groups
+from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.identity import Identity
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.jobs.streams import Streams
 from barnabas.broker.log import EventLog
-from barnabas.broker.metadata_image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
-from barnabas.broker.metadata_snapshots import MetadataSnapshots
+from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
+from barnabas.broker.metadata.producer_ids import ProducerIds
+from barnabas.broker.metadata.snapshots import MetadataSnapshots
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.net import listening
+from barnabas.broker.net.connections import Connections, raise_descriptor_limit
+from barnabas.broker.net.turn import Turn
 from barnabas.broker.partitions import Partitions
-from barnabas.broker.producer_ids import ProducerIds
-from barnabas.broker.queries import Queries
+from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.registry import Handlers
-from barnabas.broker.resource_configs import ResourceConfigs
-from barnabas.broker.streams import Streams
-from barnabas.broker.topic_manager import TopicManager
-from barnabas.broker.transactions import Transactions
-from barnabas.broker.turn import Turn
+from barnabas.broker.settings.config import BrokerConfig, Listener
+from barnabas.broker.settings.resource_configs import ResourceConfigs
 from barnabas.broker.workers import Workers
 from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.groupcoord.timers import run_timers
@@ -218,7 +218,7 @@ class Node:
             self.config,
             self.metadata,
             self.topics,
-            self.groups,
+            lambda: self.groups.all_loaded,
             self.data_dir,
             self.flusher,
             self.workers,

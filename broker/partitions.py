@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.broker.metadata_image import MetadataImage
+from barnabas.broker.metadata.image import MetadataImage
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
 

@@ -10,7 +10,8 @@ A handler is a plain function `handle(context, request, *parts)`. Its annotation
   so the answers that are waited for most often (acks=all, long polls) are of this kind;
 - None: there is no answer (Produce with acks=0).
 
-Each handler states which parts of the broker's state it `uses` and `changes`: `broker.order` holds back requests by it.
+Each handler states which parts of the broker's state it `uses` and `changes`: `broker.net.order` holds back requests
+by it.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.order import NOTHING
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import NOTHING
 from barnabas.broker.security import OPERATIONS_OF, Operation, Principal, Resource
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, SizedChunk, Versions, replace
 
 if TYPE_CHECKING:
-    from barnabas.broker.connection import Connection
-    from barnabas.broker.large import LargeResponse
+    from barnabas.broker.net.connection import Connection
+    from barnabas.broker.net.large import LargeResponse
 
 API_VERSIONS = 18
 
@@ -142,8 +143,8 @@ def api(
 ) -> Callable[[Handler], Handler]:
     """Register a handler for all of Kafka's versions of a message, or for those named.
 
-    `uses` and `changes` are of `broker.order`. What a handler changes, it need not name as used to come after earlier
-    changes of the same kind: the handlers are called in order.
+    `uses` and `changes` are of `broker.net.order`. What a handler changes, it need not name as used to come after
+    earlier changes of the same kind: the handlers are called in order.
     """
 
     def register(handle: Handler) -> Handler:

@@ -1,7 +1,8 @@
-"""Work beside the event loop: tasks that outlive a request, and threads for what would hold up everybody else."""
+"""Work that would hold up everybody else: tasks that outlive a request, threads, and long loops that give way."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -12,6 +13,8 @@ R = TypeVar("R")
 COLD_READS = 4
 # Produce requests whose batches threads look at, at one time.
 VALIDATIONS = 2
+# How long a loop goes on before others have their turn.
+HOLD_SECONDS = 0.002
 
 
 class Workers:
@@ -39,3 +42,15 @@ class Workers:
     async def validate(self, call: Callable[[], R]) -> R:
         """What a long look at record batches gives."""
         return await trio.to_thread.run_sync(call, limiter=self._validations)
+
+
+class Yielder:
+    """`await yielder()` between pieces of work: every few milliseconds the others have their turn."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + HOLD_SECONDS
+
+    async def __call__(self) -> None:
+        if time.perf_counter() > self._until:
+            await trio.lowlevel.checkpoint()
+            self._until = time.perf_counter() + HOLD_SECONDS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.groupcoord.group import Group, Surroundings
-from barnabas.groupcoord.offsets import NO_OFFSETS, OffsetManager
-from barnabas.groupcoord.shard import Shards
-from barnabas.groupcoord.store import told
+from barnabas.groupcoord.log.shard import Shards
+from barnabas.groupcoord.log.store import told
+from barnabas.groupcoord.offsets.committed import NO_OFFSETS, OffsetManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse

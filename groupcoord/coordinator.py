@@ -20,21 +20,21 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 
 from barnabas.groupcoord.admin import Admin
-from barnabas.groupcoord.classic_group import ClassicGroup
+from barnabas.groupcoord.classic.group import ClassicGroup
+from barnabas.groupcoord.classic.membership import Membership
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.deadlines import Deadlines
-from barnabas.groupcoord.elsewhere import Elsewhere
 from barnabas.groupcoord.group import Group, Surroundings
-from barnabas.groupcoord.image import PartitionImage
-from barnabas.groupcoord.membership import Membership
+from barnabas.groupcoord.log.image import PartitionImage
+from barnabas.groupcoord.log.shard import Shard, Shards
+from barnabas.groupcoord.log.store import Store
 from barnabas.groupcoord.memory_budget import MemoryBudget
-from barnabas.groupcoord.offset_requests import OffsetRequests
-from barnabas.groupcoord.offsets import OffsetManager
+from barnabas.groupcoord.offsets.committed import OffsetManager
+from barnabas.groupcoord.offsets.elsewhere import Elsewhere
+from barnabas.groupcoord.offsets.requests import OffsetRequests
+from barnabas.groupcoord.offsets.retention import Retention
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.partitions import group_partition
-from barnabas.groupcoord.retention import Retention
-from barnabas.groupcoord.shard import Shard, Shards
-from barnabas.groupcoord.store import Store
 from barnabas.groupcoord.topics import Topics
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode

@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.deadlines import Deadlines
+from barnabas.groupcoord.log.records import CoordinatorRecord
 from barnabas.groupcoord.memory_budget import MemoryBudget
 from barnabas.groupcoord.outbox import Outbox
-from barnabas.groupcoord.records import CoordinatorRecord
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_groups import DescribedGroup
 

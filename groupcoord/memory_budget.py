@@ -7,7 +7,7 @@ client that would go beyond the bound is refused; members that are there already
 
 from __future__ import annotations
 
-from barnabas.groupcoord.member import Member
+from barnabas.groupcoord.classic.member import Member
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 # What a group, a member and a member id that was given out take beside their names and bytes: measured, rounded up.

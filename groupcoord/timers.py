@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from barnabas.groupcoord.deadlines import Deadlines
-from barnabas.groupcoord.log_store import Image, LogStore
+from barnabas.groupcoord.log.log_store import Image, LogStore
 
 I = TypeVar("I", bound=Image)  # noqa: E741
 I_contra = TypeVar("I_contra", bound=Image, contravariant=True)

@@ -504,7 +504,7 @@ def _add_import(commands: Commands[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="share closed segments with Kafka's directory, by hard links on the same file system, instead of copying",
     )
-    imported.set_defaults(run=_lazy("barnabas.broker.import_kafka_logs", "run"))
+    imported.set_defaults(run=_lazy("barnabas.broker.moving.import_kafka_logs", "run"))
 
 
 def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:

@@ -6,12 +6,12 @@ Version 3: only the encoding is new (flexible). Version 4: TRANSACTION_ABORTABLE
 
 from __future__ import annotations
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.groups import Reply
-from barnabas.broker.order import METADATA, TRANSACTIONS
-from barnabas.broker.queries import Queries
+from barnabas.broker.coordinators.groups import Reply
+from barnabas.broker.coordinators.transactions import Transactions
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import METADATA, TRANSACTIONS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.transactions import Transactions
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 

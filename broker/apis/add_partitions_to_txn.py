@@ -10,13 +10,13 @@ Version 5: TRANSACTION_ABORTABLE is possible.
 
 from __future__ import annotations
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.groups import Reply
-from barnabas.broker.order import METADATA, TRANSACTIONS
-from barnabas.broker.queries import Queries
+from barnabas.broker.coordinators.groups import Reply
+from barnabas.broker.coordinators.transactions import Transactions
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import METADATA, TRANSACTIONS
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security import CLUSTER, Operation
-from barnabas.broker.transactions import Transactions
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 import trio
 
-from barnabas.broker import quotas
 from barnabas.broker.log import EventLog
-from barnabas.broker.metadata_image import MetadataImage
-from barnabas.broker.order import METADATA
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.topic_manager import TopicManager
+from barnabas.broker.settings import quotas
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

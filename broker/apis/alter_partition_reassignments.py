@@ -7,7 +7,7 @@ Version 1: says whether the number of replicas may change. The flag is given bac
 from __future__ import annotations
 
 from barnabas.broker.identity import Identity
-from barnabas.broker.order import METADATA
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.order import METADATA
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.order import NOTHING
+from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_user_scram_credentials import (

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import re
 
-from barnabas.broker import features
-from barnabas.broker.order import NOTHING
+from barnabas.broker.metadata import features
+from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import APIS, Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.api_versions import (

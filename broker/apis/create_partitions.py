@@ -11,10 +11,10 @@ from collections import Counter
 
 from barnabas.broker.apis.create_topics import check_assignments
 from barnabas.broker.identity import Identity
-from barnabas.broker.order import METADATA
-from barnabas.broker.queries import Queries
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.topic_manager import TopicManager
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_partitions import (

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from barnabas.broker.config import TOPIC, BrokerConfig
-from barnabas.broker.order import METADATA
-from barnabas.broker.queries import Queries, check_keys, is_query
+from barnabas.broker.jobs.queries import Queries, check_keys, is_query
+from barnabas.broker.jobs.streams import Streams, check_stream_keys, is_stream
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.resource_configs import tell_unused, topic_entries
-from barnabas.broker.streams import Streams, check_stream_keys, is_stream
-from barnabas.broker.topic_manager import TopicManager
+from barnabas.broker.settings.config import TOPIC, BrokerConfig
+from barnabas.broker.settings.resource_configs import tell_unused, topic_entries
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_topics import (

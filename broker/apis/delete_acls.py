@@ -5,7 +5,7 @@ Version 1: pattern types (KIP-290). Version 2: flexible. Version 3: the resource
 
 from __future__ import annotations
 
-from barnabas.broker.order import NOTHING
+from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security import NO_AUTHORIZER
 from barnabas.wire.errors import ErrorCode

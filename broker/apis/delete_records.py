@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import trio
 
-from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.storage.data_dir import DataDir

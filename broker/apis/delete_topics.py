@@ -8,11 +8,11 @@ Version 6: a topic is named by name or by id; the answer has both, and no name w
 
 from __future__ import annotations
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.order import METADATA
-from barnabas.broker.queries import Queries
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.topic_manager import TopicManager
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.delete_topics import (

@@ -5,11 +5,12 @@ Version 0: all fields. Version 1: only the encoding is new (flexible).
 
 from __future__ import annotations
 
-from barnabas.broker.large import LargeResponse, Yielder
-from barnabas.broker.metadata_image import MetadataImage
-from barnabas.broker.order import METADATA
-from barnabas.broker.quotas import Component, check_filter
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.net.large import LargeResponse
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.settings.quotas import Component, check_filter
+from barnabas.broker.workers import Yielder
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,

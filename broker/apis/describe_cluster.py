@@ -8,7 +8,7 @@ Version 2: can ask for fenced brokers too (KIP-1073); this one never is.
 from __future__ import annotations
 
 from barnabas.broker.identity import Identity
-from barnabas.broker.order import NOTHING
+from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security import CLUSTER, NOT_ASKED
 from barnabas.wire.errors import ErrorCode

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.keys import SOURCE_DEFAULT, TYPES
-from barnabas.broker.large import LargeResponse, Yielder
-from barnabas.broker.order import METADATA
+from barnabas.broker.net.large import LargeResponse
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.resource_configs import ConfigEntry, ResourceConfigs
+from barnabas.broker.settings.keys import SOURCE_DEFAULT, TYPES
+from barnabas.broker.settings.resource_configs import ConfigEntry, ResourceConfigs
+from barnabas.broker.workers import Yielder
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages.describe_configs import (
     DescribeConfigsRequest,

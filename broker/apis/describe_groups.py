@@ -7,8 +7,8 @@ Version 6: an unknown group is GROUP_ID_NOT_FOUND with a message (KIP-1043); bef
 
 from __future__ import annotations
 
-from barnabas.broker.groups import Groups
-from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
+from barnabas.broker.coordinators.groups import Groups
+from barnabas.broker.net.order import GROUPS, MEMBERS, OFFSETS
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security import Resource, ResourceType
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse

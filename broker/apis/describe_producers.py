@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.large import LargeResponse, Yielder
-from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.net.large import LargeResponse
+from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.workers import Yielder
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.describe_producers import (
     DescribeProducersRequest,

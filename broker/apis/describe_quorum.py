@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.identity import Identity
-from barnabas.broker.metadata_image import METADATA_TOPIC
-from barnabas.broker.order import METADATA
+from barnabas.broker.metadata.image import METADATA_TOPIC
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.order import METADATA
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security import Resource, ResourceType
-from barnabas.broker.topic_manager import TopicManager
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_topic_partitions import (
     Cursor,

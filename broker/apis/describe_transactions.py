@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.large import Yielder
-from barnabas.broker.order import TRANSACTIONS
+from barnabas.broker.coordinators.transactions import Transactions
+from barnabas.broker.net.order import TRANSACTIONS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.transactions import Transactions
+from barnabas.broker.workers import Yielder
 from barnabas.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
 

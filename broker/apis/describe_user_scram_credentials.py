@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from barnabas.broker.order import NOTHING
+from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_user_scram_credentials import (

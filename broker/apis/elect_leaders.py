@@ -6,7 +6,7 @@ answer (KIP-460). Version 2: only the encoding is new (flexible).
 
 from __future__ import annotations
 
-from barnabas.broker.order import METADATA
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode

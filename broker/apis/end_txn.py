@@ -8,12 +8,12 @@ them, and a transaction without partitions may be aborted.
 
 from __future__ import annotations
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.groups import Reply
-from barnabas.broker.order import METADATA, RECORDS, TRANSACTIONS
-from barnabas.broker.queries import Queries
+from barnabas.broker.coordinators.groups import Reply
+from barnabas.broker.coordinators.transactions import Transactions
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import METADATA, RECORDS, TRANSACTIONS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.transactions import Transactions
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.wire.types import replace

@@ -4,8 +4,8 @@ A request that finds `min_bytes` is answered at once. What a limit on the answer
 `min_bytes` asks for no more than the limits allow: waiting would not make the answer larger. Nor would it at the end of
 an older segment, as a range is of one file. Otherwise the request waits on its partitions: each one tells when its high
 watermark moves, and only those are read again. In a session the partitions without news are not even looked at.
-`max_bytes` is shared in the order of the request (or of the session, see `broker.fetch_sessions`); the first batch is
-given whole even if it is larger.
+`max_bytes` is shared in the order of the request (or of the session, see `broker.reading.fetch_sessions`); the first
+batch is given whole even if it is larger.
 
 Version 4: isolation level. With read_committed the answer ends at the last stable offset, and says which transactions
 of its range were aborted: the client passes over their records (KIP-98). Versions 5-6: the log start offset.
@@ -22,15 +22,15 @@ from collections.abc import Awaitable, Iterable
 
 import trio
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.fetch_sessions import FetchContext, FetchSessions, TopicIdPartition, partitions_of
-from barnabas.broker.large import LargeResponse, Yielder, given
-from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.large import LargeResponse, given
+from barnabas.broker.net.order import METADATA, RECORDS
+from barnabas.broker.net.turn import Turn
 from barnabas.broker.partitions import Partitions
+from barnabas.broker.reading.fetch_sessions import FetchContext, FetchSessions, TopicIdPartition, partitions_of
 from barnabas.broker.registry import Context, api
-from barnabas.broker.turn import Turn
-from barnabas.broker.workers import Workers
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.workers import Workers, Yielder
 from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.storage.vnode import Check, Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError

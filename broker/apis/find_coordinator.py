@@ -10,11 +10,11 @@ Version 5: TRANSACTION_ABORTABLE is possible (KIP-890); it is never given. Versi
 
 from __future__ import annotations
 
-from barnabas.broker.groups import Groups
+from barnabas.broker.coordinators.groups import Groups
+from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.identity import Identity
-from barnabas.broker.order import GROUPS, METADATA, TRANSACTIONS
+from barnabas.broker.net.order import GROUPS, METADATA, TRANSACTIONS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.transactions import Transactions
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -6,8 +6,8 @@ replaced is fenced (KIP-345). Version 4: only the encoding is new (flexible).
 
 from __future__ import annotations
 
-from barnabas.broker.groups import Groups
-from barnabas.broker.order import GROUPS
+from barnabas.broker.coordinators.groups import Groups
+from barnabas.broker.net.order import GROUPS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

@@ -5,9 +5,9 @@ Version 0: all fields. Version 1: only the encoding is new (flexible).
 
 from __future__ import annotations
 
-from barnabas.broker.order import METADATA
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.resource_configs import ResourceConfigs
+from barnabas.broker.settings.resource_configs import ResourceConfigs
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.groups import Reply
-from barnabas.broker.order import METADATA, TRANSACTIONS
-from barnabas.broker.producer_ids import ProducerIds
-from barnabas.broker.queries import Queries
+from barnabas.broker.coordinators.groups import Reply
+from barnabas.broker.coordinators.transactions import Transactions
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.metadata.producer_ids import ProducerIds
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import METADATA, TRANSACTIONS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.transactions import Transactions
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.wire.types import replace

@@ -9,9 +9,9 @@ Version 9: a static leader that comes back can be told to skip the assignment (K
 
 from __future__ import annotations
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.groups import Groups, Reply
-from barnabas.broker.order import GROUPS, MEMBERS
+from barnabas.broker.coordinators.groups import Groups, Reply
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -7,8 +7,8 @@ Version 4: only the encoding is new (flexible). Version 5: the reason to leave, 
 
 from __future__ import annotations
 
-from barnabas.broker.groups import Groups
-from barnabas.broker.order import GROUPS, MEMBERS
+from barnabas.broker.coordinators.groups import Groups
+from barnabas.broker.net.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 

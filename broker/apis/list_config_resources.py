@@ -7,8 +7,7 @@ Version 0: client metrics only, and there are none (KIP-714). Version 1: resourc
 from __future__ import annotations
 
 from barnabas.broker.identity import Identity
-from barnabas.broker.large import LargeResponse, Yielder
-from barnabas.broker.metadata_image import (
+from barnabas.broker.metadata.image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
@@ -16,8 +15,10 @@ from barnabas.broker.metadata_image import (
     RESOURCE_TOPIC,
     MetadataImage,
 )
-from barnabas.broker.order import METADATA
+from barnabas.broker.net.large import LargeResponse
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.workers import Yielder
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.list_config_resources import (
     ConfigResource,

@@ -6,8 +6,8 @@ Version 4: the state, in the answer and as a filter (KIP-518). Version 5: the gr
 
 from __future__ import annotations
 
-from barnabas.broker.groups import Groups
-from barnabas.broker.order import GROUPS, MEMBERS, OFFSETS
+from barnabas.broker.coordinators.groups import Groups
+from barnabas.broker.net.order import GROUPS, MEMBERS, OFFSETS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 
-from barnabas.broker.order import METADATA, RECORDS
+from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
+from barnabas.broker.reading.time_lookup import MAX_TIMESTAMP, find_time
 from barnabas.broker.registry import Context, api
-from barnabas.broker.time_lookup import MAX_TIMESTAMP, find_time
 from barnabas.broker.workers import Workers
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.order import METADATA
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

@@ -6,10 +6,11 @@ Version 2: by a regular expression, of RE2's syntax (KIP-1152).
 
 from __future__ import annotations
 
-from barnabas.broker.large import LargeResponse, Yielder
-from barnabas.broker.order import TRANSACTIONS
+from barnabas.broker.coordinators.transactions import Transactions
+from barnabas.broker.net.large import LargeResponse
+from barnabas.broker.net.order import TRANSACTIONS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.transactions import Transactions
+from barnabas.broker.workers import Yielder
 from barnabas.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 

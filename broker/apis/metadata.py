@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity
-from barnabas.broker.large import LargeResponse, Yielder
-from barnabas.broker.metadata_image import TopicImage
-from barnabas.broker.order import METADATA
+from barnabas.broker.metadata.image import TopicImage
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.net.large import LargeResponse
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security import CLUSTER, NOT_ASKED, Resource, ResourceType
-from barnabas.broker.topic_manager import TopicManager
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.workers import Yielder
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.metadata import (
     MetadataRequest,

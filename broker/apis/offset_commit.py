@@ -9,9 +9,9 @@ Version 10: topics by id; an unknown one is UNKNOWN_TOPIC_ID.
 
 from __future__ import annotations
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.groups import Groups, Reply
-from barnabas.broker.order import GROUPS, METADATA, OFFSETS
+from barnabas.broker.coordinators.groups import Groups, Reply
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import GROUPS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.offset_commit import (

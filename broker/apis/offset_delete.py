@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.groups import Groups, Reply
-from barnabas.broker.order import GROUPS, MEMBERS, METADATA, OFFSETS
+from barnabas.broker.coordinators.groups import Groups, Reply
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import GROUPS, MEMBERS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse

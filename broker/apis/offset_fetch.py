@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.groups import Groups
-from barnabas.broker.order import GROUPS, METADATA, OFFSETS
+from barnabas.broker.coordinators.groups import Groups
+from barnabas.broker.net.order import GROUPS, METADATA, OFFSETS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 

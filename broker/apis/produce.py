@@ -25,17 +25,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.broker.clock import Clock
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.errors import Disconnected
-from barnabas.broker.framing import RECEIVE_BYTES
-from barnabas.broker.large import Yielder
-from barnabas.broker.order import METADATA, RECORDS, TRANSACTIONS
+from barnabas.broker.coordinators.transactions import Transactions, told_to_writer
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.errors import Disconnected
+from barnabas.broker.net.framing import RECEIVE_BYTES
+from barnabas.broker.net.order import METADATA, RECORDS, TRANSACTIONS
 from barnabas.broker.partitions import Partitions
-from barnabas.broker.queries import Queries
 from barnabas.broker.registry import Context, api
-from barnabas.broker.transactions import Transactions, told_to_writer
-from barnabas.broker.workers import Workers
-from barnabas.groupcoord.store import told
+from barnabas.broker.workers import Workers, Yielder
+from barnabas.groupcoord.log.store import told
 from barnabas.groupcoord.transactions.state import V2
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.validation import RejectedRecords, TooHeavy, Valid, validate

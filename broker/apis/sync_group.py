@@ -7,9 +7,9 @@ answer has them too (KIP-559).
 
 from __future__ import annotations
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.groups import Groups, Reply
-from barnabas.broker.order import GROUPS, MEMBERS
+from barnabas.broker.coordinators.groups import Groups, Reply
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
 from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.groups import Groups, Reply
-from barnabas.broker.order import GROUPS, METADATA, OFFSETS, TRANSACTIONS
-from barnabas.broker.queries import Queries
+from barnabas.broker.coordinators.groups import Groups, Reply
+from barnabas.broker.coordinators.transactions import Transactions, told_to_writer
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import GROUPS, METADATA, OFFSETS, TRANSACTIONS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.transactions import Transactions, told_to_writer
-from barnabas.groupcoord.store import told
+from barnabas.groupcoord.log.store import told
 from barnabas.groupcoord.transactions.state import V2
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.identity import Identity
-from barnabas.broker.order import NOTHING
+from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse

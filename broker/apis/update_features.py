@@ -6,8 +6,8 @@ Version 2: the answer no longer has a result for each feature.
 
 from __future__ import annotations
 
-from barnabas.broker.features import FEATURES
-from barnabas.broker.order import NOTHING
+from barnabas.broker.metadata.features import FEATURES
+from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.update_features import (

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from barnabas.broker.delayed_response import DelayedResponse
-from barnabas.broker.groups import Reply
-from barnabas.broker.order import METADATA, OFFSETS, RECORDS
+from barnabas.broker.coordinators.groups import Reply
+from barnabas.broker.coordinators.transactions import Transactions
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.net.order import METADATA, OFFSETS, RECORDS
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security import CLUSTER, Operation
-from barnabas.broker.transactions import Transactions
 from barnabas.groupcoord.transactions.state import V2
 from barnabas.wire.batch import Marker
 from barnabas.wire.errors import ErrorCode

@@ -11,9 +11,9 @@ import pytest
 import trio
 from pytest_trio.enable_trio_mode import *  # type: ignore[import-untyped]  # noqa: F403
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.log import EventLog
 from barnabas.broker.node import Node
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.tests.client import Client, connect
 from barnabas.storage.io import Io
 

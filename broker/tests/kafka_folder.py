@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from barnabas.broker.metadata_records import encode_snapshot, frame
+from barnabas.broker.metadata.records import encode_snapshot, frame
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.records.cluster_metadata import ConfigRecord, PartitionRecord, TopicRecord
 from barnabas.wire.types import Message

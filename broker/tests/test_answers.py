@@ -9,8 +9,8 @@ import pytest
 import trio
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
-from barnabas.broker.answers import MAX_BACKLOG_BYTES, MAX_WAITING, Answers
-from barnabas.broker.delayed_response import Coroutine, DelayedResponse
+from barnabas.broker.net.answers import MAX_BACKLOG_BYTES, MAX_WAITING, Answers
+from barnabas.broker.net.delayed_response import Coroutine, DelayedResponse
 from barnabas.broker.registry import APIS, Context, Endpoint
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.heartbeat import HeartbeatResponse

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.broker.fetch_sessions import EVICTION_SECONDS, FetchSessions
+from barnabas.broker.reading.fetch_sessions import EVICTION_SECONDS, FetchSessions
 from barnabas.broker.tests.client import NOW, Client, batch_of, fetch_request, produce_request
 from barnabas.broker.tests.conftest import Start
 from barnabas.storage.crc_check import CrcCheck
@@ -354,7 +354,7 @@ def test_a_session_makes_room_when_it_was_idle_for_long(monkeypatch: pytest.Monk
 
 
 def test_all_sessions_together_remember_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.fetch_sessions.MAX_PARTITIONS", 5)
+    monkeypatch.setattr("barnabas.broker.reading.fetch_sessions.MAX_PARTITIONS", 5)
     sessions = FetchSessions(100)
     first = sessions.new_context(request_for(0, 1, 2), 0.0).session
     assert first

@@ -12,10 +12,10 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.broker.answers import MAX_BACKLOG_BYTES
-from barnabas.broker.buffers import ByteBudget
-from barnabas.broker.frame_timer import Allowance
-from barnabas.broker.framing import RECEIVE_BYTES
+from barnabas.broker.net.answers import MAX_BACKLOG_BYTES
+from barnabas.broker.net.buffers import ByteBudget
+from barnabas.broker.net.frame_timer import Allowance
+from barnabas.broker.net.framing import RECEIVE_BYTES
 from barnabas.broker.registry import APIS
 from barnabas.broker.tests.client import Client, batch_of, connect, fetch_request, frame_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start
@@ -215,9 +215,9 @@ async def test_the_brokers_own_logs_are_closed_to_clients(start: Start, topic: s
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames must come in within a moment."""
-    monkeypatch.setattr("barnabas.broker.frame_timer.USUAL", Allowance(0.3, 1 << 20))
-    monkeypatch.setattr("barnabas.broker.frame_timer.WAITED_FOR", Allowance(0.1, 1 << 30))
-    monkeypatch.setattr("barnabas.broker.connections.PACE_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("barnabas.broker.net.frame_timer.USUAL", Allowance(0.3, 1 << 20))
+    monkeypatch.setattr("barnabas.broker.net.frame_timer.WAITED_FOR", Allowance(0.1, 1 << 30))
+    monkeypatch.setattr("barnabas.broker.net.connections.PACE_CHECK_SECONDS", 0.02)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker import frame_timer
-from barnabas.broker.buffers import ByteBudget
-from barnabas.broker.connection import State
+from barnabas.broker.net import frame_timer
+from barnabas.broker.net.buffers import ByteBudget
+from barnabas.broker.net.connection import State
 from barnabas.broker.tests.client import batch_of
 from barnabas.broker.tests.conftest import Start
 

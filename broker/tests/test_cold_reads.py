@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from barnabas.broker.transport import is_cold, send_some
+from barnabas.broker.net.transport import is_cold, send_some
 from barnabas.storage.files import FileSlice, OpenFile
 from barnabas.storage.io import Io
 
@@ -45,9 +45,9 @@ def test_a_cold_slice_is_left_to_who_can_wait(tmp_path: Path) -> None:
 
 
 async def test_a_consumer_gets_cold_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from barnabas.broker.config import BrokerConfig
     from barnabas.broker.log import EventLog
     from barnabas.broker.node import Node
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.client.cluster import Cluster
     from barnabas.client.fetch import Reader
     from barnabas.storage.vnode import Origin

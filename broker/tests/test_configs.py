@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.config import BROKER, TOPIC, BrokerConfig
-from barnabas.broker.keys import ConfigError, ConfigKey
-from barnabas.broker.resource_configs import DELETE, MAX_UNKNOWN_KEYS, SET
+from barnabas.broker.settings.config import BROKER, TOPIC, BrokerConfig
+from barnabas.broker.settings.keys import ConfigError, ConfigKey
+from barnabas.broker.settings.resource_configs import DELETE, MAX_UNKNOWN_KEYS, SET
 from barnabas.broker.tests.client import Client
 from barnabas.broker.tests.conftest import Start
 from barnabas.broker.tests.test_queries import BY_HAND, create, driver_of

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from barnabas.broker import driver_process
-from barnabas.broker.driver_process import LOG_FILE
-from barnabas.broker.queries import Queries
+from barnabas.broker.jobs import driver_process
+from barnabas.broker.jobs.driver_process import LOG_FILE
+from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.tests.conftest import Start, until
 from barnabas.broker.tests.test_queries import BY_HAND, create, driver_of
 from barnabas.wire.errors import ErrorCode

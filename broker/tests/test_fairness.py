@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 import trio
 
-from barnabas.broker.connection import Connection
-from barnabas.broker.poller import Poller
+from barnabas.broker.net.connection import Connection
+from barnabas.broker.net.poller import Poller
 from barnabas.broker.tests.client import batch_of, frame_of, produce_request
 from barnabas.broker.tests.conftest import Start
 from barnabas.broker.tests.test_poller import pairs
@@ -23,7 +23,7 @@ ASKED = 5
 
 async def test_who_has_just_become_readable_comes_before_those_who_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """And of those who go on, one has its turn in each pass, so nobody waits for ever."""
-    monkeypatch.setattr("barnabas.broker.poller.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("barnabas.broker.net.poller.HOLD_SECONDS", 0.0)
     seen: list[str] = []
     poller = Poller(nullcontext())
     done = trio.Event()
@@ -62,7 +62,7 @@ async def test_who_has_just_become_readable_comes_before_those_who_go_on(monkeyp
 
 @pytest.mark.parametrize("what", ["versions", "metadata", "produce without answers"])
 async def test_a_client_that_pushes_gives_way(start: Start, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr("barnabas.broker.connection.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("barnabas.broker.net.connection.SLICE_SECONDS", 0.0)
     handled: list[Connection] = []
     dispatch = Connection._dispatch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.buffers import FrameBuffers
+from barnabas.broker.net.buffers import FrameBuffers
 
 
 def test_a_buffer_that_was_given_back_is_taken_again() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.frame_timer import Allowance, FrameTimer
+from barnabas.broker.net.frame_timer import Allowance, FrameTimer
 
 SECOND_AND_MORE = Allowance(1.0, 1000)
 

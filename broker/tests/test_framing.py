@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.framing import KEPT_BYTES, RECEIVE_BYTES, FrameError, Framing
+from barnabas.broker.net.framing import KEPT_BYTES, RECEIVE_BYTES, FrameError, Framing
 
 LIMIT = 1 << 20
 

@@ -12,12 +12,12 @@ import pytest
 import trio
 
 from barnabas.broker.clock import Clock
-from barnabas.broker.import_kafka_logs import _take
-from barnabas.broker.import_plan import plan_of
-from barnabas.broker.kafka_metadata import read_metadata
 from barnabas.broker.main import load_config
-from barnabas.broker.metadata_image import METADATA_TOPIC, MetadataImage
-from barnabas.broker.metadata_records import frame
+from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
+from barnabas.broker.metadata.records import frame
+from barnabas.broker.moving.import_kafka_logs import _take
+from barnabas.broker.moving.import_plan import plan_of
+from barnabas.broker.moving.kafka_metadata import read_metadata
 from barnabas.broker.tests.kafka_folder import DIRECTORY_ID, TOPIC_ID, VALUES, KafkaFolder, partition, raw, topic
 from barnabas.scripts.cli import main
 from barnabas.storage.data_dir import DataDir

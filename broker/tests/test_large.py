@@ -6,7 +6,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker import large
+from barnabas.broker.net import large
 from barnabas.broker.registry import APIS
 from barnabas.broker.tests.client import Client, batch_of, frame_of
 from barnabas.broker.tests.conftest import Start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.metadata_records import frame, unframe
+from barnabas.broker.metadata.records import frame, unframe
 from barnabas.wire.records.cluster_metadata import RemoveTopicRecord, TopicRecord
 from barnabas.wire.schema import ProtocolError
 

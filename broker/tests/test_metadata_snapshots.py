@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from barnabas.broker.clock import Clock
-from barnabas.broker.features import FEATURES
-from barnabas.broker.metadata_image import MetadataImage
-from barnabas.broker.metadata_records import decode_snapshot, encode_snapshot
+from barnabas.broker.metadata.features import FEATURES
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.records import decode_snapshot, encode_snapshot
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start, until
 from barnabas.scripts.cli import main

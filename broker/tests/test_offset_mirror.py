@@ -12,8 +12,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from barnabas.broker.log import EventLog
-from barnabas.broker.offset_mirror import MOST_REFUSED, OffsetMirror, Wanted
-from barnabas.broker.zookeeper_offsets import due
+from barnabas.broker.moving.offset_mirror import MOST_REFUSED, OffsetMirror, Wanted
+from barnabas.broker.moving.zookeeper_offsets import due
 from barnabas.client.zookeeper.offsets import Found, Place, Write
 from barnabas.client.zookeeper.session import LostError
 from barnabas.groupcoord.deadlines import Deadlines

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from barnabas.broker.config import BrokerConfig, Listener, read_properties
-from barnabas.broker.keys import ConfigError
 from barnabas.broker.main import load_config
+from barnabas.broker.settings.config import BrokerConfig, Listener, read_properties
+from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Start
 from barnabas.storage.io import Io
@@ -111,7 +111,7 @@ def test_where_offsets_are(settings: dict[str, str], log: bool, zookeeper: bool)
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
 def test_a_ratio_is_a_number(text: str) -> None:
-    from barnabas.broker.config import TOPIC
+    from barnabas.broker.settings.config import TOPIC
 
     with pytest.raises(ConfigError):
         TOPIC["min.cleanable.dirty.ratio"].parse(text)
@@ -458,7 +458,7 @@ async def test_a_large_topic_fits_the_metadata_log_whatever_the_limits_of_topics
 
 def test_a_free_port_is_free_in_both_families(monkeypatch: pytest.MonkeyPatch) -> None:
     """With port 0 the kernel picks one for 127.0.0.1; if ::1 has it in use, another one is tried."""
-    from barnabas.broker import listening
+    from barnabas.broker.net import listening
 
     real, refused = listening._bind_one, list[int]()
 

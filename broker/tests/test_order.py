@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.order import GROUPS, MEMBERS, METADATA, NOTHING, OFFSETS, RECORDS, RequestOrder
+from barnabas.broker.net.order import GROUPS, MEMBERS, METADATA, NOTHING, OFFSETS, RECORDS, RequestOrder
 from barnabas.broker.registry import APIS
 
 

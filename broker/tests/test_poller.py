@@ -12,9 +12,9 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.broker import transport
-from barnabas.broker.connection import Connection
-from barnabas.broker.poller import Poller, wake_trio
+from barnabas.broker.net import transport
+from barnabas.broker.net.connection import Connection
+from barnabas.broker.net.poller import Poller, wake_trio
 from barnabas.broker.tests.conftest import Start
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.header import write_request_header
@@ -51,7 +51,7 @@ class Around:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways in which trio is woken."""
     if request.param == "a task":
-        monkeypatch.setattr("barnabas.broker.poller.wake_trio", lambda epoll: None)
+        monkeypatch.setattr("barnabas.broker.net.poller.wake_trio", lambda epoll: None)
     return str(request.param)
 
 
@@ -81,12 +81,12 @@ async def serve(count: int) -> list[str]:
 
 
 async def test_what_is_readable_at_one_time_is_served_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.poller.HOLD_SECONDS", 60.0)
+    monkeypatch.setattr("barnabas.broker.net.poller.HOLD_SECONDS", 60.0)
     assert await serve(3) == ["begin", "served", "served", "served", "end"]
 
 
 async def test_others_have_their_turn_when_serving_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.poller.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("barnabas.broker.net.poller.HOLD_SECONDS", 0.0)
     assert await serve(2) == ["begin", "served", "end", "begin", "served", "end"]
 
 
@@ -210,7 +210,7 @@ def ask(sock: socket.socket, times: int) -> None:
 
 async def test_who_asks_again_at_once_is_waited_for_without_a_sleep(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """And without a pass of the event loop for each request, except for the first ones."""
-    monkeypatch.setattr("barnabas.broker.poller.HOLD_SECONDS", 60.0)
+    monkeypatch.setattr("barnabas.broker.net.poller.HOLD_SECONDS", 60.0)
     passes, poller = Passes(), Poller(nullcontext(), idle_poll=60.0)
     with pairs(1) as [(ours, theirs)]:
 
@@ -231,7 +231,7 @@ async def test_who_asks_again_at_once_is_waited_for_without_a_sleep(monkeypatch:
 
 
 async def test_who_looks_does_not_keep_tasks_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.poller.HOLD_SECONDS", 60.0)
+    monkeypatch.setattr("barnabas.broker.net.poller.HOLD_SECONDS", 60.0)
     poller = Poller(nullcontext(), idle_poll=60.0)
     asked = trio.Event()
     with pairs(1) as [(ours, theirs)]:
@@ -267,8 +267,8 @@ async def test_who_looks_in_vain_sleeps(monkeypatch: pytest.MonkeyPatch) -> None
 
 async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is woken for each answer costs more than the request, so requests come first, then all sends."""
-    monkeypatch.setattr("barnabas.broker.poller.HOLD_SECONDS", 60.0)
-    monkeypatch.setattr("barnabas.broker.connection.SLICE_SECONDS", 60.0)
+    monkeypatch.setattr("barnabas.broker.net.poller.HOLD_SECONDS", 60.0)
+    monkeypatch.setattr("barnabas.broker.net.connection.SLICE_SECONDS", 60.0)
     seen: list[str] = []
     dispatch, send_some = Connection._dispatch, transport.send_some
 
@@ -281,7 +281,7 @@ async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: p
         return send_some(sock, chunks)
 
     monkeypatch.setattr(Connection, "_dispatch", noted_dispatch)
-    monkeypatch.setattr("barnabas.broker.transport.send_some", noted_send)
+    monkeypatch.setattr("barnabas.broker.net.transport.send_some", noted_send)
     request = write_request_header(18, 3, 1, "test", True) + message_codec(ApiVersionsRequest, 3).build(
         ApiVersionsRequest("test", "1")
     )

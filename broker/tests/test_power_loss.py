@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.broker import quotas
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.log import EventLog
 from barnabas.broker.node import Node
+from barnabas.broker.settings import quotas
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.tests.client import Client, batch_of, connect
 from barnabas.storage.io import Io
 from barnabas.storage.tests.power import Disk, survivor

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import trio
 
-from barnabas.broker import queries
+from barnabas.broker.jobs import queries
 from barnabas.broker.tests.client import NOW, Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start
 from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
@@ -269,7 +269,7 @@ async def test_a_driver_that_ends_at_once_is_told_of_by_its_last_words(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [sys.executable, "-c", "import sys; print('first', file=sys.stderr); sys.exit('it needs pyarrow')"]
-    monkeypatch.setattr("barnabas.broker.driver_process.DriverProcess._command", lambda self: command)
+    monkeypatch.setattr("barnabas.broker.jobs.driver_process.DriverProcess._command", lambda self: command)
     async with start() as running, await running.client() as client:
         await client.create_topic("src")
         answer = await create(client, "out", barnabas_query="SELECT * FROM src")
@@ -376,7 +376,7 @@ async def test_a_creation_that_was_cut_short_is_finished_with_its_first_offset(s
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver program that cannot run."""
     monkeypatch.setattr(
-        "barnabas.broker.driver_process.DriverProcess._command",
+        "barnabas.broker.jobs.driver_process.DriverProcess._command",
         lambda _: [
             "/bin/sh",
             "-c",

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import trio
 
-from barnabas.broker import queries
+from barnabas.broker.jobs import queries
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start
 from barnabas.broker.tests.test_queries import BY_HAND, TOPIC, alter, configs_of, create, driver_of, offsets
@@ -173,7 +173,7 @@ async def test_validate_only_says_what_would_be_and_changes_nothing(start: Start
 
 async def test_without_a_plan_the_topic_stays_ordinary(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "_MIN_WAIT_SECONDS", 0.0)
-    monkeypatch.setattr("barnabas.broker.resource_configs._QUERY_CHECK_MS", 1)
+    monkeypatch.setattr("barnabas.broker.settings.resource_configs._QUERY_CHECK_MS", 1)
     async with start(**BY_HAND) as running, await running.client() as client:
         await make_source(client)
         await client.create_topic("out")

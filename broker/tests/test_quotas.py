@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from barnabas.broker import quotas
+from barnabas.broker.settings import quotas
 from barnabas.broker.tests.client import Client
 from barnabas.broker.tests.conftest import Start
 from barnabas.wire.errors import ErrorCode, KafkaError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.transport import GATHER_BYTES, SMALL_SLICE, send_some
+from barnabas.broker.net.transport import GATHER_BYTES, SMALL_SLICE, send_some
 from barnabas.storage.files import FileSlice, OpenFile
 from barnabas.storage.io import Io
 from barnabas.wire.types import SizedChunk

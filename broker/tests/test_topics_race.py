@@ -6,9 +6,9 @@ from pathlib import Path
 
 import trio
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.log import EventLog
 from barnabas.broker.node import Node
+from barnabas.broker.settings.config import BrokerConfig
 
 
 async def test_a_topic_is_not_seen_before_its_partitions_are(tmp_path: Path) -> None:

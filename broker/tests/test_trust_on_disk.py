@@ -10,7 +10,7 @@ from barnabas.broker.tests.client import batch_of
 from barnabas.broker.tests.conftest import Start, until
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.coordinator import GroupCoordinator
-from barnabas.groupcoord.image import PartitionImage
+from barnabas.groupcoord.log.image import PartitionImage
 from barnabas.groupcoord.partitions import group_partition
 from barnabas.groupcoord.tests.harness import MemoryStore, TopicList
 from barnabas.groupcoord.topics import Topic

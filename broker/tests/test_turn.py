@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.turn import Turn
+from barnabas.broker.net.turn import Turn
 
 
 def test_work_is_done_once_at_the_end_of_the_turn_and_at_once_outside() -> None:

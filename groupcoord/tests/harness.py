@@ -7,12 +7,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from barnabas.groupcoord.classic_group import ClassicGroup
+from barnabas.groupcoord.classic.group import ClassicGroup
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.coordinator import GroupCoordinator
-from barnabas.groupcoord.image import PartitionImage
-from barnabas.groupcoord.records import CoordinatorRecord
-from barnabas.groupcoord.store import ProducerEpoch
+from barnabas.groupcoord.log.image import PartitionImage
+from barnabas.groupcoord.log.records import CoordinatorRecord
+from barnabas.groupcoord.log.store import ProducerEpoch
 from barnabas.groupcoord.topics import Topic
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from barnabas.groupcoord.config import GroupConfig
-from barnabas.groupcoord.elsewhere import Change, Done, Places, Seen, newest
+from barnabas.groupcoord.offsets.elsewhere import Change, Done, Places, Seen, newest
 from barnabas.groupcoord.tests.harness import World
 from barnabas.groupcoord.tests.test_transactional_offsets import commit as commit_in_transaction
 from barnabas.groupcoord.tests.test_transactional_offsets import end

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.group import Group, OffsetExpiration
-from barnabas.groupcoord.records import CoordinatorRecord
+from barnabas.groupcoord.log.records import CoordinatorRecord
 from barnabas.groupcoord.tests.harness import ORDERS, PAYMENTS, Reply, World
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse

@@ -9,10 +9,10 @@ import trio
 
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.coordinator import GroupCoordinator
-from barnabas.groupcoord.durability import Durability
-from barnabas.groupcoord.image import PartitionImage
-from barnabas.groupcoord.log_store import LogStore
-from barnabas.groupcoord.records import group_record, offset_record
+from barnabas.groupcoord.log.durability import Durability
+from barnabas.groupcoord.log.image import PartitionImage
+from barnabas.groupcoord.log.log_store import LogStore
+from barnabas.groupcoord.log.records import group_record, offset_record
 from barnabas.groupcoord.tests.harness import START_MS, MemoryStore, Reply, TopicList, World, subscription
 from barnabas.groupcoord.timers import load_partition, run_timers
 from barnabas.storage.config import LogConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.groupcoord.config import GroupConfig
-from barnabas.groupcoord.records import offset_record
+from barnabas.groupcoord.log.records import offset_record
 from barnabas.groupcoord.tests.harness import ORDERS, PAYMENTS, START_MS, Reply, World
 from barnabas.groupcoord.topics import Topic
 from barnabas.wire.codegen import message_codec

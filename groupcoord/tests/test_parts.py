@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.groupcoord.image import PartitionImage
+from barnabas.groupcoord.log.image import PartitionImage
+from barnabas.groupcoord.log.records import CoordinatorRecord, group_record, offset_record
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.partitions import group_partition, java_string_hash
-from barnabas.groupcoord.records import CoordinatorRecord, group_record, offset_record
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.records.group_metadata import GroupMetadataValue
 from barnabas.wire.records.offset_commit import OffsetCommitValue

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.groupcoord.classic_group import ClassicGroup
+from barnabas.groupcoord.classic.group import ClassicGroup
 from barnabas.groupcoord.config import GroupConfig
 from barnabas.groupcoord.memory_budget import PENDING_BYTES, weight
 from barnabas.groupcoord.tests.harness import ORDERS, MemoryStore, Reply, World, subscription

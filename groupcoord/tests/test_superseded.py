@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.groupcoord.image import NO_PRODUCER, PartitionImage
-from barnabas.groupcoord.records import offset_record
-from barnabas.groupcoord.superseded import without_superseded
+from barnabas.groupcoord.log.image import NO_PRODUCER, PartitionImage
+from barnabas.groupcoord.log.records import offset_record
+from barnabas.groupcoord.log.superseded import without_superseded
 from barnabas.wire import batch
 from barnabas.wire.batch import Marker, Record
 from barnabas.wire.compression import CompressionType

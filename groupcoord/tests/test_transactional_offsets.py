@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.groupcoord.image import NO_PRODUCER, PartitionImage
-from barnabas.groupcoord.records import offset_record
+from barnabas.groupcoord.log.image import NO_PRODUCER, PartitionImage
+from barnabas.groupcoord.log.records import offset_record
 from barnabas.groupcoord.tests.harness import Reply, World
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.txn_offset_commit import (

@@ -18,9 +18,9 @@ import logging
 from collections.abc import Callable
 
 from barnabas.groupcoord.deadlines import Deadlines
+from barnabas.groupcoord.log.store import Store
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.partitions import group_partition
-from barnabas.groupcoord.store import Store
 from barnabas.groupcoord.topics import Topics
 from barnabas.groupcoord.transactions.admin import TransactionAdmin
 from barnabas.groupcoord.transactions.completion import Completion

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.groupcoord.image import NO_PRODUCER
+from barnabas.groupcoord.log.image import NO_PRODUCER
 from barnabas.groupcoord.transactions.records import parse_transaction
 from barnabas.groupcoord.transactions.state import State
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from barnabas.groupcoord.log.store import told
 from barnabas.groupcoord.outbox import Outbox
-from barnabas.groupcoord.store import told
 from barnabas.groupcoord.transactions.completion import Completion
 from barnabas.groupcoord.transactions.config import TransactionConfig
 from barnabas.groupcoord.transactions.shard import ID_BYTES, Transaction, TransactionShard, TransactionShards

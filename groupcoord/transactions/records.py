@@ -6,7 +6,7 @@ the id is forgotten. Written is version 1, which Kafka writes from transaction.v
 
 from __future__ import annotations
 
-from barnabas.groupcoord.records import CoordinatorRecord
+from barnabas.groupcoord.log.records import CoordinatorRecord
 from barnabas.groupcoord.transactions.state import State, Status
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from barnabas.groupcoord.log.store import told
 from barnabas.groupcoord.outbox import Outbox
-from barnabas.groupcoord.store import told
 from barnabas.groupcoord.topics import Topics
 from barnabas.groupcoord.transactions.completion import Completion
 from barnabas.groupcoord.transactions.config import TransactionConfig

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.groupcoord.deadlines import Deadline, Deadlines
+from barnabas.groupcoord.log.store import Store
 from barnabas.groupcoord.outbox import Outbox
-from barnabas.groupcoord.store import Store
 from barnabas.groupcoord.transactions.records import transaction_record
 from barnabas.groupcoord.transactions.state import NO_EPOCH, State, Status
 from barnabas.wire.aliases import TopicPartition

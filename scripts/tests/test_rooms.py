@@ -37,6 +37,33 @@ DOORS = {
     },
     "streams": {"log_reader", "errors"},
 }
+#: Rooms inside a room: the other rooms in it that each may import from. What stands at its top is for all.
+INNER: dict[str, dict[str, set[str]]] = {
+    "broker": {
+        "apis": {"coordinators", "jobs", "metadata", "net", "reading", "settings"},
+        "coordinators": {"metadata", "moving", "net", "settings"},
+        "jobs": {"metadata", "reading", "settings"},
+        "metadata": {"settings"},
+        "moving": {"metadata", "settings"},
+        "net": {"settings"},
+        "reading": set(),
+        "settings": {"coordinators", "jobs", "metadata"},
+    },
+    "groupcoord": {
+        "classic": {"log"},
+        "log": {"offsets"},
+        "offsets": {"classic", "log"},
+        "transactions": {"log"},
+    },
+}
+#: Of an inner room, the modules that another one may import, where it is not all of them.
+INNER_DOORS = {
+    ("broker/jobs", "metadata"): {"image", "producer_ids", "topic_manager"},
+    ("broker/jobs", "reading"): {"time_lookup"},
+    ("broker/coordinators", "net"): {"delayed_response"},
+    ("broker/apis", "net"): {"delayed_response", "errors", "framing", "large", "order", "turn"},
+    ("broker/apis", "metadata"): {"features", "image", "producer_ids", "topic_manager"},
+}
 #: The broker is no client of Kafka. Of ZooKeeper it is.
 BROKERS_CLIENTS = {"zookeeper"}
 
@@ -56,6 +83,12 @@ class Import(NamedTuple):
     @property
     def of(self) -> str:
         return self.module.split(".")[1]
+
+    @property
+    def inner_room(self) -> str:
+        """The room inside the room that the file is in; "" at its top."""
+        parts = self.file.split("/")
+        return parts[1] if len(parts) > 2 else ""
 
 
 def imports_of(file: str, text: str) -> Iterator[Import]:
@@ -81,7 +114,8 @@ def _modules(node: ast.AST) -> list[str]:
         assert node.level == 0, "imports are absolute"
         module = node.module or ""
         # `from barnabas.storage import index` is of storage.index; a name that is no module does no harm.
-        return [f"{module}.{alias.name}" for alias in node.names] if module.count(".") < 2 else [module]
+        is_folder = (PACKAGE.parent / module.replace(".", "/")).is_dir()
+        return [f"{module}.{alias.name}" for alias in node.names] if is_folder else [module]
     if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "_lazy"):
         return [str(first.value) for first in node.args[:1] if isinstance(first, ast.Constant)]
     return []
@@ -90,7 +124,7 @@ def _modules(node: ast.AST) -> list[str]:
 def wrong(found: Import) -> str | None:
     """What is wrong with an import; None if nothing is."""
     if found.of == found.room:
-        return None
+        return _wrong_inside(found)
     if found.of not in ALLOWED[found.room] | MORE.get(found.file, set()):
         return f"{found.room} does not import {found.of}"
     if found.of == "storage" and found.module.split(".")[2] not in DOORS[found.room]:
@@ -99,6 +133,20 @@ def wrong(found: Import) -> str | None:
         return f"{found.module} is no client that the broker has"
     if (found.room, found.of) in LAZILY and not found.lazy:
         return f"{found.of} is loaded by a function that needs it"
+    return None
+
+
+def _wrong_inside(found: Import) -> str | None:
+    """What is wrong with an import from the same room, by the rooms inside it."""
+    inner, (of, *module) = INNER.get(found.room, {}), found.module.split(".")[2:]
+    if found.inner_room not in inner or of not in inner or of == found.inner_room:
+        return None
+    here = f"{found.room}/{found.inner_room}"
+    if of not in inner[found.inner_room]:
+        return f"{here} does not import {found.room}/{of}"
+    doors = INNER_DOORS.get((here, of))
+    if doors is not None and module and module[0] not in doors:
+        return f"{found.module} is no door of {found.room}/{of} for {here}"
     return None
 
 
@@ -133,6 +181,26 @@ def test_the_table_names_nothing_that_nobody_needs() -> None:
     assert doors == {(room, door) for room, names in DOORS.items() for door in names}
 
 
+def test_the_inner_rooms_are_the_folders_that_are_there() -> None:
+    for room, inner in INNER.items():
+        folders = {path.name for path in (PACKAGE / room).iterdir() if path.is_dir()} - {"tests", "__pycache__"}
+        assert folders == set(inner)
+
+
+def test_the_inner_tables_name_nothing_that_nobody_needs() -> None:
+    used: dict[str, dict[str, set[str]]] = {room: {name: set() for name in inner} for room, inner in INNER.items()}
+    doors: dict[tuple[str, str], set[str]] = {where: set() for where in INNER_DOORS}
+    for each in all_imports():
+        of, *module = each.module.split(".")[2:]
+        if each.of == each.room and each.inner_room and of in used.get(each.room, {}) and of != each.inner_room:
+            used[each.room][each.inner_room].add(of)
+            where = (f"{each.room}/{each.inner_room}", of)
+            if where in doors and module:
+                doors[where].add(module[0])
+    assert used == INNER
+    assert doors == INNER_DOORS
+
+
 def test_what_is_against_the_rule_is_seen() -> None:
     def said(file: str, text: str) -> list[str]:
         return [why for each in imports_of(file, text) if (why := wrong(each))]
@@ -140,6 +208,16 @@ def test_what_is_against_the_rule_is_seen() -> None:
     assert said("storage/x.py", "from barnabas.broker.node import Node") == ["storage does not import broker"]
     assert said("wire/x.py", "import barnabas.storage.io") == ["wire does not import storage"]
     assert said("client/x.py", "def f():\n    from barnabas.storage import io") == ["client does not import storage"]
+    assert said("broker/net/x.py", "from barnabas.broker.metadata.image import MetadataImage") == [
+        "broker/net does not import broker/metadata"
+    ]
+    assert said("broker/metadata/x.py", "from barnabas.broker.net import large") == [
+        "broker/metadata does not import broker/net"
+    ]
+    assert said("broker/apis/x.py", "from barnabas.broker.net.connection import Connection") == [
+        "barnabas.broker.net.connection is no door of broker/net for broker/apis"
+    ]
+    assert said("broker/node.py", "from barnabas.broker.net.connection import Connection") == []
     assert said("broker/x.py", "from barnabas.storage import segment, vnode") == [
         "barnabas.storage.segment is no door of storage for broker"
     ]

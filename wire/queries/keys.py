@@ -1,5 +1,5 @@
 """Configuration keys of query topics, and of topics whose values a query can read. Their types and defaults are the
-broker's (`broker.config`)."""
+broker's (`broker.settings.config`)."""
 
 from __future__ import annotations
 

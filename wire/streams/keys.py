@@ -1,4 +1,4 @@
-"""Configuration keys of the topics that streams write. Their types and defaults are the broker's (`broker.config`)."""
+"""Configuration keys of the topics that streams write. Their types and defaults: `broker.settings.config`."""
 
 from __future__ import annotations
 

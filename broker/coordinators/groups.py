@@ -1,0 +1,139 @@
+"""The group coordinator in the broker: its store on `__consumer_offsets`, its clock, the waiting for its replies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import trio
+
+from barnabas.broker.clock import Clock
+from barnabas.broker.coordinators.loading import Loading
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import MetadataImage, TopicImage
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.settings.config import BrokerConfig, OffsetStores
+from barnabas.groupcoord.coordinator import GroupCoordinator
+from barnabas.groupcoord.log.durability import Durability
+from barnabas.groupcoord.log.image import PartitionImage
+from barnabas.groupcoord.log.log_store import LogStore
+from barnabas.groupcoord.timers import run_timers
+from barnabas.groupcoord.topics import Topic
+from barnabas.storage.flusher import Flusher
+from barnabas.wire.internal_topics import OFFSETS_TOPIC
+from barnabas.wire.types import Message
+
+if TYPE_CHECKING:
+    from barnabas.broker.moving.zookeeper_offsets import ZooKeeperOffsets
+
+R = TypeVar("R", bound=Message)
+
+
+class Reply(DelayedResponse, Generic[R]):
+    """An answer that the coordinator gives at once or later. What was asked is in its hands before that."""
+
+    __slots__ = ()
+
+    def __call__(self, answer: R) -> None:
+        self.finish(answer)
+
+    def now_or_later(self) -> R | DelayedResponse:
+        """The answer if it is there, else the place for it: what a handler gives back."""
+        return self.message if self.finished else self  # type: ignore[return-value]
+
+
+class Groups:
+    """All groups of this broker; `coordinator` is what the APIs call."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataImage,
+        topics: TopicManager,
+        partitions: Partitions,
+        flusher: Flusher,
+        clock: Clock,
+        log: EventLog,
+    ) -> None:
+        self._config, self._metadata, self._topics = config, metadata, topics
+        #: Shared with the transaction coordinator: what a transaction commits here is durable before its marker is.
+        self.durability = Durability(flusher.request)
+        self.known_topics = KnownTopics(metadata)
+        store = LogStore(
+            lambda partition: partitions.vnodes.get((OFFSETS_TOPIC, partition)),
+            PartitionImage,
+            self.durability,
+            clock.wall_ms,
+        )
+        self.coordinator = GroupCoordinator(
+            config.group_config(), store, trio.current_time, topics=self.known_topics, wall_ms=clock.wall_ms
+        )
+        #: Where offsets are besides the log, or instead of it, while they are; None for the log alone.
+        self.elsewhere: ZooKeeperOffsets | None = None
+        self.zookeeper: ZooKeeperOffsets | None = None
+        if config["zookeeper.connect"]:
+            from barnabas.broker.moving.zookeeper_offsets import ZooKeeperOffsets
+
+            self.zookeeper = ZooKeeperOffsets(config, self.coordinator, self.known_topics, clock, log)
+        self._loading = Loading(OFFSETS_TOPIC, self.coordinator, store, metadata, partitions, log, "groups.load_failed")
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Begin to load what is on disk, and the timers. Requests are answered meanwhile."""
+        self._nursery = nursery
+        await nursery.start(run_timers, self.coordinator.deadlines)
+        if self.zookeeper is not None:
+            await nursery.start(self.zookeeper.run)
+        self._loading.load_new(self._nursery)
+
+    async def ready(self) -> None:
+        """Make `__consumer_offsets` if it is not there. Raises KafkaError if that fails."""
+        await self._topics.internal_topic(OFFSETS_TOPIC)
+        self._loading.load_new(self._nursery)
+
+    def apply_offset_stores(self) -> None:
+        """Put offsets.storage and dual.commit.enabled into force. Raises ConfigError at a start that cannot."""
+        self._config.check_offset_stores({"offsets.storage": self._config["offsets.storage"]})
+        if self.zookeeper is not None:
+            self.zookeeper.apply(self._config.offset_stores())
+            self.elsewhere = self.zookeeper if self.zookeeper.is_on else None
+
+    def check_offset_stores(self, after: OffsetStores) -> None:
+        """Raises ConfigError for a change at run time that would lose sight of commits."""
+        if self.zookeeper is not None:
+            self.zookeeper.check_switch(self._config.offset_stores(), after)
+
+    @property
+    def all_loaded(self) -> bool:
+        """Whether every partition of `__consumer_offsets` that there is has been read."""
+        topic = self._metadata.topics.get(OFFSETS_TOPIC)
+        shards = self.coordinator.shards.by_partition
+        return topic is None or all(n in shards and shards[n].is_loaded for n in topic.partitions)
+
+    def topic_deleted(self, topic: TopicImage) -> None:
+        """Forget the offsets of a deleted topic."""
+        if topic.name == OFFSETS_TOPIC:
+            for partition in self._loading.loaded:
+                self.coordinator.unload(partition)
+            self._loading.loaded.clear()
+        else:
+            self.coordinator.topic_deleted(topic.name, topic.topic_id)
+
+
+class KnownTopics:
+    """The metadata image as the coordinators want to see it."""
+
+    def __init__(self, metadata: MetadataImage) -> None:
+        self._metadata = metadata
+
+    def by_name(self, name: str) -> Topic | None:
+        return self._shown(self._metadata.topics.get(name))
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return self._shown(self._metadata.by_id.get(topic_id))
+
+    def _shown(self, topic: TopicImage | None) -> Topic | None:
+        if topic is None:
+            return None
+        since_ms = self._metadata.removed_ms.get(topic.name, -1)
+        return Topic(topic.name, topic.topic_id, len(topic.partitions), since_ms)

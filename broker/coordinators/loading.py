@@ -1,0 +1,81 @@
+"""The partitions of a coordinator's topic, read back when the broker starts and when the topic is made.
+
+Requests are answered meanwhile. A partition that cannot be read is tried again, for as long as it takes.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import trio
+
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.partitions import Partitions
+from barnabas.groupcoord.log.log_store import Image, LogStore
+from barnabas.groupcoord.timers import Loads, load_partition
+from barnabas.wire.errors import KafkaError
+
+I = TypeVar("I", bound=Image)  # noqa: E741
+L = TypeVar("L")
+# When a partition that could not be loaded is tried again; each time it waits twice as long, up to the last.
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 60.0
+
+
+class Loading(Generic[L, I]):
+    """Loads the partitions of `topic` into a coordinator. `event` is what a failure is logged as."""
+
+    def __init__(
+        self,
+        topic: str,
+        coordinator: Loads[L, I],
+        store: LogStore[I],
+        metadata: MetadataImage,
+        partitions: Partitions,
+        log: EventLog,
+        event: str,
+    ) -> None:
+        self.loaded: set[int] = set()
+        self._topic, self._coordinator, self._store = topic, coordinator, store
+        self._metadata, self._partitions, self._log, self._event = metadata, partitions, log, event
+        self._limiter = trio.CapacityLimiter(2)
+
+    def load_new(self, nursery: trio.Nursery) -> None:
+        """Begin with the partitions that were not there before."""
+        topic = self._metadata.topics.get(self._topic)
+        if topic is None:
+            return
+        new = [partition for partition in sorted(topic.partitions) if partition not in self.loaded]
+        self.loaded.update(new)
+        if new:
+            # What is empty has nothing to replay: serve it at once.
+            filled = [p for p in new if not self._take_if_empty(p)]
+            nursery.start_soon(self._load, filled)
+
+    def _take_if_empty(self, partition: int) -> bool:
+        vnode = self._partitions.vnodes.get((self._topic, partition))
+        try:
+            if vnode is None or vnode.log_end_offset > vnode.log_start_offset:
+                return False
+        except KafkaError:
+            return False
+        self._coordinator.finish_load(self._coordinator.begin_load(partition), self._store.load(partition))
+        return True
+
+    async def _load(self, partitions: list[int]) -> None:
+        for partition in partitions:
+            self._coordinator.begin_load(partition)
+        wait = FIRST_RETRY_SECONDS
+        while partitions:
+            failed = []
+            for partition in partitions:
+                if partition in self.loaded:  # else the topic was deleted meanwhile
+                    try:
+                        await load_partition(self._coordinator, self._store, partition, limiter=self._limiter)
+                    except (KafkaError, OSError) as error:
+                        failed.append(partition)
+                        self._log.error(self._event, partition=partition, error=error, again_after=wait)
+            partitions = failed
+            if partitions:
+                await trio.sleep(wait)
+                wait = min(wait * 2, LAST_RETRY_SECONDS)

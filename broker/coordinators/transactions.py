@@ -1,0 +1,179 @@
+"""The transaction coordinator in the broker: its store on `__transaction_state`, its markers, its clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from barnabas.broker.clock import Clock
+from barnabas.broker.coordinators.groups import Groups
+from barnabas.broker.coordinators.loading import Loading
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import MetadataImage, TopicImage
+from barnabas.broker.metadata.producer_ids import ProducerIds
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.workers import Workers
+from barnabas.groupcoord.log.log_store import LogStore
+from barnabas.groupcoord.timers import run_timers
+from barnabas.groupcoord.transactions.coordinator import TransactionCoordinator
+from barnabas.groupcoord.transactions.image import TransactionImage
+from barnabas.storage.flusher import Flusher
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.batch import Marker
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+
+def told_to_writer(error: ErrorCode, *, knows_abortable: bool, adds: bool) -> ErrorCode:
+    """What the transaction coordinator says of a producer, as Produce and TxnOffsetCommit tell it.
+
+    `knows_abortable`: the version knows TRANSACTION_ABORTABLE. `adds`: partitions are added by writing to them, so the
+    client knows that the transaction before may not be complete.
+    """
+    if error == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error == ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    if error in _NOT_NOW or (error == ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return error
+
+
+# The coordinator cannot tell: producers come again after any error that says so.
+_NOT_NOW = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+class MarkerWriter:
+    """Writes markers into this broker's partitions, and tells the group coordinator of those that end offsets."""
+
+    def __init__(self, partitions: Partitions, groups: Groups, clock: Clock) -> None:
+        self._partitions, self._groups, self._clock = partitions, groups, clock
+
+    def write(
+        self, where: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None], *, new_epoch: bool
+    ) -> None:
+        """See `Markers`."""
+        vnode = self._partitions.get(*where)
+        if vnode is None:
+            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+
+        def durable(error: ErrorCode) -> None:
+            if not error and where[0] == OFFSETS_TOPIC:
+                self._groups.coordinator.end_transaction(where[1], marker.producer_id, committed=marker.committed)
+            done(error if self._partitions.is_served(vnode) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+        try:
+            result = vnode.end_transaction(marker, new_epoch=new_epoch, now_ms=self._clock.wall_ms())
+            self._groups.durability.after(vnode, result.last_offset, durable)
+        except KafkaError as error:
+            done(error.code)
+
+
+class CoordinatorMarkers:
+    """The markers of this broker's own coordinator."""
+
+    def __init__(self, writer: MarkerWriter, partitions: Partitions) -> None:
+        self._writer, self._partitions = writer, partitions
+
+    def write(
+        self, where: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None], *, new_epoch: bool
+    ) -> None:
+        """See `Markers`. A producer with a higher epoch and nothing open has been told of the outcome."""
+
+        def written(error: ErrorCode) -> None:
+            if error == ErrorCode.INVALID_PRODUCER_EPOCH and self._has_nothing_open(where, marker.producer_id):
+                error = ErrorCode.NONE
+            done(error)
+
+        self._writer.write(where, marker, written, new_epoch=new_epoch)
+
+    def _has_nothing_open(self, where: TopicPartition, producer_id: int) -> bool:
+        vnode = self._partitions.get(*where)
+        return vnode is None or vnode.open_transaction(producer_id) is None
+
+
+class Transactions:
+    """All transactional ids of this broker; `coordinator` is what the APIs call."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataImage,
+        topics: TopicManager,
+        partitions: Partitions,
+        groups: Groups,
+        producer_ids: ProducerIds,
+        flusher: Flusher,
+        workers: Workers,
+        clock: Clock,
+        log: EventLog,
+    ) -> None:
+        self.config = config
+        self._topics, self._producer_ids, self._workers = topics, producer_ids, workers
+        self.markers = MarkerWriter(partitions, groups, clock)
+        store = LogStore(
+            lambda partition: partitions.vnodes.get((TRANSACTIONS_TOPIC, partition)),
+            TransactionImage,
+            groups.durability,
+            clock.wall_ms,
+        )
+        self.coordinator = TransactionCoordinator(
+            config.transaction_config(),
+            store,
+            CoordinatorMarkers(self.markers, partitions),
+            trio.current_time,
+            topics=groups.known_topics,
+            group_partition_of=groups.coordinator.partition_of,
+            new_producer_id=self._new_producer_id,
+            wall_ms=clock.wall_ms,
+        )
+        self._loading = Loading(
+            TRANSACTIONS_TOPIC, self.coordinator, store, metadata, partitions, log, "transactions.load_failed"
+        )
+
+    @property
+    def verifies(self) -> bool:
+        """Whether a transactional batch is taken only for a partition that was added to the transaction."""
+        found: bool = self.config["transaction.partition.verification.enable"]
+        return found
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Begin to load what is on disk, and the timers. Requests are answered meanwhile."""
+        self._nursery = nursery
+        await nursery.start(run_timers, self.coordinator.deadlines)
+        self._loading.load_new(nursery)
+
+    async def ready(self) -> None:
+        """Make `__transaction_state` if it is not there. Raises KafkaError if that fails."""
+        await self._topics.internal_topic(TRANSACTIONS_TOPIC)
+        self._loading.load_new(self._nursery)
+
+    def topic_deleted(self, topic: TopicImage) -> None:
+        """Forget all ids if `__transaction_state` was deleted."""
+        if topic.name == TRANSACTIONS_TOPIC:
+            for partition in self._loading.loaded:
+                self.coordinator.unload(partition)
+            self._loading.loaded.clear()
+
+    def _new_producer_id(self, given: Callable[[int | KafkaError], None]) -> None:
+        found = self._producer_ids.at_once()
+        if found is not None:
+            given(found)
+            return
+
+        async def wait() -> None:
+            try:
+                producer_id: int | KafkaError = await self._producer_ids.next()
+            except KafkaError as error:
+                producer_id = error
+            given(producer_id)
+
+        self._workers.start(wait)

@@ -1,0 +1,172 @@
+"""The streams driver as a child process: started with the first query topic, and again with back-off when it ends,
+also when another driver has taken over: an operator who runs one by hand sets `barnabas.streams.driver=none`. Without a
+query, and a client that asks for one, none is started; nor where Spark or Java is missing, which the log says once.
+
+The child is `python -m barnabas.streams.query`: a Kafka client of this broker that runs Spark. Its life hangs on its
+standard input, which the system closes when this process ends, however it does. It says on its standard output, in
+JSON lines, what the operator should know; all else (Spark's and the JVM's own words) goes to `streams-driver.log` in
+the data directory.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import trio
+
+from barnabas.broker.identity import Identity
+from barnabas.broker.jobs import spark_here
+from barnabas.broker.log import EventLog
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.storage.io import Io
+
+LOG_FILE = "streams-driver.log"
+_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
+_STOP_SECONDS = 3.0
+_LAST_BYTES = 2048
+
+
+class DriverProcess:
+    """Keeps one driver running while `wanted` says so. `failed` hears why there is none that somebody may wait for."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        identity: Identity,
+        log: EventLog,
+        io: Io,
+        failed: Callable[[str], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        self._config, self._identity, self._log, self._io = config, identity, log, io
+        self._failed, self._wanted = failed, wanted
+        self._again = trio.Event()
+
+    def need(self) -> None:
+        """There may be a query now: have a driver run, at once if one has failed lately."""
+        self._again.set()
+
+    async def run(self) -> None:
+        """Start the driver when it is wanted, and again when it ends, until cancelled."""
+        if self._config["barnabas.streams.driver"] != "auto":
+            return
+        backoff, told = _FIRST_BACKOFF_SECONDS, ""
+        while True:
+            self._again = trio.Event()
+            if not self._wanted():
+                await self._again.wait()
+                continue
+            missing = spark_here.missing()
+            if missing is None:
+                began = trio.current_time()
+                reason = await self._run_once()
+                self._log.error("streams.driver.ended", reason=reason)
+                self._failed(reason)
+                if trio.current_time() - began > _MAX_BACKOFF_SECONDS:
+                    backoff = _FIRST_BACKOFF_SECONDS
+                told, wait = "", backoff
+                backoff = min(2 * backoff, _MAX_BACKOFF_SECONDS)
+            else:
+                if missing != told:
+                    self._log.error("streams.driver.not_started", reason=missing)
+                self._failed(missing)
+                told, wait = missing, _MAX_BACKOFF_SECONDS
+            with trio.move_on_after(wait):
+                await self._again.wait()
+
+    async def _run_once(self) -> str:
+        """Run a driver to its end: why it ended."""
+        self._log.info("streams.driver.starting", message="starting Spark ...")
+        try:
+            path = os.path.join(self._config.data_dir, LOG_FILE)
+            with open(self._io.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as errors:
+                process = await trio.lowlevel.open_process(
+                    self._command(),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            return f"The streams driver cannot be started: {error}"
+        self._log.info("streams.driver.started", pid=process.pid)
+        reason = ""
+        try:
+            assert process.stdout is not None
+            async for line in _lines(process.stdout):
+                reason = self._tell(line) or reason
+            status = await process.wait()
+        finally:
+            with trio.CancelScope(shield=True):
+                await _end(process)
+        return reason or self._last_words(status)
+
+    def _last_words(self, status: int) -> str:
+        """Why a driver ended that has not said so: the last line of its log, where Python tells an exception."""
+        path = os.path.join(self._config.data_dir, LOG_FILE)
+        with open(path, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LAST_BYTES))
+            lines = log.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return f"The streams driver ended with status {status}: {last} (its log is {path})"
+
+    def _command(self) -> list[str]:
+        config = self._config
+        options = {
+            "--server": self._identity.local_address,
+            "--data-dir": str(config.data_dir),
+            "--master": config["barnabas.streams.master"],
+            "--driver-memory": config["barnabas.streams.driver.memory"],
+            "--trigger-ms": str(config["barnabas.streams.trigger.ms"]),
+            "--tick-timeout-ms": str(config["barnabas.streams.tick.timeout.ms"]),
+            "--max-streams": str(config["barnabas.streams.max"]),
+            "--copies": config["barnabas.streams.checkpoint.copies"],
+            "--sink-writes": str(config["barnabas.streams.sink.writes.per.second"]),
+            "--sink-bytes": str(config["barnabas.streams.sink.bytes.per.second"]),
+            "--source-bytes": str(config["barnabas.streams.source.bytes.per.second"]),
+            "--copy-interval-ms": str(config["barnabas.streams.checkpoint.copy.interval.ms"]),
+        }
+        words = [word for option in options.items() for word in option]
+        command = [sys.executable, "-m", "barnabas.streams.query", "--child", *words]
+        init = config["barnabas.streams.init.file"]
+        return [*command, "--init", init] if init else command
+
+    def _tell(self, line: bytes) -> str | None:
+        """Pass on a line of the driver; the reason, if it says why it cannot go on."""
+        try:
+            fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return None
+        level, event = fields.pop("level", "info"), fields.pop("event", "streams")
+        tell = {"warning": self._log.warning, "error": self._log.error}.get(level, self._log.info)
+        tell(event, **fields)
+        return str(fields.get("reason")) if event == "streams.fatal" else None
+
+
+async def _lines(stream: trio.abc.ReceiveStream) -> AsyncIterator[bytes]:
+    rest = b""
+    async for data in stream:
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            yield line
+
+
+async def _end(process: trio.Process) -> None:
+    """End the driver with all its processes: nothing of what it does is lost, so there is no need to ask for long."""
+    if process.stdin is not None:
+        await process.stdin.aclose()
+    with trio.move_on_after(_STOP_SECONDS):
+        await process.wait()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    await process.wait()
+    if process.stdout is not None:
+        await process.stdout.aclose()

@@ -1,0 +1,529 @@
+"""Query topics, as the broker sees them: made from a SELECT, written by the streams driver only, never behind its back.
+
+The broker knows no SQL. It asks the driver, through a log of their own (`__barnabas_queries`), and fixes the answer as
+the topic's plan:
+
+    CreateTopics -> "check" in the log -> the driver analyses -> "checked" -> plan in the metadata log, vnodes -> answer
+    AlterConfigs, of a topic that has never held a record -> the same
+    any change of query topics -> "changed" in the log -> the driver reads the definitions anew
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import trio
+
+from barnabas.broker.clock import Clock
+from barnabas.broker.identity import Identity
+from barnabas.broker.jobs.driver_process import DriverProcess
+from barnabas.broker.jobs.driver_secret import DriverSecret
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import MetadataImage, TopicImage
+from barnabas.broker.metadata.producer_ids import ProducerIds
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.reading.time_lookup import find_time
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.workers import Workers
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.io import Io
+from barnabas.storage.vnode import AppendResult, Origin, Vnode
+from barnabas.wire.aliases import BytesLike
+from barnabas.wire.batch import Record, build_batch, check, iter_records, parse_header
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import INTERNAL_TOPICS, QUERIES_TOPIC
+from barnabas.wire.patterns import PatternError
+from barnabas.wire.patterns import pattern as compiled
+from barnabas.wire.queries.keys import (
+    DEAD_LETTER_OF,
+    EVENTS,
+    FORMAT,
+    MAX_QUERY_CHARS,
+    ON_ERROR,
+    PLAN,
+    QUERY,
+    SCHEMA,
+    START,
+    VALUES,
+    dead_letters_of,
+)
+from barnabas.wire.queries.messages import (
+    Answer,
+    Changed,
+    Check,
+    Checked,
+    CheckedStream,
+    Conversation,
+    Question,
+    decode,
+    encode,
+)
+from barnabas.wire.queries.plan import QueryPlan, Reads, plan_of
+from barnabas.wire.types import Message
+
+# The log is a conversation: a driver that comes later needs none of it.
+_LOG_CONFIGS = {"retention.ms": "3600000", "segment.bytes": str(4 << 20), "cleanup.policy": "delete"}
+_MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
+
+
+#: A plan, yet without offsets, and what the topic's values will be.
+# Where each partition of a query's sources has the time from which it reads; none for a start that is no time.
+Times = Mapping[tuple[str, int], int]
+Planned = tuple[QueryPlan, dict[str, str], Times]
+
+
+class _Pending:
+    """A check that waits for the driver."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.done = trio.Event()
+        self.answer: Answer | None = None
+        self.problem: str | None = None
+
+
+class Queries:
+    """The query topics of a broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        identity: Identity,
+        metadata: MetadataImage,
+        topics: TopicManager,
+        partitions: Partitions,
+        flusher: Flusher,
+        producer_ids: ProducerIds,
+        workers: Workers,
+        clock: Clock,
+        log: EventLog,
+        io: Io,
+    ) -> None:
+        self._config, self._metadata, self._topics, self._partitions = config, metadata, topics, partitions
+        self._flusher, self._producer_ids, self._workers, self._clock = flusher, producer_ids, workers, clock
+        self._log = log
+        self._pending: dict[str, _Pending] = {}
+        self.plans: dict[str, QueryPlan] = {}
+        #: Topics that clients may not write.
+        self.closed: set[str] = set(INTERNAL_TOPICS)
+        #: The producer id of the driver, None until one has asked.
+        self.writer: int | None = None
+        #: A client that proves with it to be the driver, and was the last to get a producer id, may write query topics.
+        self.secret = DriverSecret(Path(config.data_dir))
+        self.driver = DriverProcess(config, identity, log, io, self._driver_failed, self._driver_wanted)
+        #: Who else may want the driver to run.
+        self.wanted: list[Callable[[], bool]] = []
+
+        for topic in metadata.topics.values():
+            self._note(topic)
+
+    def attach(self, topics: TopicManager) -> None:
+        """Hear of all changes of topics from now on."""
+        topics.on_created.append(self.created)
+        topics.on_deleted.append(self.deleted)
+        topics.on_grown.append(self.grown)
+
+    async def run(self) -> None:
+        """Keep the driver running from the first query on, until cancelled."""
+        for topic in list(self._metadata.topics.values()):
+            self.grown(topic)  # a crash may have come between a source's growth and its queries'
+        await self.driver.run()
+
+    # --- definitions --------------------------------------------------------------------------------------------------
+
+    def _note(self, topic: TopicImage) -> bool:
+        """Take note of a topic's plan; whether it has one."""
+        plan = plan_of(topic.configs)
+        if plan is None:
+            return False
+        self.plans[topic.name] = plan
+        self.closed.add(topic.name)
+        self.driver.need()
+        return True
+
+    def created(self, topic: TopicImage) -> None:
+        """A topic was made."""
+        if self._note(topic) or self._is_matched(topic):
+            self.say(Changed())
+
+    def deleted(self, topic: TopicImage) -> None:
+        """A topic is gone."""
+        if self.plans.pop(topic.name, None) is not None:
+            self.closed.discard(topic.name)
+            self.say(Changed())
+        elif any(plan.source == topic.name or plan.pattern for plan in self.plans.values()):
+            self.say(Changed())
+
+    async def delete_dead_letters(self, topic: TopicImage) -> None:
+        """A query topic was deleted: so are its dead letters. Raises KafkaError."""
+        letters = dead_letters_of(topic.name)
+        plan = self.plans.get(letters)
+        if plan is not None and plan.dead_letter_of == str(uuid.UUID(bytes=topic.topic_id)):
+            await self._topics.delete(letters)
+
+    def altered(self, topic: TopicImage) -> None:
+        """A topic's configuration has changed."""
+        if self._note(topic) or self._is_matched(topic):
+            self.say(Changed())
+
+    def grown(self, source: TopicImage) -> None:
+        """A topic has more partitions: so have the topics of the queries over it."""
+        source_id = str(uuid.UUID(bytes=source.topic_id))
+        for name, plan in self.plans.items():
+            if plan.source_id == source_id and len(source.partitions) > len(self._metadata.topics[name].partitions):
+                self._workers.start(self._grow, name, len(source.partitions))
+        if self._is_matched(source):
+            self.say(Changed())
+
+    async def _grow(self, name: str, count: int) -> None:
+        try:
+            await self._topics.grow(name, count)
+        except KafkaError as error:
+            self._log.warning("query.not_grown", topic=name, error=error)
+        self.say(Changed())
+
+    # --- making and changing ------------------------------------------------------------------------------------------
+
+    async def prepare(
+        self, name: str, count: int, configs: Mapping[str, str | None], timeout_ms: int
+    ) -> tuple[int, dict[str, str | None]]:
+        """Partition count and configuration of a new query topic. Raises KafkaError: INVALID_CONFIG with the reason for
+        a query that cannot be, INVALID_PARTITIONS, INVALID_REQUEST if there is no driver, REQUEST_TIMED_OUT.
+        """
+        plan, output, times = await self._plan(name, configs, timeout_ms)
+        return self._fixed(name, count, plan, {**configs, **output}, times)
+
+    def _fixed(
+        self, name: str, count: int, plan: QueryPlan, configs: Mapping[str, str | None], times: Times
+    ) -> tuple[int, dict[str, str | None]]:
+        """Partition count and configuration, with the plan's offsets as of now. Raises KafkaError."""
+        start = configs.get(START) or "earliest"
+        if configs.get(EVENTS) == "true" and not plan.pattern:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{EVENTS} is for queries FROM topics('PATTERN'): leave it out.")
+        if plan.pattern:
+            found = [topic for topic in self._matching(plan.pattern) if topic.name != name]
+            starts = {t.name: [self._start(t.name, index, start, times) for index in t.partitions] for t in found}
+            if count == -1:
+                count = max((len(topic.partitions) for topic in found), default=1)
+            plan = msgspec.structs.replace(plan, starts=starts)
+            return count, {**configs, PLAN: plan.encode()}
+        source = self._topics.find(plan.source)
+        if count not in (-1, len(source.partitions)):
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"A query topic has its source's partitions: {plan.source} has {len(source.partitions)}, not {count}.",
+            )
+        offsets = [self._start(plan.source, index, start, times) for index in source.partitions]
+        plan = msgspec.structs.replace(plan, offsets=offsets)
+        return len(source.partitions), {**configs, PLAN: plan.encode()}
+
+    def prepare_dead_letters(self, name: str, configs: Mapping[str, str | None]) -> tuple[int, dict[str, str | None]]:
+        """Partition count and configuration of the topic for what a query cannot read. Raises KafkaError.
+
+        It begins where the query is now: what follows has the offsets of its source. Over a pattern it has its own.
+        """
+        query = configs.get(DEAD_LETTER_OF) or ""
+        plan = self.plans.get(query)
+        if plan is None or plan.dead_letter_of or name != dead_letters_of(query):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{DEAD_LETTER_OF} is for {dead_letters_of('NAME')} of a query topic NAME."
+            )
+        topic = self._topics.find(query)
+        offsets = [self._partitions.vnodes[query, index].log_end_offset for index in topic.partitions]
+        offsets = [0] * len(offsets) if plan.pattern else offsets
+        letters = QueryPlan(offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)), pattern=plan.pattern)
+        return len(offsets), {**configs, PLAN: letters.encode()}
+
+    async def ask(self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int) -> Planned:
+        """What the driver says of a query for a topic that is there. Raises KafkaError as `prepare` does."""
+        if not is_query(topic.configs):
+            self._check_unused(topic)  # before a driver is started for nothing
+        return await self._plan(topic.name, configs, timeout_ms)
+
+    def answered(self, topic: TopicImage, configs: Mapping[str, str], answer: Planned) -> dict[str, str]:
+        """The configuration of a topic with the query that the driver was asked about, as of now. Raises KafkaError."""
+        return (self._changed if is_query(topic.configs) else self._converted)(topic, configs, *answer)
+
+    def _changed(
+        self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], times: Times
+    ) -> dict[str, str]:
+        """Of a query topic: it may have another SELECT over the same source."""
+        old = self.plans[topic.name]
+        if (plan.source_id, plan.pattern) != (old.source_id, old.pattern):
+            reads, other = (p.source or f"topics('{p.pattern}')" for p in (old, plan))
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{topic.name} reads {reads}: make a new query topic over {other}."
+            )
+        plan = msgspec.structs.replace(plan, offsets=old.offsets, starts=old.starts)
+        return {**configs, **output, PLAN: plan.encode()}
+
+    def _converted(
+        self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], times: Times
+    ) -> dict[str, str]:
+        """Of an ordinary topic: it becomes a query topic, if it is empty. What its values were to be is the query's."""
+        self._check_unused(topic)
+        name, have = topic.name, len(topic.partitions)
+        if plan.source == name:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot be made of itself.")
+        kept = {key: value for key, value in configs.items() if key not in VALUES}
+        count, made = self._fixed(name, have if plan.pattern else -1, plan, {**kept, **output}, times)
+        if have > count:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"A query topic has its source's partitions: {plan.source} has {count}, {name} has {have}. "
+                f"Delete {name}, and make it again with {count}.",
+            )
+        return {key: value for key, value in made.items() if value is not None}
+
+    async def convert(self, topic: TopicImage, configs: Mapping[str, str], changes: Sequence[Message]) -> None:
+        """Make an ordinary topic a query topic, with what `answered` said. Raises KafkaError.
+
+        The caller holds the lock of all changes, and has let nothing else run since `answered`. Nothing else runs
+        either until the topic is closed to clients, so no record can be in it.
+
+        A kill at any moment leaves an ordinary topic, empty as before, or a query topic: one batch of the metadata log
+        decides, and is on disk before any log is touched. Without it everything is as it was. With it the next start
+        does what is left (`Topics.reconcile`): partitions that are not there are made, and logs that end at 0 though
+        the plan says otherwise are moved. Were the logs moved first, a kill could leave an ordinary topic whose logs
+        begin in the middle, as if they had held records.
+
+        When the metadata log fails after the write, nobody knows whether the change is on disk: the topic stays closed
+        until the next start, which tells. A log that the disk does not let move is offline until then.
+        """
+        topics, plan = self._topics, plan_of(configs)
+        assert plan is not None
+        made = TopicImage(topic.name, topic.topic_id, configs=dict(configs))
+        have = len(topic.partitions)
+        count = max(have, len(plan.offsets))
+
+        async def make() -> None:
+            for index in range(count):
+                try:
+                    await topics.make_vnodes(made, range(index, index + 1))
+                except KafkaError as error:
+                    self._log.error("partition.not_made", topic=topic.name, partition=index, error=error)
+
+        added = self._metadata.partition_records(topic.topic_id, range(have, count))
+        await topics.commit([*changes, *added], make, written=lambda: self.closed.add(topic.name))
+        self._log.info("topic.converted", topic=topic.name, partitions=count)
+
+    def _check_unused(self, topic: TopicImage) -> None:
+        """Raises KafkaError INVALID_CONFIG for a topic that cannot become a query topic any more."""
+        name, topic_id = topic.name, str(uuid.UUID(bytes=topic.topic_id))
+        readers = [
+            reader
+            for reader, plan in self.plans.items()
+            if not plan.dead_letter_of
+            and (plan.source_id == topic_id or (plan.pattern and self._matches(plan.pattern, topic)))
+        ]
+        problem = None
+        if topic.internal or name in self.plans:
+            problem = "is the broker's to write"
+        elif readers:
+            problem = f"is read by the query topic {readers[0]}"
+        elif any(self._partitions.vnodes[name, index].log_end_offset for index in topic.partitions):
+            problem = "has held records"
+        if problem is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{name} {problem}, so it cannot become a query topic: use a new topic."
+            )
+
+    async def _plan(self, name: str, configs: Mapping[str, str | None], timeout_ms: int) -> Planned:
+        """Ask the driver."""
+        query = configs.get(QUERY) or ""
+        if len(query) > MAX_QUERY_CHARS:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"The query has {len(query)} characters: at most {MAX_QUERY_CHARS} are possible.",
+            )
+        answer = await self.ask_driver(Check(uuid.uuid4().hex, name, query), timeout_ms)
+        assert isinstance(answer, Checked)
+        if answer.error is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
+        plan = QueryPlan(**{name: getattr(answer, name) for name in Reads.__struct_fields__})
+        output = {FORMAT: answer.output_format, SCHEMA: answer.output_schema}
+        times = await self._times(plan, name, configs.get(START) or "earliest")
+        return plan, {key: value for key, value in output.items() if value}, times
+
+    async def _times(self, plan: QueryPlan, name: str, start: str) -> Times:
+        """Look a start up that is a time: threads read what that takes. Raises KafkaError."""
+        if start in ("earliest", "latest"):
+            return {}
+        topics = self._matching(plan.pattern) if plan.pattern else [self._topics.find(plan.source)]
+        times: dict[tuple[str, int], int] = {}
+        for topic in topics:
+            for index in topic.partitions:
+                vnode = self._partitions.get(topic.name, index)
+                if topic.name != name and vnode is not None:
+                    found = await find_time(self._workers, vnode, int(start))
+                    times[topic.name, index] = vnode.high_watermark if found is None else found[0]
+        return times
+
+    def _matching(self, pattern: str) -> list[TopicImage]:
+        """The topics that a query over a pattern reads: no internal ones, and no results of queries."""
+        return [topic for topic in self._metadata.topics.values() if self._matches(pattern, topic)]
+
+    def _matches(self, pattern: str, topic: TopicImage) -> bool:
+        if topic.internal or topic.name in self.plans:
+            return False
+        try:
+            return compiled(pattern).matches(topic.name)
+        except PatternError:  # of an older version: the driver says that the query has failed
+            return False
+
+    def _is_matched(self, topic: TopicImage) -> bool:
+        """Whether a query reads a topic because of its name."""
+        return any(plan.pattern and self._matches(plan.pattern, topic) for plan in self.plans.values())
+
+    def _start(self, source: str, index: int, start: str, times: Times) -> int:
+        vnode = self._partitions.vnodes[source, index]
+        if start == "earliest":
+            return vnode.log_start_offset
+        # A partition that has come since the times were looked up is younger than the question.
+        return times.get((source, index), vnode.high_watermark)
+
+    # --- the driver ---------------------------------------------------------------------------------------------------
+
+    async def ask_driver(self, question: Question, timeout_ms: int) -> Answer:
+        """Ask the driver, starting it if need be.
+
+        Raises KafkaError: INVALID_REQUEST with the reason if there is no driver, REQUEST_TIMED_OUT.
+        """
+        await self._make_log()
+        pending = _Pending(question)
+        self._pending[pending.question.id] = pending
+        wait = min(max(timeout_ms / 1000, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
+        try:
+            self.driver.need()
+            self.say(pending.question)
+            with trio.move_on_after(wait):
+                await pending.done.wait()
+        finally:
+            del self._pending[pending.question.id]
+        if pending.answer is not None:
+            return pending.answer
+        if pending.problem is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, pending.problem)
+        is_ours = self._config["barnabas.streams.driver"] == "auto"
+        remedy = "its log says why" if is_ours else "start it with `barnabas streams`"
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, f"The streams driver did not answer within {wait:.0f} s: {remedy}."
+        )
+
+    def _driver_wanted(self) -> bool:
+        """Whether there is a query or a stream that runs, or somebody asks about one."""
+        asked = any(not pending.done.is_set() for pending in self._pending.values())
+        queries = any(plan.source or plan.pattern for plan in self.plans.values())
+        return asked or queries or any(wants() for wants in self.wanted)
+
+    def _driver_failed(self, problem: str) -> None:
+        for pending in self._pending.values():
+            pending.problem = problem
+            pending.done.set()
+
+    async def _make_log(self) -> None:
+        try:
+            if QUERIES_TOPIC not in self._metadata.topics:
+                await self._topics.create(QUERIES_TOPIC, 1, dict(_LOG_CONFIGS))
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def say(self, message: Conversation) -> None:
+        """Append a message to the driver's log, if there has ever been a driver."""
+        vnode = self._partitions.vnodes.get((QUERIES_TOPIC, 0))
+        if vnode is None:
+            return
+        now = self._clock.wall_ms()
+        try:
+            vnode.append(build_batch([Record(None, encode(message), now)]), now_ms=now, origin=Origin.COORDINATOR)
+        except KafkaError as error:
+            self._log.error("queries.log", error=error)
+            return
+        self._flusher.request(vnode)
+
+    async def new_writer(self) -> int:
+        """A producer id for a driver that begins, or begins anew; the one before may write no more.
+
+        Raises KafkaError if none can be reserved.
+        """
+        await self._make_log()
+        self.writer = await self._producer_ids.next()
+        for pending in self._pending.values():  # it may have come up after they were asked
+            self.say(pending.question)
+        return self.writer
+
+    def append(self, vnode: Vnode, data: BytesLike, now_ms: int) -> AppendResult:
+        """A batch of the driver for a query topic, with the offsets that it has; or messages for the driver's log.
+
+        Raises KafkaError: UNKNOWN_PRODUCER_ID until the driver has asked this process for an id,
+        INVALID_PRODUCER_EPOCH for a driver that another one has taken over from, and what the vnode raises.
+        """
+        producer_id = parse_header(data).producer_id
+        if producer_id != self.writer:
+            if self.writer is None or producer_id < 0:
+                raise KafkaError(ErrorCode.UNKNOWN_PRODUCER_ID, "ask for a producer id first")
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "another streams driver has taken over")
+        if vnode.topic != QUERIES_TOPIC:
+            if self.plans[vnode.topic].pattern:  # its offsets are its own: the next ones
+                data = vnode.log_end_offset.to_bytes(8, "big") + bytes(data[8:])
+            return vnode.append(data, now_ms=now_ms, origin=Origin.QUERY)
+        check(data)
+        values = [record.value or b"" for record in iter_records(data)]
+        batch = build_batch([Record(None, value, now_ms) for value in values])
+        result = vnode.append(batch, now_ms=now_ms, origin=Origin.COORDINATOR)
+        for value in values:
+            self._heard(value)
+        return result
+
+    def _heard(self, message: bytes) -> None:
+        answer = decode(message)  # the driver also tells others how the queries are
+        if not isinstance(answer, Checked | CheckedStream):
+            return
+        pending = self._pending.get(answer.id)
+        if pending is not None and isinstance(answer, Checked) == isinstance(pending.question, Check):
+            pending.answer = answer
+            pending.done.set()
+
+
+def is_query(configs: Mapping[str, str | None]) -> bool:
+    """Whether a topic with this configuration is made from a query."""
+    return bool(configs.get(QUERY))
+
+
+def check_keys(configs: Mapping[str, str | None]) -> None:
+    """Raises KafkaError INVALID_CONFIG for keys of a new topic that only the broker sets, or that go with a query."""
+    if configs.get(PLAN) is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is set by the broker: leave it out.")
+    if not is_query(configs):
+        _check_without_query({}, configs)
+
+
+def check_changes(name: str, current: Mapping[str, str], target: Mapping[str, str]) -> None:
+    """Raises KafkaError INVALID_CONFIG for a change that would make a topic's records and its query disagree.
+
+    An ordinary topic may get a query, with all that goes with it, if it has never held a record: that is not seen here.
+    """
+    if name == QUERIES_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{name} is the broker's to write: its configuration cannot be changed."
+        )
+    if current.get(PLAN) != target.get(PLAN):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is set by the broker: leave it out.")
+    for key in (DEAD_LETTER_OF, *((START, EVENTS) if is_query(current) else ())):
+        if current.get(key) != target.get(key):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is fixed when a topic is created.")
+    if is_query(current) and not is_query(target):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is a query topic: give it another query, or delete it.")
+    if not is_query(target):
+        _check_without_query(current, target)
+
+
+def _check_without_query(current: Mapping[str, str | None], target: Mapping[str, str | None]) -> None:
+    for key in (START, ON_ERROR, EVENTS):
+        if current.get(key) != target.get(key):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} needs {QUERY}.")

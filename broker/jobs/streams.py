@@ -1,0 +1,233 @@
+"""Streams, as the broker sees them: topics whose configuration says what the streams driver is to write into them.
+
+The broker knows no SQL. It asks the driver, as it does about query topics (`broker.jobs.queries`), and fixes the answer
+as the stream's plan. The topic stays an ordinary one: other clients may write it, too. What only the driver may do is
+to use a stream's transactional id, and to commit in the group that says how far the stream is.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from barnabas.broker.jobs.queries import Queries, is_query
+from barnabas.broker.metadata.image import MetadataImage, TopicImage
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.queries.keys import FORMAT, MAX_QUERY_CHARS, SCHEMA
+from barnabas.wire.queries.messages import Changed, CheckedStream, CheckStream
+from barnabas.wire.streams.keys import (
+    RUNNING,
+    STREAM,
+    STREAM_KEYS,
+    STREAM_NAME,
+    STREAM_PLAN,
+    STREAM_STATE,
+)
+from barnabas.wire.streams.plan import EARLIEST, StreamPlan, StreamReads, stream_plan_of
+
+
+class Streams:
+    """The streams of a broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataImage,
+        topics: TopicManager,
+        partitions: Partitions,
+        queries: Queries,
+    ) -> None:
+        self._config = config
+        self._metadata, self._topics, self._partitions, self._queries = metadata, topics, partitions, queries
+        #: By the topic that each writes.
+        self.plans: dict[str, StreamPlan] = {}
+        queries.wanted.append(self._driver_wanted)
+        for topic in metadata.topics.values():
+            self._note(topic)
+
+    def attach(self, topics: TopicManager) -> None:
+        """Hear of all changes of topics from now on."""
+        topics.on_created.append(self.altered)
+        topics.on_deleted.append(self._deleted)
+        topics.on_grown.append(self._grown)
+
+    def _driver_wanted(self) -> bool:
+        return any(
+            self._metadata.topics[name].configs.get(STREAM_STATE, RUNNING) == RUNNING
+            for name in self.plans
+            if name in self._metadata.topics
+        )
+
+    def _note(self, topic: TopicImage) -> bool:
+        """Take note of a topic's stream; whether that has changed."""
+        before, plan = self.plans.pop(topic.name, None), stream_plan_of(topic.configs)
+        if plan is not None:
+            self.plans[topic.name] = plan
+            self._queries.driver.need()
+        return plan is not None or before is not None
+
+    def altered(self, topic: TopicImage) -> None:
+        """A topic is new, or has another configuration."""
+        if self._note(topic):
+            self._queries.say(Changed())
+
+    def _deleted(self, topic: TopicImage) -> None:
+        if self.plans.pop(topic.name, None) is not None or any(topic.name in p.sources for p in self.plans.values()):
+            self._queries.say(Changed())
+
+    def _grown(self, topic: TopicImage) -> None:
+        """A topic has more partitions: results go into these, too."""
+        if topic.name in self.plans:
+            self._queries.say(Changed())
+
+    # --- making -------------------------------------------------------------------------------------------------------
+
+    async def prepare(self, name: str, configs: Mapping[str, str | None], timeout_ms: int) -> dict[str, str | None]:
+        """The configuration of a new topic with a stream.
+
+        Raises KafkaError: INVALID_CONFIG with the reason for a stream that cannot be, INVALID_REQUEST if there is no
+        driver, REQUEST_TIMED_OUT.
+        """
+        answer = await self._ask(name, configs, timeout_ms)
+        return {**configs, **self._fixed(name, configs, answer)}
+
+    async def ask(self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int) -> CheckedStream:
+        """What the driver says of a stream into a topic that is there. Raises KafkaError as `prepare` does."""
+        self._check_schema(topic)
+        return await self._ask(topic.name, configs, timeout_ms)
+
+    def answered(self, topic: TopicImage, configs: Mapping[str, str], answer: CheckedStream) -> dict[str, str]:
+        """The configuration of a topic with the stream that the driver was asked about, as of now.
+
+        Raises KafkaError.
+        """
+        self._check_schema(topic)
+        return {**configs, **self._fixed(topic.name, configs, answer)}
+
+    def _check_schema(self, topic: TopicImage) -> None:
+        """Raises KafkaError INVALID_CONFIG for a topic with records whose columns nobody knows."""
+        if topic.internal:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{topic.name} is the broker's to write: use another topic.")
+        if topic.configs.get(SCHEMA):
+            return
+        if any(self._partitions.vnodes[topic.name, index].log_end_offset for index in topic.partitions):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{topic.name} has held records, and has no {SCHEMA}: set it (ALTER TOPIC {topic.name} INFER SCHEMA), "
+                "or use a new topic.",
+            )
+
+    async def _ask(self, name: str, configs: Mapping[str, str | None], timeout_ms: int) -> CheckedStream:
+        text = configs.get(STREAM) or ""
+        if len(text) > MAX_QUERY_CHARS:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"The stream has {len(text)} characters: at most {MAX_QUERY_CHARS} are possible.",
+            )
+        question = CheckStream(uuid.uuid4().hex, name, text, configs.get(SCHEMA) or "")
+        answer = await self._queries.ask_driver(question, timeout_ms)
+        assert isinstance(answer, CheckedStream)
+        if answer.error is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
+        return answer
+
+    def _fixed(self, name: str, configs: Mapping[str, str | None], answer: CheckedStream) -> dict[str, str]:
+        """What the broker sets of a stream, as of now. Raises KafkaError."""
+        called = configs.get(STREAM_NAME) or name
+        most = self._config["barnabas.streams.count.max"]
+        if len(self.plans) >= most:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"There are {most} streams, as many as barnabas.streams.count.max allows: drop one, or raise it.",
+            )
+        for other in self.plans:
+            if other != name and self._metadata.topics[other].configs.get(STREAM_NAME) == called:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG, f"There is a stream {called} already, into {other}: use another name."
+                )
+        self._check_circle(name, answer.sources)
+        starts = {source: self._starts(source, known, answer.begins) for source, known in answer.sources.items()}
+        reads = {field: getattr(answer, field) for field in StreamReads.__struct_fields__}
+        joined = answer.joined
+        if joined is not None and not joined.is_table:
+            reads["joined"] = msgspec.structs.replace(joined, starts=starts[joined.source])
+        plan = StreamPlan(**reads, starts=starts[answer.source])
+        values = {FORMAT: answer.output_format, SCHEMA: configs.get(SCHEMA) or answer.output_schema}
+        return {**values, STREAM_NAME: called, STREAM_PLAN: plan.encode()}
+
+    def _starts(self, name: str, topic_id: str, begins: str) -> tuple[int, ...]:
+        """Where a stream begins in a topic that it reads, as of now. Raises KafkaError."""
+        source = self._topics.find(name)
+        if str(uuid.UUID(bytes=source.topic_id)) != topic_id:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} was made again meanwhile: try again.")
+        vnodes = [self._partitions.vnodes[source.name, index] for index in source.partitions]
+        return tuple(v.log_start_offset if begins == EARLIEST else v.high_watermark for v in vnodes)
+
+    def _check_circle(self, name: str, sources: Iterable[str]) -> None:
+        """Raises KafkaError INVALID_CONFIG for a stream that would read, by way of others, what it writes."""
+        seen: set[str] = set()
+        todo = list(sources)
+        while todo:
+            source = todo.pop()
+            if source == name:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The stream would read what it writes into {name}.")
+            if source in seen:
+                continue
+            seen.add(source)
+            query, stream = self._queries.plans.get(source), self.plans.get(source)
+            todo += stream.sources if stream is not None else [query.source] if query is not None else []
+
+
+def is_stream(configs: Mapping[str, str | None]) -> bool:
+    """Whether a stream writes a topic with this configuration."""
+    return bool(configs.get(STREAM))
+
+
+def gets_stream(current: Mapping[str, str], target: Mapping[str, str]) -> bool:
+    """Whether a topic gets a stream."""
+    return is_stream(target) and not is_stream(current)
+
+
+def check_stream_keys(configs: Mapping[str, str | None]) -> None:
+    """Raises KafkaError INVALID_CONFIG for keys of a new topic that only the broker sets, or that go with a stream."""
+    if configs.get(STREAM_PLAN) is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{STREAM_PLAN} is set by the broker: leave it out.")
+    _check_together(configs)
+
+
+def without_stream(current: Mapping[str, str], target: dict[str, str]) -> None:
+    """A topic that loses its stream loses all that belongs to it: change `target` so."""
+    if is_stream(current) and not is_stream(target):
+        for key in STREAM_KEYS:
+            target.pop(key, None)
+
+
+def check_stream_changes(name: str, current: Mapping[str, str], target: Mapping[str, str]) -> None:
+    """Raises KafkaError INVALID_CONFIG for a change that would make a stream and its state disagree."""
+    if is_stream(current) and is_stream(target):
+        if current[STREAM] != target[STREAM]:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{name} has a stream, whose state is of its SELECT: drop that stream before you make another one.",
+            )
+        for key in (STREAM_PLAN, STREAM_NAME):
+            if current.get(key) != target.get(key):
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is fixed when a stream is made.")
+    elif not is_stream(current) and target.get(STREAM_PLAN) is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{STREAM_PLAN} is set by the broker: leave it out.")
+    _check_together(target)
+
+
+def _check_together(target: Mapping[str, str | None]) -> None:
+    if is_stream(target) and is_query(target):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "A topic holds the results of a query or of a stream, not of both.")
+    if is_stream(target):
+        return
+    for key in STREAM_KEYS:
+        if target.get(key) is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} needs {STREAM}.")

@@ -1,0 +1,261 @@
+"""The cluster's metadata: topics, partitions, configuration and producer id blocks, kept in `__cluster_metadata`.
+
+The log, with the last snapshot before it (`broker.metadata.snapshots`), is the truth (records of KIP-631, framed as
+Kafka frames them); this class is its image in memory. A change is
+one batch, appended and fsynced before the image changes and before anybody is answered, so a crash leaves it done or
+not done. Directories follow the log: what the log has and the disk lacks is created at the next start, what the log
+removed is deleted then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas.broker.clock import Clock
+from barnabas.broker.metadata.records import decode_snapshot, frame, unframe
+from barnabas.broker.settings.quotas import ClientQuotas
+from barnabas.storage.errors import StorageError
+from barnabas.storage.snapshots import Snapshots
+from barnabas.storage.vnode import Origin, Vnode
+from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_records
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.internal_topics import INTERNAL_TOPICS
+from barnabas.wire.records.cluster_metadata import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from barnabas.wire.schema import ProtocolError
+from barnabas.wire.types import ZERO_UUID, Message
+
+METADATA_TOPIC = "__cluster_metadata"
+#: The id that Kafka gives to the topic of the metadata, in every cluster.
+METADATA_TOPIC_ID = ZERO_UUID[:-1] + b"\1"
+RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP = 2, 4, 8, 16, 32
+PRODUCER_ID_BLOCK = 1000
+_MOST_REPAIRS = 1000
+#: Hears of an event and its fields.
+Tell = Callable[..., None]
+
+
+@dataclass(slots=True)
+class TopicImage:
+    """A topic and its settings; `partitions` maps index to leader epoch."""
+
+    name: str
+    topic_id: bytes
+    partitions: dict[int, int] = field(default_factory=dict)
+    configs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class MetadataImage:
+    """The image. Changes are written first, and applied when they are durable."""
+
+    def __init__(self, node_id: int, clock: Clock) -> None:
+        self.node_id = node_id
+        self._clock = clock
+        self._vnode: Vnode | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self.topics: dict[str, TopicImage] = {}
+        self.by_id: dict[bytes, TopicImage] = {}
+        self.removed_ids: set[bytes] = set()
+        #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
+        self.removed_ms: dict[str, int] = {}
+        self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
+        self.quotas = ClientQuotas()
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        #: Of the log, behind the last snapshot.
+        self.bytes_since_snapshot = 0
+        #: The time of the newest record, in ms.
+        self.newest_ms = 0
+
+    def load(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
+        """Read the newest snapshot that is whole, and replay the log from there on.
+
+        Raises StorageError if it cannot be read or understood.
+        """
+        self._vnode = vnode
+        try:
+            self._replay_mending(vnode, snapshots, tell)
+        except (KafkaError, ProtocolError, KeyError) as error:
+            raise StorageError(f"the metadata log in {vnode.place} is damaged: {error}") from error
+
+    def _replay_mending(self, vnode: Vnode, snapshots: Snapshots | None, tell: Tell | None) -> None:
+        """Apply snapshot and log. A damaged batch is set aside on the spot, as nothing can be served before."""
+        with vnode.mending_on_the_spot():
+            for _ in range(_MOST_REPAIRS):
+                self._clear()
+                begin = self._read_snapshot(vnode, snapshots, tell) if snapshots is not None else 0
+                try:
+                    return self._replay(vnode, max(begin, vnode.log_start_offset))
+                except StorageError:
+                    if vnode.error is not None:
+                        raise
+        raise StorageError("it cannot be mended")
+
+    def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> int:
+        """Apply the newest snapshot that is whole; where the log goes on behind it. Raises StorageError."""
+        for snapshot in snapshots.ids():
+            try:
+                records = decode_snapshot(snapshots.read(snapshot))
+            except (OSError, KafkaError, ProtocolError) as error:
+                if tell is not None:
+                    tell("metadata.snapshot.damaged", file=snapshot.name, reason=error)
+                continue
+            if not vnode.log_start_offset <= snapshot.offset <= vnode.log_end_offset:
+                raise StorageError(
+                    f"the metadata log in {vnode.place} has offsets {vnode.log_start_offset} to "
+                    f"{vnode.log_end_offset}, and does not go on where {snapshot.name} ends"
+                )
+            for record in records:
+                self.apply(record)
+            return snapshot.offset
+        if vnode.log_start_offset:
+            raise StorageError(f"no snapshot in {vnode.place} says what was before offset {vnode.log_start_offset}")
+        return 0
+
+    def _replay(self, vnode: Vnode, offset: int) -> None:
+        while offset < vnode.log_end_offset:
+            data = vnode.read(offset, 1 << 20, max_offset=vnode.log_end_offset).slice
+            if data is None:
+                break
+            for header, batch in iter_batches(data.read()):
+                self.bytes_since_snapshot += len(batch)
+                self.newest_ms = max(self.newest_ms, header.max_timestamp)
+                try:
+                    check(batch)
+                except KafkaError as error:
+                    raise vnode.found_damage(header.base_offset, error) from error
+                if not header.is_control:
+                    for record in iter_records(batch):
+                        change = unframe(record.value) if record.value is not None else None
+                        if change is not None:
+                            self.apply(change, record.timestamp)
+                offset = header.last_offset + 1
+
+    def write(self, records: Sequence[Message]) -> int:
+        """Write a change as one batch; gives the offset that must be durable before it is applied.
+
+        Raises KafkaError if the log cannot be written; then nothing has changed.
+        """
+        assert self._vnode is not None, "the metadata log is not loaded"
+        now = self._clock.wall_ms()
+        batch = build_batch([Record(None, frame(record), now) for record in records])
+        self.bytes_since_snapshot += len(batch)
+        self.newest_ms = now
+        result = self._vnode.append(batch, now_ms=now, origin=Origin.COORDINATOR, leader_epoch=0)
+        return result.last_offset + 1
+
+    def apply(self, record: Message, timestamp: int | None = None) -> None:
+        """Change the image by one record, which was written at `timestamp` (now, if None)."""
+        if isinstance(record, TopicRecord):
+            before = self.topics.get(record.name)
+            if before is not None:  # its creation could neither be finished nor taken back
+                self.apply(RemoveTopicRecord(topic_id=before.topic_id), timestamp)
+            topic = TopicImage(record.name, record.topic_id)
+            self.topics[record.name] = self.by_id[record.topic_id] = topic
+        elif isinstance(record, PartitionRecord):
+            self.by_id[record.topic_id].partitions[record.partition_id] = record.leader_epoch
+        elif isinstance(record, RemoveTopicRecord):
+            gone = self.by_id.pop(record.topic_id, None)
+            self.removed_ids.add(record.topic_id)
+            if gone is not None and self.topics.get(gone.name) is gone:
+                del self.topics[gone.name]
+                self.removed_ms[gone.name] = self._clock.wall_ms() if timestamp is None else timestamp
+        elif isinstance(record, ProducerIdsRecord):
+            self.next_producer_id = record.next_producer_id
+        elif isinstance(record, ClientQuotaRecord):
+            self.quotas.apply(record)
+        elif isinstance(record, FeatureLevelRecord):
+            self.features[record.name] = record.feature_level
+        elif isinstance(record, ConfigRecord):
+            self._apply_config(record)
+
+    def _apply_config(self, record: ConfigRecord) -> None:
+        if record.resource_type == RESOURCE_TOPIC:
+            topic = self.topics.get(record.resource_name)
+            if topic is None:
+                return
+            configs = topic.configs
+        elif record.resource_type == RESOURCE_BROKER:
+            configs = self.broker_configs.setdefault(record.resource_name, {})
+        else:
+            return
+        if record.value is None:
+            configs.pop(record.name, None)
+        else:
+            configs[record.name] = record.value
+
+    def records(self) -> Iterator[Message]:
+        """The whole image: what a snapshot holds. The features come first, as they say how to read what follows."""
+        for name, level in self.features.items():
+            yield FeatureLevelRecord(name=name, feature_level=level)
+        yield ProducerIdsRecord(broker_id=self.node_id, broker_epoch=0, next_producer_id=self.next_producer_id)
+        for resource, configs in self.broker_configs.items():
+            for key, value in configs.items():
+                yield self.config_record(RESOURCE_BROKER, resource, key, value)
+        yield from self.quotas.records()
+        for topic in self.topics.values():
+            yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+            for index, epoch in topic.partitions.items():
+                yield self._partition_record(topic.topic_id, index, epoch)
+            for key, value in topic.configs.items():
+                yield self.config_record(RESOURCE_TOPIC, topic.name, key, value)
+
+    def snapshot_taken(self) -> None:
+        """All of it is in a snapshot, and of what is removed nothing is left."""
+        self.bytes_since_snapshot = 0
+        self.removed_ids.clear()
+        self.removed_ms.clear()
+
+    def topic_records(self, name: str, topic_id: bytes, count: int, configs: dict[str, str]) -> list[Message]:
+        """The change that creates a topic."""
+        return [
+            TopicRecord(name=name, topic_id=topic_id),
+            *self.partition_records(topic_id, range(count)),
+            *(self.config_record(RESOURCE_TOPIC, name, key, value) for key, value in configs.items()),
+        ]
+
+    def partition_records(self, topic_id: bytes, indexes: range) -> Iterator[Message]:
+        """The change that adds partitions; this node has the only replica and leads."""
+        for index in indexes:
+            yield self._partition_record(topic_id, index, 0)
+
+    def _partition_record(self, topic_id: bytes, index: int, leader_epoch: int) -> PartitionRecord:
+        return PartitionRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            replicas=[self.node_id],
+            isr=[self.node_id],
+            leader=self.node_id,
+            leader_epoch=leader_epoch,
+            partition_epoch=0,
+        )
+
+    @staticmethod
+    def config_record(kind: int, resource: str, name: str, value: str | None) -> ConfigRecord:
+        """The change of one configuration key; None removes it."""
+        return ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
+
+    def producer_id_block(self) -> tuple[int, int, list[Any]]:
+        """(first id, number of ids, the change that reserves them)."""
+        first = self.next_producer_id
+        following = first + PRODUCER_ID_BLOCK
+        return (
+            first,
+            PRODUCER_ID_BLOCK,
+            [ProducerIdsRecord(broker_id=self.node_id, broker_epoch=0, next_producer_id=following)],
+        )

@@ -1,0 +1,127 @@
+"""Snapshots of the metadata, so that its log does not grow for ever, nor the start with it (KIP-630).
+
+    a change -> the log has grown by so much, or so long ago was the last snapshot -> all changes wait
+    -> the image as records -> `.checkpoint` beside the log, durable -> the log below the snapshot before it goes
+
+Two snapshots are kept, and the log from the older one on: should the newer one be damaged, the older one and the log
+say the same. A snapshot says nothing of what is gone. What a start needs to know of removed topics, it needs only as
+long as something of them may be left: folders, which are gone when their removal is durable, and committed offsets,
+whose tombstones are. So both are made durable first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import trio
+
+from barnabas.broker.clock import Clock
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
+from barnabas.broker.metadata.records import encode_snapshot
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.workers import Workers, Yielder
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.snapshots import SnapshotId, Snapshots
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.internal_topics import OFFSETS_TOPIC
+
+KEPT = 2
+_RETRY_SECONDS = 60.0
+
+
+class MetadataSnapshots:
+    """Writes them when it is time. `offsets_loaded` says whether all committed offsets are in memory."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataImage,
+        topics: TopicManager,
+        offsets_loaded: Callable[[], bool],
+        data_dir: DataDir,
+        flusher: Flusher,
+        workers: Workers,
+        clock: Clock,
+        log: EventLog,
+    ) -> None:
+        self._metadata, self._topics, self._offsets_loaded, self._data_dir = metadata, topics, offsets_loaded, data_dir
+        self._flusher, self._workers, self._clock, self._log = flusher, workers, clock, log
+        self._most_bytes = config["metadata.log.max.record.bytes.between.snapshots"]
+        self._interval = config["metadata.log.max.snapshot.interval.ms"] / 1000
+        self._grown = trio.Event()
+        topics.on_change.append(self._look)
+
+    def _look(self) -> None:
+        if self._metadata.bytes_since_snapshot >= self._most_bytes:
+            self._grown.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._look()
+        while True:
+            with trio.move_on_after(self._interval or float("inf")):
+                await self._grown.wait()
+            self._grown = trio.Event()
+            if self._metadata.bytes_since_snapshot:
+                why: object = None
+                try:
+                    if await self.take() is None:
+                        why = "something of what was removed may be left"
+                except (KafkaError, OSError) as error:
+                    why = error
+                if why is not None:
+                    self._log.warning("metadata.no_snapshot", reason=why, again_after=_RETRY_SECONDS)
+                    await trio.sleep(_RETRY_SECONDS)
+                self._look()
+
+    async def take(self) -> SnapshotId | None:
+        """Write a snapshot of all that is committed now; None if it has to wait. Raises KafkaError, OSError."""
+        vnode = self._data_dir.vnodes[METADATA_TOPIC, 0]
+        began = time.perf_counter()
+        with trio.CancelScope(shield=True):
+            async with self._topics.changes:
+                # What groups have to forget they say when they are loaded; what folders resist, at the next start.
+                if not self._offsets_loaded() or self._topics.unremoved:
+                    return None
+                await self._make_removals_durable()
+                snapshot = SnapshotId(vnode.log_end_offset, max(vnode.latest_epoch, 0))
+                size = vnode.size_bytes
+                data = await self._encoded(snapshot)
+                files = self._data_dir.snapshots(METADATA_TOPIC, 0)
+                await self._workers.disk(lambda: files.write(snapshot, data))
+                self._metadata.snapshot_taken()
+                vnode.roll(self._clock.wall_ms())
+                kept = await self._workers.disk(lambda: _pruned(files))
+                vnode.truncate_prefix(min(kept[-1].offset, vnode.high_watermark))
+        self._log.info(
+            "metadata.snapshot",
+            offset=snapshot.offset,
+            bytes=len(data),
+            log_bytes_before=size,
+            log_bytes=vnode.size_bytes,
+            seconds=round(time.perf_counter() - began, 3),
+        )
+        return snapshot
+
+    async def _make_removals_durable(self) -> None:
+        """Of folders, and of offsets."""
+        await self._workers.disk(self._data_dir.sync)
+        for (topic, _), vnode in list(self._data_dir.vnodes.items()):
+            if topic == OFFSETS_TOPIC and vnode.loaded and vnode.error is None:
+                await self._flusher.flushed(vnode, vnode.log_end_offset)
+
+    async def _encoded(self, snapshot: SnapshotId) -> bytes:
+        breathe, parts = Yielder(), []
+        for part in encode_snapshot(self._metadata.records(), snapshot.epoch, self._metadata.newest_ms):
+            parts.append(part)
+            await breathe()
+        return b"".join(parts)
+
+
+def _pruned(files: Snapshots) -> Sequence[SnapshotId]:
+    files.prune(KEPT)
+    return files.ids()

@@ -1,0 +1,318 @@
+"""Topics: create, delete, grow. First the metadata log, durably, then the directories, then everybody sees it.
+
+A crash in between leaves the log ahead of the disk; `reconcile` at the next start finishes what the log says. A folder
+that the log has never heard of was copied in from elsewhere: its topic is taken over under the id that the folder has.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.features import FEATURES
+from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage, TopicImage
+from barnabas.broker.settings.config import BrokerConfig, check_topic_configs
+from barnabas.broker.settings.keys import ConfigError
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.wire.queries.plan import first_offset
+from barnabas.wire.records.cluster_metadata import FeatureLevelRecord, RemoveTopicRecord
+from barnabas.wire.types import ZERO_UUID, Message
+
+if TYPE_CHECKING:
+    from barnabas.storage.data_dir import DataDir
+    from barnabas.storage.flusher import Flusher
+    from barnabas.storage.vnode import Vnode
+
+MAX_NAME = 249
+MAX_PARTITIONS = 100_000
+# Topics of coordinators: what their configuration keys begin with, and how their records are compressed, as in Kafka.
+_COORDINATORS = {
+    OFFSETS_TOPIC: ("offsets.topic", "producer"),
+    TRANSACTIONS_TOPIC: ("transaction.state.log", "uncompressed"),
+}
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def _is_empty(vnode: Vnode) -> bool:
+    try:
+        return vnode.log_end_offset == 0
+    except KafkaError:
+        return False
+
+
+def _has_known_id(vnode: Vnode) -> bool:
+    """False for a folder that cannot be read, which says nothing of its topic: it is left as it is."""
+    try:
+        return vnode.topic_id is not None
+    except KafkaError:
+        return False
+
+
+def new_topic_id() -> bytes:
+    """A random id whose printed form does not begin with a dash, which command lines would take for an option."""
+    while True:
+        made = uuid.uuid4().bytes
+        if made[0] >> 2 != 62 and made not in (ZERO_UUID, ZERO_UUID[:-1] + b"\1"):
+            return made
+
+
+class TopicManager:
+    """All changes of topics go through here, one at a time."""
+
+    def __init__(
+        self, config: BrokerConfig, metadata: MetadataImage, data_dir: DataDir, flusher: Flusher, log: EventLog
+    ) -> None:
+        self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
+        self.on_created: list[Callable[[TopicImage], None]] = []
+        self.on_deleted: list[Callable[[TopicImage], None]] = []
+        self.on_grown: list[Callable[[TopicImage], None]] = []
+        #: Called after each change.
+        self.on_change: list[Callable[[], None]] = []
+        #: Removed topics of which a folder has resisted: until the next start it must be known that they are removed.
+        self.unremoved: set[bytes] = set()
+        self.changes = trio.Lock()
+
+    # --- checks -------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def is_valid_name(name: str) -> bool:
+        """Kafka's rule: 1 to 249 of letters, digits, `.`, `_` and `-`, and not `.` or `..`."""
+        return 0 < len(name) <= MAX_NAME and name not in (".", "..") and bool(_LEGAL.fullmatch(name))
+
+    def check_new(self, name: str, count: int, configs: Mapping[str, str | None]) -> None:
+        """Raises KafkaError with Kafka's code if a topic cannot be made like this."""
+        if not self.is_valid_name(name) or name == METADATA_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is illegal")
+        if name in self.metadata.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        plain = name.replace(".", "_")
+        if plain != name or "_" in name:
+            for other in self.metadata.topics:
+                if other.replace(".", "_") == plain:
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                    )
+        self._check_count(count)
+        try:
+            check_topic_configs(configs)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    def _check_count(self, count: int) -> None:
+        if count < 1:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        if count > MAX_PARTITIONS:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Number of partitions is above {MAX_PARTITIONS}.")
+
+    def find(self, name: str | None, topic_id: bytes = ZERO_UUID) -> TopicImage:
+        """Raises KafkaError for a topic that is not there."""
+        if topic_id != ZERO_UUID:
+            topic = self.metadata.by_id.get(topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            return topic
+        topic = self.metadata.topics.get(name or "")
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        return topic
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        records: list[Message],
+        make: Callable[[], Awaitable[None]] | None = None,
+        *,
+        written: Callable[[], None] | None = None,
+    ) -> None:
+        """Write a metadata change, wait until it is on disk, and let everybody see it. The caller holds `changes`.
+
+        `written` is called at once when the change is in the log, before anything else runs; `make` does what must be
+        there when the change is seen. Raises KafkaError if the log cannot be written, and what `make` raises; then
+        nobody has seen anything.
+        """
+        assert self.changes.locked()
+        end = self.metadata.write(records)
+        if written is not None:
+            written()
+        await self.flusher.flushed(self.data_dir.vnodes[METADATA_TOPIC, 0], end)
+        if make is not None:
+            await make()
+        for record in records:
+            self.metadata.apply(record)
+        for told in self.on_change:
+            told()
+
+    async def finalize_features(self) -> None:
+        """State in the metadata log which features hold. Kafka refuses one that does not say it."""
+        missing: list[Message] = [
+            FeatureLevelRecord(name=name, feature_level=feature.finalized)
+            for name, feature in FEATURES.items()
+            if self.metadata.features.get(name) != feature.finalized
+        ]
+        if missing:
+            async with self.changes:
+                await self.commit(missing)
+
+    async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> TopicImage:
+        """Make a topic. It is complete when it is first seen. Raises KafkaError."""
+        with trio.CancelScope(shield=True):  # a client that leaves must not leave half a topic
+            async with self.changes:
+                self.check_new(name, count, configs or {})
+                values = {key: value for key, value in (configs or {}).items() if value is not None}
+                topic = TopicImage(name, new_topic_id(), configs=values)
+                records = self.metadata.topic_records(name, topic.topic_id, count, values)
+                try:
+                    await self.commit(records, lambda: self.make_vnodes(topic, range(count)))
+                except KafkaError:
+                    await self._take_back(topic, count)
+                    raise
+                topic = self.metadata.by_id[topic.topic_id]
+                for told in self.on_created:
+                    told(topic)
+        self.log.info("topic.created", topic=name, partitions=count, id=uuid.UUID(bytes=topic.topic_id))
+        return topic
+
+    async def _take_back(self, topic: TopicImage, count: int) -> None:
+        """A topic whose partitions could not all be made (a full disk) goes again, as far as the disk lets it."""
+        try:
+            await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
+            await self._drop_vnodes(topic, list(range(count)))
+        except KafkaError as error:
+            self.log.error("topic.half_made", topic=topic.name, error=error)
+
+    async def auto_create(self, name: str) -> TopicImage:
+        """Make a topic with the broker's defaults, unless it is there. Raises KafkaError."""
+        if name in _COORDINATORS:
+            return await self.internal_topic(name)
+        try:
+            return await self.create(name, self.config["num.partitions"])
+        except KafkaError as error:
+            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return self.metadata.topics[name]
+            raise
+
+    async def internal_topic(self, name: str) -> TopicImage:
+        """The topic of a coordinator, made when it is first needed. Raises KafkaError."""
+        found = self.metadata.topics.get(name)
+        if found is not None:
+            return found
+        keys, compression = _COORDINATORS[name]
+        segment = str(self.config[f"{keys}.segment.bytes"])
+        configs = {"cleanup.policy": "compact", "segment.bytes": segment, "compression.type": compression}
+        try:
+            return await self.create(name, self.config[f"{keys}.num.partitions"], configs)
+        except KafkaError as error:
+            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return self.metadata.topics[name]
+            raise
+
+    async def grow(self, name: str, count: int, *, validate_only: bool = False) -> None:
+        """Raise a topic's partition count. Raises KafkaError."""
+        with trio.CancelScope(shield=True):
+            async with self.changes:
+                topic = self.find(name)
+                have = len(topic.partitions)
+                self._check_count(count)
+                if name in _COORDINATORS:
+                    raise KafkaError(
+                        ErrorCode.INVALID_PARTITIONS,
+                        f"{name} keeps its {have} partitions: what is coordinated is found in them by their number",
+                    )
+                if count <= have:
+                    raise KafkaError(
+                        ErrorCode.INVALID_PARTITIONS,
+                        f"The topic {name} currently has {have} partition(s); {count} would not be an increase.",
+                    )
+                if validate_only:
+                    return
+                added = range(have, count)
+                records = list(self.metadata.partition_records(topic.topic_id, added))
+                await self.commit(records, lambda: self.make_vnodes(topic, added))
+                for told in self.on_grown:
+                    told(topic)
+
+    async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> TopicImage:
+        """Delete a topic; what readers have open stays readable to them. Raises KafkaError."""
+        with trio.CancelScope(shield=True):
+            async with self.changes:
+                topic = self.find(name, topic_id)
+                indexes = list(topic.partitions)
+                await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
+                await self._drop_vnodes(topic, indexes)
+                for told in self.on_deleted:
+                    told(topic)
+        self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
+        return topic
+
+    async def _drop_vnodes(self, topic: TopicImage, indexes: list[int]) -> None:
+        """Take the partitions of a removed topic away. What resists is deleted at the next start."""
+        for index in indexes:
+            if (topic.name, index) in self.data_dir.vnodes:
+                try:
+                    self.data_dir.delete_vnode(topic.name, index)
+                except KafkaError as error:
+                    self.unremoved.add(topic.topic_id)
+                    self.log.error("partition.not_deleted", topic=topic.name, partition=index, error=error)
+                    self.data_dir.vnodes.pop((topic.name, index), None)
+            await trio.lowlevel.checkpoint()
+
+    async def make_vnodes(self, topic: TopicImage, indexes: range) -> None:
+        """Make the partitions that are not there, and let those begin where they should that do not yet.
+
+        These are of a topic that became a query topic, or of a creation that was cut short. Raises KafkaError.
+        """
+        config = self.config.log_config(topic.configs)
+        for index in indexes:
+            first = first_offset(topic.configs, index)
+            made = self.data_dir.vnodes.get((topic.name, index))
+            if made is not None and first and made.error is None and made.log_end_offset == 0:
+                made.begin_at(first)
+            if made is None:
+                self.data_dir.create_vnode(topic.name, index, topic.topic_id, config, first_offset=first)
+                await trio.lowlevel.checkpoint()  # a large topic must not hold up everybody else
+
+    def apply_configs(self, topic: TopicImage) -> None:
+        """Give a topic's vnodes the settings that it has now."""
+        config = self.config.log_config(topic.configs)
+        for index in topic.partitions:
+            vnode = self.data_dir.vnodes.get((topic.name, index))
+            if vnode is not None:
+                vnode.config = config
+
+    async def reconcile(self) -> None:
+        """After a start: make the directories what the metadata log says, and take over folders from elsewhere."""
+        metadata = self.metadata
+        for (name, index), vnode in list(self.data_dir.vnodes.items()):
+            if name == METADATA_TOPIC or not _has_known_id(vnode):
+                continue
+            topic = metadata.by_id.get(vnode.topic_id)
+            if vnode.topic_id == ZERO_UUID and name in metadata.topics and not _is_empty(vnode):
+                topic = metadata.topics[name]  # taken over without an id at an earlier start
+            if topic is not None and topic.name == name and index in topic.partitions:
+                continue
+            # Without an id and a record it is no topic of anybody's: power was lost before its id was on disk.
+            is_nothing = vnode.topic_id == ZERO_UUID and _is_empty(vnode)
+            if is_nothing or vnode.topic_id in metadata.removed_ids or topic is not None or name in metadata.topics:
+                self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
+                self.data_dir.delete_vnode(name, index)
+        adopted: dict[str, list[int]] = {}
+        for (name, index), vnode in self.data_dir.vnodes.items():
+            if name != METADATA_TOPIC and name not in metadata.topics and _has_known_id(vnode):
+                adopted.setdefault(name, []).append(index)
+        for name, indexes in adopted.items():
+            # A folder from before topic ids has none: the topic gets one here, which only the metadata log knows.
+            topic_id = self.data_dir.vnodes[name, indexes[0]].topic_id
+            if topic_id == ZERO_UUID:
+                topic_id = new_topic_id()
+            async with self.changes:
+                await self.commit(metadata.topic_records(name, topic_id, max(indexes) + 1, {}))
+            self.log.info("topic.adopted", topic=name, partitions=max(indexes) + 1)
+        for topic in metadata.topics.values():
+            await self.make_vnodes(topic, range(len(topic.partitions)))

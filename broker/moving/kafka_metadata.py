@@ -1,0 +1,189 @@
+"""The metadata of an Apache Kafka cluster of one node, as its snapshot and the log after it say (KIP-631, KIP-630).
+
+What barnabas keeps becomes a `MetadataImage`. What it does not keep is counted by the name of its record, so that an
+operator hears of it; a record of a kind or version that is not known stops the reading, or is reported: nothing is
+dropped in silence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from barnabas.broker.clock import Clock
+from barnabas.broker.metadata.image import (
+    RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+    MetadataImage,
+)
+from barnabas.broker.metadata.records import head_of, snapshot_records, unframe
+from barnabas.storage.errors import StorageError
+from barnabas.storage.kafka_dir import KafkaDir
+from barnabas.wire.batch import ControlType, Record, control_type, iter_records
+from barnabas.wire.codegen import message_codec
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.records.cluster_metadata import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from barnabas.wire.records.control import VotersRecord
+from barnabas.wire.schema import ProtocolError
+from barnabas.wire.types import Message
+
+_REGISTER_BROKER, _UNREGISTER_BROKER, _REGISTER_CONTROLLER = 0, 1, 27
+_BEGIN, _END, _ABORT = 23, 24, 25
+_CLASSES: dict[int, type[Message]] = {
+    cls.__wire__.key: cls
+    for cls in (
+        *(TopicRecord, RemoveTopicRecord, PartitionRecord, PartitionChangeRecord, ConfigRecord, ClientQuotaRecord),
+        *(ProducerIdsRecord, FeatureLevelRecord),
+    )
+}
+#: Of the life of Kafka's nodes, which barnabas has not: nothing is lost with them.
+_OF_NODES = {
+    7: "FenceBrokerRecord",
+    8: "UnfenceBrokerRecord",
+    17: "BrokerRegistrationChangeRecord",
+    20: "NoOpRecord",
+    21: "ZkMigrationStateRecord",
+    28: "ClearElrRecord",
+}
+#: What an operator has set, and barnabas does not serve.
+_NOT_SERVED = {
+    10: "DelegationTokenRecord",
+    11: "UserScramCredentialRecord",
+    18: "AccessControlEntryRecord",
+    19: "RemoveAccessControlEntryRecord",
+    22: "RemoveUserScramCredentialRecord",
+    26: "RemoveDelegationTokenRecord",
+}
+_RESOURCES = {RESOURCE_CLIENT_METRICS: "client metrics", RESOURCE_GROUP: "group"}
+_NO_CHANGE = -2
+
+#: A partition by topic id and number.
+PartitionId = tuple[bytes, int]
+
+
+@dataclass
+class KafkaMetadata:
+    """What the metadata says."""
+
+    image: MetadataImage
+    brokers: set[int] = field(default_factory=set)
+    controllers: set[int] = field(default_factory=set)
+    voters: set[int] = field(default_factory=set)
+    replicas: dict[PartitionId, list[int]] = field(default_factory=dict)
+    directories: dict[PartitionId, list[bytes]] = field(default_factory=dict)
+    #: Records that are not taken over, by what they are.
+    left: Counter[str] = field(default_factory=Counter)
+    #: Snapshots that are damaged.
+    damaged: list[str] = field(default_factory=list)
+
+
+def read_metadata(directory: KafkaDir) -> KafkaMetadata:
+    """All of it, as it is at the end of the log. Raises StorageError."""
+    found = KafkaMetadata(MetadataImage(directory.node_id, Clock()), voters=directory.voters())
+    reader = _Reader(found)
+    try:
+        begin = _read_snapshot(directory, reader)
+        for header, view in directory.metadata_log(begin):
+            for record in iter_records(view):
+                reader.take(header.is_control, record)
+    except (KafkaError, ProtocolError, KeyError) as error:
+        raise StorageError(
+            f"the metadata of {directory.path} cannot be read: {error}. It is of a newer Kafka than 4.3, or damaged"
+        ) from error
+    return found
+
+
+def _read_snapshot(directory: KafkaDir, reader: _Reader) -> int:
+    """Take the newest snapshot that is whole; where the log goes on behind it."""
+    for snapshot in directory.snapshots.ids():
+        try:
+            records = snapshot_records(directory.snapshots.read(snapshot))
+        except (OSError, KafkaError, ProtocolError) as error:
+            reader.found.damaged.append(f"{snapshot.name}: {error}")
+            continue
+        for is_control, record in records:
+            reader.take(is_control, record)
+        return snapshot.offset
+    return 0
+
+
+class _Reader:
+    """Applies records in their order. Those of a metadata transaction (KIP-868) wait for its end."""
+
+    def __init__(self, found: KafkaMetadata) -> None:
+        self.found = found
+        self._waiting: list[bytes] | None = None
+
+    def take(self, is_control: bool, record: Record) -> None:
+        """Raises ProtocolError, KafkaError."""
+        value = record.value
+        if is_control:
+            if control_type(record.key) == ControlType.KRAFT_VOTERS and value is not None:
+                voters = message_codec(VotersRecord, 0).decode(bytes(value))[0].voters
+                self.found.voters = {each.voter_id for each in voters}
+            return
+        if value is None:
+            return
+        value = bytes(value)
+        key = head_of(value).key
+        if key == _BEGIN:
+            self._waiting = []
+        elif key in (_END, _ABORT):
+            ended, self._waiting = self._waiting or [], None
+            for each in ended if key == _END else ():
+                self._apply(each)
+        elif self._waiting is not None:
+            self._waiting.append(value)
+        else:
+            self._apply(value)
+
+    def _apply(self, value: bytes) -> None:
+        found = self.found
+        record = unframe(value, _CLASSES)
+        if record is None:
+            self._pass_over(value)
+        elif isinstance(record, PartitionChangeRecord):
+            self._change(record)
+        else:
+            if isinstance(record, PartitionRecord):
+                found.replicas[record.topic_id, record.partition_id] = record.replicas
+                found.directories[record.topic_id, record.partition_id] = record.directories
+            elif isinstance(record, ConfigRecord) and record.resource_type not in (RESOURCE_TOPIC, RESOURCE_BROKER):
+                kind = _RESOURCES.get(record.resource_type, f"resource type {record.resource_type}")
+                found.left[f"settings of {kind} {record.resource_name}"] += 1
+            found.image.apply(record, 0)
+
+    def _pass_over(self, value: bytes) -> None:
+        """Of registrations the node matters, which every version of them has first."""
+        found, head = self.found, head_of(value)
+        node = int.from_bytes(value[head.position : head.position + 4], "big")
+        if head.key == _REGISTER_BROKER:
+            found.brokers.add(node)
+        elif head.key == _UNREGISTER_BROKER:
+            found.brokers.discard(node)
+        elif head.key == _REGISTER_CONTROLLER:
+            found.controllers.add(node)
+        elif head.key not in _OF_NODES:
+            found.left[_NOT_SERVED.get(head.key, f"records of the unknown type {head.key}")] += 1
+
+    def _change(self, record: PartitionChangeRecord) -> None:
+        """A change of the leader begins a leader epoch, also one to the same leader or to none."""
+        partitions = self.found.image.by_id[record.topic_id].partitions
+        if record.leader != _NO_CHANGE:
+            partitions[record.partition_id] += 1
+        where = record.topic_id, record.partition_id
+        if record.replicas is not None:
+            self.found.replicas[where] = record.replicas
+        if record.directories is not None:
+            self.found.directories[where] = record.directories

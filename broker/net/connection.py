@@ -1,0 +1,399 @@
+"""One client connection: requests in, answers out, both in order.
+
+    transport -> framing -> dispatch -> handler -> answers -> transport
+
+It has no task of its own. The poller calls it when there is something to read; what a recv brought is handled at once.
+Answers leave at the end of the poller's turn, when those of other connections do. An answer that comes later is sent by
+whatever completes it, with all that is ready behind it. A task is made only for what has to wait: a socket that takes
+no more, cold log data, memory for a large request, a handler that is a coroutine.
+
+What a connection reads is a matter of its state. A client that does not read its answers is not read from either, and
+costs no more than its backlog; a request that must not overtake an earlier one keeps those behind it in the socket.
+
+    NEW      not opened yet
+    READS    the poller calls when there is something to read
+    FULL     there are too many answers to send, or to wait for
+    HELD     the next request waits until an earlier one is visible
+    MEMORY   a large request waits for the budget of all connections
+    CLOSED   the end
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import trio
+
+from barnabas.broker.log import EventLog
+from barnabas.broker.net import frame_timer, large
+from barnabas.broker.net.answers import Answers
+from barnabas.broker.net.buffers import SMALL_REQUEST, ByteBudget, FrameBuffers
+from barnabas.broker.net.delayed_response import Coroutine, DelayedResponse
+from barnabas.broker.net.errors import Disconnected
+from barnabas.broker.net.frame_timer import FrameTimer
+from barnabas.broker.net.framing import FrameError, Framing
+from barnabas.broker.net.poller import Poller
+from barnabas.broker.net.transport import Transport
+from barnabas.broker.net.turn import Turn
+from barnabas.broker.registry import Answer, Context, Endpoint
+from barnabas.broker.security import ANONYMOUS, Authorizer
+from barnabas.wire.header import read_request_header, skip_header_tags
+from barnabas.wire.schema import ProtocolError
+from barnabas.wire.types import Message, SizedChunk
+
+# Only Produce carries data. Of anything else this is far more than a client has to say.
+MAX_PLAIN_REQUEST = 16 << 20
+# How long a connection that always has more to read may go on before the others have their turn.
+SLICE_SECONDS = 0.001
+
+
+class State(Enum):
+    NEW = "new"
+    READS = "reads"
+    FULL = "full"
+    HELD = "held"
+    MEMORY = "memory"
+    CLOSED = "closed"
+
+
+NEXT: Mapping[State, frozenset[State]] = {
+    State.NEW: frozenset({State.READS, State.CLOSED}),
+    State.READS: frozenset({State.FULL, State.HELD, State.MEMORY, State.CLOSED}),
+    State.FULL: frozenset({State.READS, State.CLOSED}),
+    State.HELD: frozenset({State.READS, State.CLOSED}),
+    State.MEMORY: frozenset({State.READS, State.CLOSED}),
+    State.CLOSED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the connections of a broker share."""
+
+    nursery: trio.Nursery
+    poller: Poller
+    turn: Turn
+    log: EventLog
+    find: Callable[[int, int], Endpoint]  # by API key and version; raises ProtocolError
+    authorizer: Authorizer
+    buffers: FrameBuffers
+    budget: ByteBudget
+    large_requests: trio.CapacityLimiter
+    max_request_bytes: int
+    ended: Callable[[Connection], None]
+
+
+class Connection:
+    """A client's connection. `host` is its address as groups report it, `listener` the name it came in by."""
+
+    def __init__(self, shared: Shared, transport: Transport, host: str, port: int, listener: str) -> None:
+        self.host, self.port, self.listener = host, port, listener
+        self.principal = ANONYMOUS
+        self.authorizer = shared.authorizer
+        self.state = State.NEW
+        self.last_active = trio.current_time()
+        self._shared = shared
+        self._transport = transport
+        self._framing = Framing(shared.max_request_bytes)
+        self._answers = Answers()
+        self._frame_timer = FrameTimer()
+        #: What the large frame that comes in has of the budget of all connections.
+        self.granted_bytes = 0
+        self._held: Endpoint | None = None  # what the next request is for, in HELD
+        self._eager = True  # another recv will probably find something: worth trying before waiting
+        self._slice_began = self._slice_ends = 0.0
+        self._sender_runs = False
+        self._scopes: set[trio.CancelScope] = set()  # of the tasks that wait on behalf of the client
+
+    def open(self) -> None:
+        """Begin to serve the client, until it leaves, breaks the protocol, or `close`."""
+        self._enter(State.READS)
+
+    def close(self, reason: str | None = None) -> None:
+        """End the connection; `reason` is for the log."""
+        if self.state is State.CLOSED:
+            return
+        self._enter(State.CLOSED)
+        self._shared.poller.forget(self._readable)
+        self._transport.close()
+        for scope in self._scopes:
+            scope.cancel()
+        self._release_budget()
+        self._answers.abandon()
+        self._framing = Framing(0)
+        if reason:
+            self._shared.log.info("connection.closed", client=f"{self.host}:{self.port}", reason=reason)
+        self._shared.ended(self)
+
+    def is_too_slow(self, now: float) -> bool:
+        """Whether the frame that is coming in takes longer than it may."""
+        allowance = frame_timer.USUAL
+        if self.granted_bytes and self._shared.budget.is_waited_for:
+            allowance = frame_timer.WAITED_FOR if self.granted_bytes > SMALL_REQUEST else frame_timer.SMALL_WAITED_FOR
+        return self._frame_timer.is_too_slow(now, self._framing.received_bytes, allowance)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes that are held of requests that are not whole."""
+        return self._framing.received_bytes
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that are ready, and that the client has not taken."""
+        return self._answers.unsent_bytes
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    def _enter(self, state: State) -> None:
+        """The only way from one state to another: the poller watches the socket in READS alone."""
+        assert state in NEXT[self.state], f"{self.state} to {state}"
+        before, self.state = self.state, state
+        poller = self._shared.poller
+        if state is State.READS:
+            try:
+                poller.add(self._transport, self._readable)
+            except OSError:
+                self.state = before
+                raise
+            self._frame_timer.go_on(trio.current_time())
+            if self._framing.has_frame:
+                poller.again(self._readable)
+        elif before is State.READS:
+            poller.remove(self._transport)
+            self._frame_timer.stop()
+
+    def _read_on(self) -> None:
+        """Read again, unless there is too much to send still, or the next request waits for an earlier one."""
+        if not self._answers.has_room:
+            return
+        if self._held is not None:
+            if self._answers.holds(self._held.api):
+                return
+            self._held = None
+        self._enter(State.READS)
+
+    def _fail(self, error: Exception) -> None:
+        """End the connection for an error that its client made, or that is ours."""
+        if isinstance(error, Disconnected):
+            self.close(error.reason)
+        elif isinstance(error, OSError | ProtocolError | FrameError):
+            self.close(str(error))
+        else:
+            if self.state is not State.CLOSED:
+                self._shared.log.exception("connection.failed", error, client=f"{self.host}:{self.port}")
+            self.close()
+
+    def _start(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run a task that ends with the connection."""
+        self._shared.nursery.start_soon(self._run, work, args)
+
+    async def _run(self, work: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        if self.state is State.CLOSED:
+            return
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                await work(*args)
+            except Exception as error:
+                self._fail(error)
+            finally:
+                self._scopes.discard(scope)
+        self.last_active = trio.current_time()
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        if self.state is not State.READS:
+            return
+        try:
+            self._receive()
+        except Exception as error:
+            self._send_soon()  # what was asked before a request that failed has its answer
+            self._fail(error)
+
+    def _receive(self) -> None:
+        """Read and handle what there is, for a slice of time."""
+        self._slice_began = time.perf_counter()
+        self._slice_ends = self._slice_began + SLICE_SECONDS
+        while self._receive_some():
+            if time.perf_counter() > self._slice_ends:
+                self._shared.poller.again(self._readable)
+                return
+            self._send()  # a client with more to send does not wait for the answers before
+
+    def _receive_some(self) -> bool:
+        """Handle what one recv brings, or what is left from the last one; whether to go on."""
+        framing, answers = self._framing, self._answers
+        if framing.has_frame:
+            frame = framing.resume()
+        else:
+            room = framing.room()
+            got = self._transport.receive(room)
+            if got is None:
+                self._eager = False
+                return False
+            if got == 0:
+                raise Disconnected("closed by the client inside a request" if framing.is_inside else None)
+            self.last_active = trio.current_time()
+            frame = framing.received(got)
+            if got == len(room):
+                self._eager = True
+        handled = self._handle(frame)
+        if handled > 1 or self.granted_bytes:
+            self._eager = True
+        if answers.queue:
+            self._shared.turn.soon(self._send_soon)
+            if answers.is_full:
+                self._send()
+                if self.state is State.READS and answers.is_full:
+                    self._enter(State.FULL)
+        return self.state is State.READS and (self._eager or framing.has_frame)
+
+    def _handle(self, frame: bytes | memoryview | None) -> int:
+        """Handle the whole frames, of which `frame` is the first; their number."""
+        framing, answers = self._framing, self._answers
+        handled = 0
+        while frame is not None:
+            # Small requests can have large answers, which must go first, or take long.
+            if handled and (answers.is_full or time.perf_counter() > self._slice_ends):
+                framing.put_back()
+                break
+            if not self._dispatch(frame):
+                framing.put_back()
+                if self.state is State.READS:
+                    self._enter(State.HELD)
+                break
+            handled += 1
+            if self.granted_bytes:
+                self._let_go_of(frame)
+            frame = framing.next()
+        if framing.is_inside:
+            if handled or not self._frame_timer.is_running:
+                self._frame_timer.begin(self.last_active)
+            if framing.wanted and self.state is State.READS:
+                self._get_buffer(framing.wanted)
+        elif handled or framing.has_frame:
+            self._frame_timer.end()
+        return handled
+
+    def _dispatch(self, frame: bytes | memoryview) -> bool:
+        """Handle one request, and queue its answer; False if it has to wait for an earlier one."""
+        header = read_request_header(frame)
+        key, version = header.api_key, header.api_version
+        endpoint = self._shared.find(key, version)
+        api = endpoint.api
+        if self._answers.holds(api):
+            self._held = endpoint
+            return False
+        if len(frame) > MAX_PLAIN_REQUEST and key != 0:
+            raise Disconnected(f"{api.name} request of {len(frame)} bytes; only Produce may be so large")
+        position = skip_header_tags(frame, header.end) if endpoint.flexible else header.end
+        context = Context(self, endpoint.version, header.correlation_id, header.client_id, self._slice_began)
+        if len(frame) > large.LARGE_FRAME and large.is_large(key, len(frame)):
+            answer: Answer = large.handle(endpoint, bytes(frame), position, context, self._shared.large_requests)
+        else:
+            request, _ = endpoint.decode(frame, position, large.MAX_OF.get(key, large.MAX_ELEMENTS))
+            answer = endpoint.handle(context, request)
+        if isinstance(answer, Message):
+            self._answers.add(endpoint.encode(answer, context))
+        elif answer is not None:
+            if not isinstance(answer, DelayedResponse):
+                answer = Coroutine(answer, endpoint, context, self._start, self._shared.large_requests)
+            answer.on_finish, answer.on_error = self._completed, self._fail
+            if not answer.applied:
+                answer.on_applied = self._completed
+            self._answers.add_later(answer, endpoint, context)
+        return True
+
+    # --- memory for large requests ------------------------------------------------------------------------------------
+
+    def _get_buffer(self, length: int) -> None:
+        """Receive the wanted frame into a buffer of its own, once the budget of all connections has room."""
+        if self._shared.budget.try_acquire(length):
+            self._take_buffer(length)
+        else:
+            self._enter(State.MEMORY)
+            self._start(self._wait_for_budget, length)
+
+    async def _wait_for_budget(self, length: int) -> None:
+        await self._shared.budget.acquire(length)
+        if self.state is State.CLOSED:  # in the pass in which the bytes were granted
+            self._shared.budget.release(length)
+            return
+        self._take_buffer(length)
+        self._enter(State.READS)
+
+    def _take_buffer(self, length: int) -> None:
+        self.granted_bytes = length  # from here on `close` gives it back
+        self._framing.take_buffer(self._shared.buffers.take(length))
+        self._frame_timer.begin(trio.current_time())
+
+    def _release_budget(self) -> None:
+        granted, self.granted_bytes = self.granted_bytes, 0
+        self._shared.budget.release(granted)
+
+    def _let_go_of(self, frame: bytes | memoryview) -> None:
+        """A large frame has been handled, but what handles it may still look at it."""
+        assert isinstance(frame, memoryview)
+        granted, self.granted_bytes = self.granted_bytes, 0
+        last = self._answers.last_later
+        # A coroutine has a copy of what it needs.
+        if last is None or last.applied or isinstance(last, Coroutine):
+            self._give_back(frame, granted)
+            return
+
+        def applied() -> None:
+            self._give_back(frame, granted)
+            self._completed()
+
+        last.on_applied = applied
+
+    def _give_back(self, frame: memoryview, granted: int) -> None:
+        self._shared.buffers.give_back(frame)
+        self._shared.budget.release(granted)
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _completed(self) -> None:
+        """An answer that came later is there, or its request has had its effects."""
+        self._shared.turn.soon(self._send_soon)
+
+    def _send_soon(self) -> None:
+        """`_send` in whatever task has completed an answer: what goes wrong is this connection's end, not theirs."""
+        try:
+            self._send()
+        except Exception as error:
+            self._fail(error)
+
+    def _send(self) -> None:
+        """Send what is ready, in order; where that means to wait, leave it to a task. Then read on, if it may."""
+        if self.state is State.CLOSED:
+            return
+        if not self._sender_runs:
+            left = self._send_ready()
+            if left is not None:
+                self._sender_runs = True
+                self._start(self._send_rest, left)
+        if self.state is State.FULL or self.state is State.HELD:
+            self._read_on()
+
+    def _send_ready(self) -> SizedChunk | None:
+        """Send what is ready; what has to be waited for, None if nothing has."""
+        left = self._transport.send(self._answers.take())
+        self._answers.sent(left)
+        return left[0] if left else None
+
+    async def _send_rest(self, left: SizedChunk | None) -> None:
+        """A task for as long as the socket takes no more, or log data is not in memory."""
+        while left is not None:
+            await self._transport.until_sendable(left)
+            if self.state is State.CLOSED:
+                return
+            self.last_active = trio.current_time()
+            left = self._send_ready()
+        self._sender_runs = False
+        self._send()

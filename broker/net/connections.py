@@ -1,0 +1,164 @@
+"""All connections of a broker: which are accepted, how many, and which are closed.
+
+Refused are connections beyond `max.connections`, `max.connections.per.ip` and what the descriptors of the process
+allow; closed are those on which nothing moves, and those whose request comes in too slowly.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import trio
+
+from barnabas.broker.log import EventLog
+from barnabas.broker.net.buffers import ByteBudget, FrameBuffers
+from barnabas.broker.net.connection import Connection, Shared
+from barnabas.broker.net.listening import Bound
+from barnabas.broker.net.poller import Poller
+from barnabas.broker.net.transport import PlainTransport
+from barnabas.broker.net.turn import Turn
+from barnabas.broker.registry import Handlers
+from barnabas.broker.security import AllowAll
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.workers import Workers
+
+# Descriptors that connections never get: the log files' share comes on top.
+RESERVED_DESCRIPTORS = 128
+# How often the broker checks for frames that come in too slowly.
+PACE_CHECK_SECONDS = 0.5
+# Large requests and answers that threads decode and encode at one time.
+LARGE_REQUESTS = 1
+
+
+class Connections:
+    """The connections of one broker. `serve` accepts them; a connection says itself when it ends."""
+
+    def __init__(self, config: BrokerConfig, log: EventLog, turn: Turn, workers: Workers) -> None:
+        self._config, self._log, self._turn = config, log, turn
+        self._workers = workers
+        self.budget = ByteBudget(config["queued.max.request.bytes"])
+        self._buffers = FrameBuffers()
+        self._poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
+        self._all: set[Connection] = set()
+        self._per_address: Counter[str] = Counter()
+        self._told: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self._all))
+
+    def serve(self, handlers: Handlers, nursery: trio.Nursery, bound: list[Bound], *, descriptors: int) -> None:
+        """Accept connections in tasks of `nursery`; `descriptors` are those that log files leave them."""
+        limit = max(16, descriptors - RESERVED_DESCRIPTORS)
+        self._limit = min(self._config["max.connections"], limit)
+        self._shared = Shared(
+            nursery=nursery,
+            poller=self._poller,
+            turn=self._turn,
+            log=self._log,
+            find=handlers.find,
+            authorizer=AllowAll(),
+            buffers=self._buffers,
+            budget=self.budget,
+            large_requests=trio.CapacityLimiter(LARGE_REQUESTS),
+            max_request_bytes=self._config["socket.request.max.bytes"],
+            ended=self._ended,
+        )
+        nursery.start_soon(self._poller.run)
+        nursery.start_soon(self._close_idle)
+        nursery.start_soon(self._close_slow)
+        for listener, sockets in bound:
+            for sock in sockets:
+                nursery.start_soon(self._accept, listener.name, sock)
+
+    def close(self) -> None:
+        """End all connections; the tasks of `serve` have ended."""
+        for connection in self:
+            connection.close()
+        self._poller.close()
+
+    async def _accept(self, name: str, listening: socket.socket) -> None:
+        while True:
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                await trio.lowlevel.wait_readable(listening)
+                continue
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._tell_seldom("accept.failed", listener=name, error=error.strerror)
+                    await trio.sleep(0.1)  # no event tells when a descriptor is free again
+                continue
+            count = len(self._all)
+            if count >= self._limit or self._per_address[address[0]] >= self._config["max.connections.per.ip"]:
+                self._tell_seldom("connection.refused", client=address[0], connections=count)
+                sock.close()
+            else:
+                self._let_in(sock, address, name)
+            await trio.lowlevel.checkpoint()
+
+    def _let_in(self, sock: socket.socket, address: tuple[Any, ...], listener: str) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        transport = PlainTransport(sock, self._workers)
+        connection = Connection(self._shared, transport, address[0], address[1], listener)
+        self._all.add(connection)
+        self._per_address[connection.host] += 1
+        try:
+            connection.open()
+        except OSError as error:  # more sockets than the system lets one process watch
+            connection.close(f"cannot be watched: {error.strerror}")
+
+    def _ended(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        self._per_address[connection.host] -= 1
+        if not self._per_address[connection.host]:
+            del self._per_address[connection.host]
+
+    def _tell_seldom(self, event: str, **fields: Any) -> None:
+        """A warning that a client could make happen any number of times: one every few seconds is enough."""
+        now = trio.current_time()
+        if now - self._told.get(event, -10.0) >= 5:
+            self._told[event] = now
+            self._log.warning(event, **fields)
+
+    async def _close_idle(self) -> None:
+        """Close connections on which nothing has moved for connections.max.idle.ms."""
+        limit = self._config["connections.max.idle.ms"] / 1000
+        if limit < 0:
+            return
+        while True:
+            await trio.sleep(max(min(limit / 2, 30), 0.05))
+            oldest = trio.current_time() - limit
+            for connection in self:
+                if connection.last_active < oldest:
+                    connection.close()
+
+    async def _close_slow(self) -> None:
+        """Close connections whose request takes too long to come in."""
+        while True:
+            await trio.sleep(PACE_CHECK_SECONDS)
+            now = trio.current_time()
+            for connection in self:
+                if connection.is_too_slow(now):
+                    connection.close("the request came in too slowly")
+
+
+def raise_descriptor_limit() -> int:
+    """Use all descriptors that the operator allows; gives their number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard and hard != resource.RLIM_INFINITY:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):
+            pass
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,110 @@
+"""Answers that come later: whatever completes them, a connection waits for all of them in one way.
+
+Most are completed by a callback (an fsync, a high watermark that moves, a rebalance), which costs no task switch. Where
+a handler is a coroutine, `Coroutine` makes the same of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from barnabas.wire.types import Message, SizedChunk
+
+if TYPE_CHECKING:
+    from barnabas.broker.net.large import LargeResponse
+    from barnabas.broker.registry import Context, Endpoint
+
+
+class DelayedResponse:
+    """An answer that somebody completes with `finish`, or that its connection gives up with `abandon`."""
+
+    __slots__ = ("applied", "finished", "message", "on_applied", "on_error", "on_finish")
+
+    def __init__(self, *, applied: bool = True) -> None:
+        """`applied` says that the request has had its effects already; only its answer is awaited."""
+        self.applied = applied
+        self.finished = False
+        self.message: Message | None = None
+        self.on_applied: Callable[[], None] | None = None
+        self.on_finish: Callable[[], None] | None = None
+        self.on_error: Callable[[Exception], None] | None = None
+
+    def begin(self) -> None:
+        """All answers before this one have left. May be called several times."""
+
+    def apply(self) -> None:
+        """The request has had its effects, and needs its frame no more."""
+        self.applied = True
+        if self.on_applied is not None:
+            self.on_applied()
+
+    def finish(self, message: Message | None) -> None:
+        """The answer is there, or None where nothing is to be sent; the connection that waits for it is told."""
+        self.message, self.finished = message, True
+        if self.on_finish is not None:
+            self.on_finish()
+
+    def fail(self, error: Exception) -> None:
+        """The answer cannot be made: the end of its own connection, and of nobody else's."""
+        if self.on_error is not None:
+            self.on_error(error)
+
+    def encoded(self, endpoint: Endpoint, context: Context) -> list[SizedChunk]:
+        """The finished answer as it is sent; nothing for a request that gets none."""
+        return [] if self.message is None else endpoint.encode(self.message, context)
+
+    def abandon(self) -> None:
+        """Nobody waits any more: let go of what would have completed it."""
+
+
+class Coroutine(DelayedResponse):
+    """The answer of a handler that is a coroutine. It begins when those before it have left.
+
+    So a connection has at most one such task at a time, however many of these requests its client sends ahead.
+    """
+
+    __slots__ = ("_begun", "_chunks", "_context", "_endpoint", "_limiter", "_start", "_work")
+
+    def __init__(
+        self,
+        work: Awaitable[Message | LargeResponse],
+        endpoint: Endpoint,
+        context: Context,
+        start: Callable[[Callable[[], Awaitable[None]]], None],
+        limiter: trio.CapacityLimiter,
+    ) -> None:
+        """`start` runs a task that ends with the connection; `limiter` is for threads that encode a `LargeResponse`."""
+        super().__init__(applied=False)
+        self._work: Any = work
+        self._endpoint, self._context = endpoint, context
+        self._start, self._limiter = start, limiter
+        self._begun = False
+        self._chunks: list[SizedChunk] = []
+
+    def begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._start(self._run)
+
+    async def _run(self) -> None:
+        work, self._work = self._work, None
+        if work is None:  # abandoned before the task had its turn
+            return
+        answer = await work
+        if isinstance(answer, Message):
+            self._chunks = self._endpoint.encode(answer, self._context)
+        else:
+            self._chunks = await answer.encoded(self._endpoint, self._context, self._limiter)
+        self.applied = True
+        self.finish(None)
+
+    def encoded(self, endpoint: Endpoint, context: Context) -> list[SizedChunk]:
+        return self._chunks
+
+    def abandon(self) -> None:
+        if self._work is not None and hasattr(self._work, "close"):
+            self._work.close()  # a coroutine that never got its turn
+        self._work = None

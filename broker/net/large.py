@@ -1,0 +1,209 @@
+"""Requests of many elements, handled without holding up everybody else.
+
+frame -> decoded in a thread -> cut into pieces -> each piece handled, others have their turn in between
+      -> answers joined -> encoded in a thread
+
+A handler is called for each piece as if it were a request of its own, so it needs no second way of its own. That what
+was asked for is one request shows in one place only: an element that is named twice is noticed within a piece, not
+across two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import trio
+
+from barnabas.broker.net.delayed_response import DelayedResponse
+from barnabas.broker.registry import Answer, Context, Endpoint
+from barnabas.broker.workers import Yielder
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.types import Message, SizedChunk, replace
+
+# A request of this size can have enough elements to take more than a few milliseconds.
+LARGE_FRAME = 8 << 10
+# A fetch says more of each element, and has a way of its own to take its time.
+LARGE_FETCH = 64 << 10
+PIECE = 500
+PRODUCE, FETCH, DESCRIBE_TOPIC_PARTITIONS = 0, 1, 75
+# The most elements of a request that can be cut into pieces, and of others.
+MAX_ELEMENTS = 200_000
+MAX_WHOLE_ELEMENTS = 5_000
+MAX_OF = {PRODUCE: 12_000, FETCH: 50_000, DESCRIBE_TOPIC_PARTITIONS: 50_000}
+
+
+def is_large(key: int, size: int) -> bool:
+    """Whether a request may take too long to be handled at once. Produce has a way of its own."""
+    return size > LARGE_FRAME and key != PRODUCE and (key != FETCH or size > LARGE_FETCH)
+
+
+class Cut(NamedTuple):
+    """Where the elements of a request stand: lists in lists. And those of its response, with what names them."""
+
+    request: tuple[str, ...]
+    response: tuple[str, ...]
+
+
+TOPICS = Cut(("topics",), ("topics",))
+TOPIC_PARTITIONS = Cut(("topics", "partitions"), ("topics", "partitions"))
+CONFIGS = Cut(("resources",), ("responses",))
+CUTS: dict[str, Cut] = {
+    "AlterClientQuotas": Cut(("entries",), ("entries",)),
+    "AlterConfigs": CONFIGS,
+    "AlterPartitionReassignments": Cut(("topics", "partitions"), ("responses", "partitions")),
+    "AlterReplicaLogDirs": Cut(("dirs", "topics", "partitions"), ("results", "partitions")),
+    "CreateAcls": Cut(("creations",), ("results",)),
+    "CreatePartitions": Cut(("topics",), ("results",)),
+    "CreateTopics": TOPICS,
+    "DeleteAcls": Cut(("filters",), ("filter_results",)),
+    "DeleteGroups": Cut(("groups_names",), ("results",)),
+    "DeleteRecords": TOPIC_PARTITIONS,
+    "DescribeConfigs": Cut(("resources",), ("results",)),
+    "DescribeGroups": Cut(("groups",), ("groups",)),
+    "DescribeQuorum": TOPIC_PARTITIONS,
+    "DescribeUserScramCredentials": Cut(("users",), ("results",)),
+    "ElectLeaders": Cut(("topic_partitions", "partitions"), ("replica_election_results", "partition_result")),
+    "FindCoordinator": Cut(("coordinator_keys",), ("coordinators",)),
+    "IncrementalAlterConfigs": CONFIGS,
+    "ListPartitionReassignments": Cut(("topics", "partition_indexes"), ("topics",)),
+    "ListOffsets": TOPIC_PARTITIONS,
+    "Metadata": TOPICS,
+    "OffsetCommit": TOPIC_PARTITIONS,
+    "OffsetDelete": TOPIC_PARTITIONS,
+    "OffsetForLeaderEpoch": TOPIC_PARTITIONS,
+}
+
+
+def cut_of(name: str, version: int) -> Cut | None:
+    """How the requests of an API are cut, None if they are not."""
+    if name == "OffsetFetch":
+        if version < 8:
+            return Cut(("topics", "partition_indexes"), ("topics", "partitions"))
+        return Cut(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions"))
+    if name == "DeleteTopics":
+        return Cut(("topics" if version >= 6 else "topic_names",), ("responses",))
+    return CUTS.get(name)
+
+
+def most_elements(key: int, name: str, version: int) -> int:
+    """The most elements that a request may have."""
+    found = MAX_OF.get(key)
+    return found or (MAX_ELEMENTS if cut_of(name, version) else MAX_WHOLE_ELEMENTS)
+
+
+class LargeResponse:
+    """An answer that takes long to encode, perhaps in pieces that are one answer when they are joined."""
+
+    def __init__(self, message: Message, *more: Message, path: tuple[str, ...] = ()) -> None:
+        self._messages, self._path = [message, *more], path
+
+    @property
+    def message(self) -> Message:
+        """The whole answer."""
+        found: Message = join(self._messages, self._path)
+        return found
+
+    async def encoded(self, endpoint: Endpoint, context: Context, limiter: trio.CapacityLimiter) -> list[SizedChunk]:
+        """As it is sent; made in a thread."""
+        return await trio.to_thread.run_sync(lambda: endpoint.encode(self.message, context), limiter=limiter)
+
+
+async def handle(
+    endpoint: Endpoint, frame: bytes, position: int, context: Context, limiter: trio.CapacityLimiter
+) -> LargeResponse:
+    """Decode and handle a large request, and give its answer. Raises ProtocolError."""
+    api = endpoint.api
+    most = most_elements(api.key, api.name, endpoint.version)
+    request, _ = await trio.to_thread.run_sync(endpoint.decode, frame, position, most, limiter=limiter)
+    cut = cut_of(api.name, endpoint.version)
+    if cut is None:
+        return LargeResponse(await given(endpoint.handle(context, request)))
+    yielder = Yielder()
+    answers: list[Message] = []
+    for piece in pieces(request, cut.request, PIECE):
+        answers.append(await given(endpoint.handle(context, piece)))
+        if getattr(answers[-1], "error_code", ErrorCode.NONE):
+            break  # it says no to the whole of it
+        await yielder()
+    return LargeResponse(*answers, path=cut.response)
+
+
+async def given(answer: Answer) -> Message:
+    """The answer, when it is there."""
+    if isinstance(answer, Message):
+        return answer
+    assert answer is not None
+    if not isinstance(answer, DelayedResponse):
+        found = await answer
+        return found.message if isinstance(found, LargeResponse) else found
+    if not answer.finished:
+        done = trio.Event()
+        failures: list[Exception] = []
+
+        def failed(error: Exception) -> None:
+            failures.append(error)
+            done.set()
+
+        answer.on_finish, answer.on_error = done.set, failed
+        try:
+            await done.wait()
+        except trio.Cancelled:
+            answer.on_finish = answer.on_error = None
+            answer.abandon()
+            raise
+        if failures:
+            raise failures[0]
+    assert answer.message is not None
+    return answer.message
+
+
+def pieces(message: Any, path: tuple[str, ...], most: int) -> Iterator[Any]:
+    """Copies of a struct with at most `most` of the elements at `path` each; the struct itself if it has no more."""
+    field, deeper = path[0], path[1:]
+    elements = getattr(message, field)
+    if not elements:
+        yield message
+        return
+    if not deeper:
+        for start in range(0, len(elements), most):
+            yield replace(message, **{field: elements[start : start + most]})
+        return
+    gathered: list[Any] = []
+    size = 0
+    for element in elements:
+        for piece in pieces(element, deeper, most):
+            weight = _size(piece, deeper)
+            if gathered and size + weight > most:
+                yield replace(message, **{field: gathered})
+                gathered, size = [], 0
+            gathered.append(piece)
+            size += weight
+    yield replace(message, **{field: gathered})
+
+
+def _size(message: Any, path: tuple[str, ...]) -> int:
+    elements = getattr(message, path[0]) or ()
+    return max(1, len(elements) if len(path) == 1 else sum(_size(element, path[1:]) for element in elements))
+
+
+def join(answers: list[Any], path: tuple[str, ...]) -> Any:
+    """One struct with the elements of all; those that were cut in two are whole again."""
+    if len(answers) == 1:
+        return answers[0]
+    field, deeper = path[0], path[1:]
+    if not deeper:
+        elements = [element for answer in answers for element in getattr(answer, field)]
+        return replace(answers[-1], **{field: elements})
+    groups: list[list[Any]] = []
+    for answer in answers:
+        for element in getattr(answer, field):
+            if groups and _is_same(groups[-1][0], element, deeper[0]):
+                groups[-1].append(element)
+            else:
+                groups.append([element])
+    return replace(answers[-1], **{field: [join(group, deeper) for group in groups]})
+
+
+def _is_same(one: Any, other: Any, inner: str) -> bool:
+    return all(getattr(one, field) == getattr(other, field) for field in one.__struct_fields__ if field != inner)

@@ -1,0 +1,3 @@
+"""Configuration: Kafka's keys with types and defaults, `server.properties`, what DescribeConfigs shows and
+AlterConfigs changes.
+"""

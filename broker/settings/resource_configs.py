@@ -1,0 +1,373 @@
+"""Reading and changing the configuration of topics and of the broker (DescribeConfigs and the two AlterConfigs).
+
+What DescribeConfigs shows of a topic, AlterConfigs takes: so no value is null, and what only the broker sets may be
+named as it is. Keys of a broker that nobody knows are kept, as in Kafka, and shown without their value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from barnabas.broker.coordinators.groups import Groups
+from barnabas.broker.identity import Identity
+from barnabas.broker.jobs.queries import Queries, check_changes, is_query
+from barnabas.broker.jobs.streams import Streams, check_stream_changes, gets_stream, is_stream, without_stream
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+    MetadataImage,
+)
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.settings import loggers
+from barnabas.broker.settings.config import BROKER, TOPIC, BrokerConfig, check_topic_configs
+from barnabas.broker.settings.keys import (
+    SOURCE_DEFAULT,
+    SOURCE_DYNAMIC_BROKER,
+    SOURCE_DYNAMIC_DEFAULT,
+    SOURCE_LOGGER,
+    SOURCE_STATIC,
+    SOURCE_TOPIC,
+    ConfigError,
+    ConfigKey,
+)
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.queries.keys import DEAD_LETTER_OF, EVENTS, ON_ERROR, PLAN, QUERY, START
+from barnabas.wire.streams.keys import STREAM, STREAM_KEYS, STREAM_RUN, STREAM_STATE
+from barnabas.wire.types import Message
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+# What an AlterConfigs that does not name them leaves as they are: a query topic or a stream is made with them.
+_KEPT = (PLAN, START, DEAD_LETTER_OF, *STREAM_KEYS)
+# Keys that only query topics and streams take; others may name the default.
+_OF_QUERIES = (START, ON_ERROR, EVENTS, STREAM_STATE, STREAM_RUN)
+_QUERY_CHECK_MS = 30_000
+# Of a broker's keys that nobody knows. Kafka keeps any number.
+MAX_UNKNOWN_KEYS = 100
+# Shown among the settings of a broker that keeps offsets in ZooKeeper too: how that goes.
+OFFSETS_STATE = ConfigKey(
+    "barnabas.offsets.state", "string", None, "Offsets on their way to ZooKeeper, as JSON. Read-only."
+)
+
+
+@dataclass
+class ConfigEntry:
+    """One key as DescribeConfigs shows it; `synonyms` are (name, value, source), the one in force first."""
+
+    key: ConfigKey
+    name: str
+    value: str | None
+    source: int
+    read_only: bool = False
+    sensitive: bool = False
+    synonyms: list[tuple[str, str | None, int]] = field(default_factory=list)
+
+
+def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every topic key with the value in force for a topic that sets `overrides`."""
+    entries = []
+    for name, key in sorted(TOPIC.items()):
+        synonyms: list[tuple[str, str | None, int]] = []
+        if name in overrides:
+            synonyms.append((name, overrides[name], SOURCE_TOPIC))
+        if key.synonym:
+            for source, values in ((SOURCE_DYNAMIC_DEFAULT, config.dynamic), (SOURCE_STATIC, config.static)):
+                if values.get(key.synonym) is not None:
+                    synonyms.append((key.synonym, key.show(values[key.synonym]), source))
+            broker_default = key.show(BROKER[key.synonym].default)
+            if broker_default is not None:
+                synonyms.append((key.synonym, broker_default, SOURCE_DEFAULT))
+        if name in overrides:
+            value, source = key.show(key.parse(overrides[name])), SOURCE_TOPIC
+        else:
+            default, source = config.topic_default(name)
+            value = key.show(default)
+        if value is not None:
+            entries.append(ConfigEntry(key, name, value, source, synonyms=synonyms))
+    return entries
+
+
+def broker_entries(
+    config: BrokerConfig, per_broker: Mapping[str, str], cluster: Mapping[str, str]
+) -> list[ConfigEntry]:
+    """Every broker key with the value in force."""
+    entries = []
+    for name, key in sorted(BROKER.items()):
+        synonyms: list[tuple[str, str | None, int]] = []
+        if name in per_broker:
+            synonyms.append((name, per_broker[name], SOURCE_DYNAMIC_BROKER))
+        if name in cluster:
+            synonyms.append((name, cluster[name], SOURCE_DYNAMIC_DEFAULT))
+        if name in config.static:
+            synonyms.append((name, key.show(config.static[name]), SOURCE_STATIC))
+        synonyms.append((name, key.show(key.default), SOURCE_DEFAULT))
+        _, value, source = synonyms[0]
+        entries.append(ConfigEntry(key, name, value, source, not key.dynamic, key.sensitive, synonyms=synonyms))
+    return entries + [
+        _unknown(name, source)
+        for source, values in ((SOURCE_DYNAMIC_BROKER, per_broker), (SOURCE_DYNAMIC_DEFAULT, cluster))
+        for name in sorted(values)
+        if name not in BROKER and not (source == SOURCE_DYNAMIC_DEFAULT and name in per_broker)
+    ]
+
+
+def _unknown(name: str, source: int) -> ConfigEntry:
+    """A key that is kept for somebody else: its value may be a secret."""
+    key = ConfigKey(name, "unknown", None, "Not a key of this broker: kept, and not used.", dynamic=True, used=False)
+    return ConfigEntry(key, name, None, source, read_only=True, sensitive=True, synonyms=[(name, None, source)])
+
+
+def _set_for_all(name: str, value: str) -> ConfigEntry:
+    if name not in BROKER:
+        return _unknown(name, SOURCE_DYNAMIC_DEFAULT)
+    synonyms: list[tuple[str, str | None, int]] = [(name, value, SOURCE_DYNAMIC_DEFAULT)]
+    return ConfigEntry(BROKER[name], name, value, SOURCE_DYNAMIC_DEFAULT, synonyms=synonyms)
+
+
+_ROOT = ConfigKey(loggers.ROOT, "unknown", "INFO", "The level of the broker's log.", dynamic=True)
+
+
+def changed(current: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str]:
+    """The keys that get another value than they had."""
+    return {key: value for key, value in target.items() if current.get(key) != value}
+
+
+def _gets_query(current: Mapping[str, str], target: Mapping[str, str]) -> bool:
+    """Whether a topic gets a query, or another one."""
+    return target.get(QUERY) not in (None, current.get(QUERY))
+
+
+def _says_nothing(current: Mapping[str, str], name: str, operation: int, value: str | None) -> bool:
+    """Whether a change names the default of a key that only query topics or streams take."""
+    if operation != SET or name not in _OF_QUERIES or name in current:
+        return False
+    key = TOPIC[name]
+    return value == key.show(key.default)
+
+
+def tell_unused(log: EventLog, keys: Mapping[str, ConfigKey], given: Mapping[str, str]) -> None:
+    """Say once of each key that is set to another value than its default that it has no effect."""
+    unused = [
+        name
+        for name, value in sorted(given.items())
+        if name in keys
+        and not keys[name].used
+        and keys[name].parse(value) != keys[name].default
+        and log.is_new(f"config.unused {name}")
+    ]
+    if unused:
+        log.info("config.unused", keys=",".join(unused), effect="none here")
+
+
+class ResourceConfigs:
+    """The configuration of topics and of the broker: what is shown, changed and put into force."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        identity: Identity,
+        metadata: MetadataImage,
+        topics: TopicManager,
+        partitions: Partitions,
+        queries: Queries,
+        streams: Streams,
+        groups: Groups,
+        log: EventLog,
+    ) -> None:
+        self._config, self._identity, self._metadata, self._topics = config, identity, metadata, topics
+        self._partitions, self._queries, self._streams = partitions, queries, streams
+        self._groups, self._log = groups, log
+
+    def apply(self, topic: str | None = None) -> None:
+        """Put changed configuration into force: one topic's, or the broker's and so every topic's."""
+        config, metadata = self._config, self._metadata
+        if topic is None:
+            merged = config.cluster_wide(metadata.broker_configs.get("", {}))
+            merged.update(metadata.broker_configs.get(str(self._identity.node_id), {}))
+            config.set_dynamic(merged)
+            self._groups.apply_offset_stores()
+        short = self._partitions.without_enough_replicas
+        for each in metadata.topics.values() if topic is None else [metadata.topics[topic]]:
+            self._topics.apply_configs(each)
+            if int(each.configs.get("min.insync.replicas", config["min.insync.replicas"])) > 1:
+                short.add(each.name)
+            else:
+                short.discard(each.name)
+
+    def describe(self, kind: int, name: str) -> list[ConfigEntry]:
+        """The entries of a resource. Raises KafkaError for one that is not there."""
+        if kind == RESOURCE_TOPIC:
+            if not self._topics.is_valid_name(name):
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is illegal")
+            return topic_entries(self._config, self._topics.find(name).configs)
+        if kind == RESOURCE_BROKER:
+            self._check_broker(name)
+            configs = self._metadata.broker_configs
+            cluster = self._config.cluster_wide(configs.get("", {}))
+            if name == "":
+                return [_set_for_all(*item) for item in sorted(cluster.items())]
+            return broker_entries(self._config, configs.get(name, {}), cluster) + self._offsets_state()
+        if kind == RESOURCE_BROKER_LOGGER:
+            loggers.check_name(self._identity.node_id, name)
+            return [ConfigEntry(_ROOT, loggers.ROOT, loggers.level(self._log), SOURCE_LOGGER)]
+        if kind in (RESOURCE_CLIENT_METRICS, RESOURCE_GROUP):
+            return []
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
+
+    def _offsets_state(self) -> list[ConfigEntry]:
+        zookeeper = self._groups.zookeeper
+        if zookeeper is None:
+            return []
+        return [ConfigEntry(OFFSETS_STATE, OFFSETS_STATE.name, zookeeper.state(), SOURCE_DEFAULT, read_only=True)]
+
+    def _check_offset_stores(self, name: str, target: Mapping[str, str]) -> None:
+        """Raises ConfigError if offsets cannot be kept as a broker's new settings say."""
+        given = {key: BROKER[key].parse(text) for key, text in target.items() if key in BROKER}
+        self._config.check_offset_stores(given)
+        other = self._metadata.broker_configs.get("" if name else str(self._identity.node_id), {})
+        merged = {**other, **target} if name else {**target, **other}
+        dynamic = {key: BROKER[key].parse(text) for key, text in merged.items() if key in BROKER}
+        self._groups.check_offset_stores(self._config.offset_stores(dynamic))
+
+    def _check_broker(self, name: str) -> None:
+        if name not in ("", str(self._identity.node_id)):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {self._identity.node_id} or empty string, but got {name}",
+            )
+
+    async def alter(
+        self, kind: int, name: str, changes: list[tuple[str, int, str | None]], *, whole: bool, validate_only: bool
+    ) -> None:
+        """Change a resource's keys: (key, operation, value). `whole` drops the keys that are not named.
+
+        Raises KafkaError; then nothing has changed.
+        """
+        if kind == RESOURCE_BROKER_LOGGER and not whole:
+            loggers.check_name(self._identity.node_id, name)
+            loggers.alter(self._log, changes, validate_only=validate_only)
+            return
+        current, target = self._target(kind, name, changes, whole)
+        before, asked, stream = self._query_of(kind, name), None, None
+        if _gets_query(current, target):  # the streams driver is asked, which takes its time
+            asked = await self._queries.ask(self._topics.find(name), target, _QUERY_CHECK_MS)
+        elif kind == RESOURCE_TOPIC and gets_stream(current, target):
+            stream = await self._streams.ask(self._topics.find(name), target, _QUERY_CHECK_MS)
+        with trio.CancelScope(shield=True):
+            async with self._topics.changes:
+                current, target = self._target(kind, name, changes, whole)
+                is_made = asked is not None or stream is not None
+                gets = _gets_query(current, target) or (kind == RESOURCE_TOPIC and gets_stream(current, target))
+                if (is_made or gets) and before != self._query_of(kind, name):
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has changed meanwhile: try again.")
+                if asked is not None:
+                    target = self._queries.answered(self._topics.find(name), target, asked)
+                if stream is not None:
+                    target = self._streams.answered(self._topics.find(name), target, stream)
+                record = self._metadata.config_record
+                records: list[Message] = [
+                    record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
+                ]
+                records += [record(kind, name, key, None) for key in current if key not in target]
+                if not records or validate_only:
+                    return
+                if asked is not None and not is_query(current):
+                    await self._queries.convert(self._topics.find(name), target, records)
+                else:
+                    await self._topics.commit(records)
+                tell_unused(self._log, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
+                self.apply(name if kind == RESOURCE_TOPIC else None)
+                if kind == RESOURCE_TOPIC:
+                    self._queries.altered(self._metadata.topics[name])
+                    if is_stream(current) or is_stream(target):
+                        self._streams.altered(self._metadata.topics[name])
+
+    def _query_of(self, kind: int, name: str) -> tuple[bytes, str | None, str | None] | None:
+        """What a topic is, as far as its query or stream is concerned; None for other resources."""
+        topic = self._metadata.topics.get(name) if kind == RESOURCE_TOPIC else None
+        return None if topic is None else (topic.topic_id, topic.configs.get(QUERY), topic.configs.get(STREAM))
+
+    def _target(
+        self, kind: int, name: str, changes: list[tuple[str, int, str | None]], whole: bool
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """A resource's keys as they are and as they shall be, after all checks. Raises KafkaError."""
+        if kind == RESOURCE_TOPIC:
+            current = dict(self._topics.find(name).configs)
+            keys: Mapping[str, ConfigKey] = TOPIC
+        elif kind == RESOURCE_BROKER:
+            self._check_broker(name)
+            current = dict(self._metadata.broker_configs.get(name, {}))
+            keys = BROKER
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
+        if len({key for key, _, _ in changes}) != len(changes):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        target = {key: value for key, value in current.items() if not whole or key in _KEPT}
+        if kind == RESOURCE_TOPIC:
+            changes = [change for change in changes if not _says_nothing(current, *change)]
+        for key, operation, value in changes:
+            self._change(kind, keys, target, key, operation, value)
+        try:
+            if kind == RESOURCE_TOPIC:
+                without_stream(current, target)
+                check_topic_configs(target)
+                check_changes(name, current, target)
+                check_stream_changes(name, current, target)
+            else:
+                self._check_offset_stores(name, target)
+                if sum(key not in BROKER for key in target) > MAX_UNKNOWN_KEYS:
+                    raise ConfigError(f"Too many keys that are unknown here: at most {MAX_UNKNOWN_KEYS} are kept")
+        except ConfigError as error:
+            code = ErrorCode.INVALID_CONFIG if kind == RESOURCE_TOPIC else ErrorCode.INVALID_REQUEST
+            raise KafkaError(code, str(error)) from None
+        return current, target
+
+    def _change(
+        self,
+        kind: int,
+        keys: Mapping[str, ConfigKey],
+        target: dict[str, str],
+        name: str,
+        operation: int,
+        value: str | None,
+    ) -> None:
+        if operation == DELETE:
+            target.pop(name, None)
+            return
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {name}")
+        key = keys.get(name)
+        if key is None and (kind == RESOURCE_TOPIC or operation != SET):
+            kind_name = "topic" if kind == RESOURCE_TOPIC else "broker"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind_name} config name: {name}")
+        if kind == RESOURCE_BROKER and (name == OFFSETS_STATE.name or (key is not None and not key.dynamic)):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; set it in the config file"
+            )
+        if operation == SET:
+            target[name] = value
+            return
+        if operation not in (APPEND, SUBTRACT):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown config operation {operation}")
+        if key is None or key.type != "list":
+            action = "append to" if operation == APPEND else "subtract from"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {action} config {name} because it is not a list")
+        shown = target.get(name)
+        if shown is None:
+            default: Any = self._config.topic_default(name)[0] if kind == RESOURCE_TOPIC else self._config[name]
+            shown = key.show(default) or ""
+        items = [item for item in shown.split(",") if item]
+        given = [item.strip() for item in value.split(",")]
+        if operation == APPEND:
+            items += [item for item in given if item not in items]
+        else:
+            items = [item for item in items if item not in given]
+        target[name] = ",".join(items)

@@ -1,0 +1,150 @@
+"""The members of a classic group, and what they have in common: the books, without any transition.
+
+Counted here, so that no barrier goes over all members for each of them: how many have a join waiting, how many have
+each protocol, which member id a group.instance.id stands for, and the memory that all of it takes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from barnabas.groupcoord.classic.member import Member, WaitingJoin
+from barnabas.groupcoord.deadlines import Deadline
+from barnabas.groupcoord.group import Surroundings
+from barnabas.groupcoord.memory_budget import PENDING_BYTES, weight
+from barnabas.wire.codegen import message_codec
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.records.consumer_protocol import ConsumerProtocolSubscription
+from barnabas.wire.schema import ProtocolError
+
+
+class Members:
+    """The members of a group, and the ids given to clients that have yet to come back with them (`pending`)."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.by_id: dict[str, Member] = {}
+        self.static: dict[str, str] = {}  # group.instance.id -> member id
+        self.pending: dict[str, Deadline] = {}  # member ids given out, until when they may be used
+        self.joined = 0  # how many have a join waiting
+        self._supporters: Counter[str] = Counter()  # protocol -> how many have it
+        self._around = around
+
+    # --- who is it ----------------------------------------------------------------------------------------------------
+
+    def check(self, member_id: str, instance_id: str | None) -> Member:
+        """The member that a request says it is from. Raises KafkaError if there is none or it is fenced."""
+        if instance_id is not None:
+            current = self.static.get(instance_id)
+            if current is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no static member {instance_id}")
+            if current != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is {current} now, not {member_id}")
+        member = self.by_id.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id}")
+        return member
+
+    def enrol(self, member: Member) -> None:
+        self.by_id[member.member_id] = member
+        self.weigh(member)
+        self._supporters.update(member.protocols.keys())
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+
+    def unenrol(self, member: Member) -> None:
+        del self.by_id[member.member_id]
+        self._around.memory.take(-member.weight)
+        member.weight = 0
+        self._forget_protocols(member)
+        member.session.drop()
+        if member.instance_id is not None:
+            del self.static[member.instance_id]
+
+    def clear(self) -> None:
+        """All are gone, and what they took is given back."""
+        for member_id in list(self.pending):
+            self.forget_pending(member_id)
+        for member in self.by_id.values():
+            member.session.drop()
+            self._around.memory.take(-member.weight)
+        self.by_id.clear()
+        self.static.clear()
+        self._supporters.clear()
+
+    def weigh(self, member: Member) -> None:
+        """Count what a member takes now."""
+        before, member.weight = member.weight, weight(member)
+        self._around.memory.take(member.weight - before)
+
+    # --- ids that were given out --------------------------------------------------------------------------------------
+
+    def await_id(self, member_id: str, session_timeout_ms: int, expire: Callable[[], None]) -> None:
+        """An id was given out; `expire` is called if nobody has joined with it when its session ends."""
+        deadline = self._around.deadlines.new(expire)
+        deadline.set(self._around.deadlines.clock() + session_timeout_ms / 1000)
+        self.pending[member_id] = deadline
+        self._around.memory.take(PENDING_BYTES)
+
+    def forget_pending(self, member_id: str) -> None:
+        deadline = self.pending.pop(member_id, None)
+        if deadline is not None:
+            deadline.drop()
+            self._around.memory.take(-PENDING_BYTES)
+
+    # --- what they wait for -------------------------------------------------------------------------------------------
+
+    def renew(self, member: Member) -> None:
+        """It was heard of: its session begins anew."""
+        member.session.set(self._around.deadlines.clock() + member.session_timeout_ms / 1000)
+
+    def wait_join(self, member: Member, waiting: WaitingJoin) -> None:
+        member.waiting_join = waiting
+        self.joined += 1
+
+    def take_waiting_join(self, member: Member) -> WaitingJoin | None:
+        waiting, member.waiting_join = member.waiting_join, None
+        if waiting is not None:
+            self.joined -= 1
+        return waiting
+
+    def rebalance_timeout(self) -> float:
+        """In seconds: the longest that a member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0) / 1000
+
+    # --- protocols ----------------------------------------------------------------------------------------------------
+
+    def set_protocols(self, member: Member, protocols: dict[str, bytes]) -> None:
+        self._forget_protocols(member)
+        member.protocols = protocols
+        self.weigh(member)
+        self._supporters.update(protocols.keys())
+
+    def all_support_one(self, protocols: Iterable[str]) -> bool:
+        """Whether one of these is a protocol that every member has."""
+        everybody = len(self.by_id)
+        return any(self._supporters[name] == everybody for name in protocols)
+
+    def vote(self) -> str:
+        """The protocol that most members prefer among those that all have; of equals the one that was named first."""
+        everybody = len(self.by_id)
+        candidates = {name for name, count in self._supporters.items() if count == everybody}
+        votes = Counter(member.vote(candidates) for member in self.by_id.values())
+        return votes.most_common(1)[0][0]
+
+    def subscribed_topics(self, protocol: str | None) -> frozenset[str] | None:
+        """The topics that consumers have subscribed to; None if their metadata cannot be read."""
+        subscription = message_codec(ConsumerProtocolSubscription, 0)  # every later version begins like the first
+        topics: set[str] = set()
+        try:
+            for member in self.by_id.values():
+                topics.update(subscription.decode(member.protocols.get(protocol or "", b""), 2)[0].topics)
+        except ProtocolError:
+            return None
+        return frozenset(topics)
+
+    def _forget_protocols(self, member: Member) -> None:
+        for name in member.protocols:
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                del self._supporters[name]
