@@ -4,6 +4,7 @@ Works on the files, and raises what they raise: OSError, CorruptLogError. What t
 
 Invariants:
 - Segments are ascending by base offset, and there is one at least; the last one is active.
+- `aborting` has the base offsets of the segments that may have an index of aborted transactions; the others have none.
 - What is written and not synced is noted in `unflushed` before a call returns.
 """
 
@@ -11,8 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import CorruptIndexError, CorruptLogError
@@ -31,6 +32,7 @@ from barnabas.storage.segment import (
     TIME_INDEX_SUFFIX,
     Segment,
 )
+from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
 from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex
 from barnabas.storage.unflushed import Unflushed
 
@@ -40,6 +42,7 @@ class Log:
 
     __slots__ = (
         "_discard",
+        "aborting",
         "active",
         "bases",
         "cache",
@@ -74,6 +77,8 @@ class Log:
         if not self.segments:
             self.segments.append(self._made_segment(start_offset, 0))
         self.bases = [segment.base_offset for segment in self.segments]
+        indexes = {name for name in io.listdir(directory) if name.endswith(TXN_INDEX_SUFFIX)}
+        self.aborting = [base for base in self.bases if f"{base:020d}{TXN_INDEX_SUFFIX}" in indexes] if indexes else []
         active = self.active = self.segments[-1]
         end = active.load_tail(io, cache.get(active)) if active.size else active.base_offset
         if not active.size and active.index is None:
@@ -100,7 +105,7 @@ class Log:
 
     def following(self, segment: Segment) -> int:
         """Where the segment after this one, which is not the active one, begins."""
-        return self.bases[self.segments.index(segment) + 1]
+        return self.bases[bisect_right(self.bases, segment.base_offset)]
 
     def close(self) -> list[str]:
         """Write what only memory holds. The caller has flushed, and syncs the paths it gets."""
@@ -188,12 +193,25 @@ class Log:
         """The aborted transactions whose markers are in the segment, as its file says. Raises CorruptIndexError."""
         return segment.load_aborted(self.io, self._end_of(segment))
 
+    def aborting_from(self, offset: int) -> Iterator[Segment]:
+        """The segments, from the one with this offset on, that may have aborted transactions."""
+        first = self.bases[max(bisect_right(self.bases, offset) - 1, 0)]
+        for at in range(bisect_left(self.aborting, first), len(self.aborting)):
+            yield self.segments[bisect_left(self.bases, self.aborting[at])]
+
+    def _note_aborting(self, segment: Segment) -> None:
+        base, known = segment.base_offset, self.aborting
+        at = bisect_left(known, base)
+        if at == len(known) or known[at] != base:
+            known.insert(at, base)
+
     def write_aborted(self, segment: Segment, entry: AbortedTransaction) -> None:
         """Write the entry of a marker that is appended next."""
         try:
             self.aborted_in(segment)
         except CorruptIndexError:
             self.rebuild_aborted(segment)
+        self._note_aborting(segment)
         if segment.write_aborted(self.io, entry):
             self.unflushed.paths.append(self.directory)
 
@@ -207,6 +225,8 @@ class Log:
             if entry.last_offset >= segment.base_offset:
                 found.append(entry)
         segment.aborted = found
+        if found:
+            self._note_aborting(segment)
         try:
             segment.replace_aborted(self.io, found, sync=False)
         except OSError as error:
@@ -235,6 +255,8 @@ class Log:
             self.io.replace(path, path + DELETED_SUFFIX)
             del self.segments[0]
             del self.bases[0]
+            if self.aborting[:1] == [segment.base_offset]:
+                del self.aborting[0]
             self.cache.forget(segment)
             self.unflushed.paths.append(self.directory)
             indexes = [segment.path(suffix) for suffix in INDEX_SUFFIXES]
@@ -276,6 +298,10 @@ class Log:
             self.cache.forget(segment)
         self.segments[at : at + len(old)] = new
         self.bases[at : at + len(old)] = bases
+        self.aborting = [base for base in self.aborting if not old[0].base_offset <= base <= old[-1].base_offset]
+        for segment in new:
+            if segment.aborted is None or segment.aborted:
+                self._note_aborting(segment)
         self.unflushed.paths.append(self.directory)
         gone = {segment.base_offset for segment in old} - set(bases)
         self._discard([*doomed, *(snapshot_path(self.directory, base) for base in sorted(gone))])

@@ -168,7 +168,7 @@ class PartitionReader:
             raw = [segment.raw for segment in segments]
             for _ in replay_producers(self._io, raw, producers, max(covered, raw[0].base_offset), end):
                 pass
-        return min(end, *producers.undecided.open(), end)
+        return min(end, producers.undecided.first)
 
     def kept_end(self, recovery_point: int) -> int:
         """The log end offset that recovery would give."""

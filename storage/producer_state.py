@@ -174,8 +174,8 @@ class ProducerState:
         first = self.open_transaction(marker.producer_id)
         if marker.committed or first is None:
             return None
-        stable = self._stable_without(marker.producer_id, offset + 1)
-        return AbortedTransaction(marker.producer_id, first, offset, stable)
+        others = (begun for begun in self.undecided.open() if begun != first)
+        return AbortedTransaction(marker.producer_id, first, offset, next(others, offset + 1))
 
     def end_transaction(self, marker: Marker, offset: int, timestamp: int) -> None:
         """Note a marker that was written at that offset."""
@@ -195,11 +195,6 @@ class ProducerState:
         """Where the open transaction of a producer begins, None if it has none."""
         producer = self.producers.get(producer_id)
         return None if producer is None or producer.first_open_offset < 0 else producer.first_open_offset
-
-    def _stable_without(self, producer_id: int, end: int) -> int:
-        """Where the oldest open transaction of another producer begins; `end` where there is none."""
-        own = self.open_transaction(producer_id)
-        return next((first for first in self.undecided.open() if first != own), end)
 
     def _forget_one(self) -> None:
         for producer_id, producer in self.producers.items():

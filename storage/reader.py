@@ -150,8 +150,7 @@ class Reader:
         """
         log = self._log
         found: list[AbortedTransaction] = []
-        for number in range(max(bisect_right(log.bases, start) - 1, 0), len(log.segments)):
-            segment = log.segments[number]
+        for segment in log.aborting_from(start):
             known, index_of = len(found), log.aborted_in(segment)
             is_all = index_of.collect(start, end, found)
             for entry in found[known:]:

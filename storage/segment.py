@@ -12,8 +12,8 @@ from barnabas.storage import index
 from barnabas.storage.errors import CorruptIndexError, CorruptLogError
 from barnabas.storage.files import OpenFile
 from barnabas.storage.io import Io, read_file, write_all, write_file
+from barnabas.storage.txn_index import MOST_ENTRIES, AbortedTransaction, TransactionIndex, encode_entry
 from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
-from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex, encode_entry
 from barnabas.wire import batch, compact
 from barnabas.wire.aliases import BytesLike
 
@@ -203,6 +203,8 @@ class Segment:
     def indexes_full(self, limit_bytes: int) -> bool:
         """Kafka rolls when an index has no room left for one more entry."""
         offsets, times = len(self.index), len(self.times)  # type: ignore[arg-type]
+        if self.aborted is not None and len(self.aborted) >= MOST_ENTRIES:
+            return True
         return (offsets + 1) * index.OFFSET_ENTRY_SIZE > limit_bytes or times + 2 * index.TIME_ENTRY.size > limit_bytes
 
     def finish(self, io: Io) -> None:
@@ -234,7 +236,7 @@ class Segment:
     def write_aborted(self, io: Io, entry: AbortedTransaction) -> bool:
         """Write the entry of a marker that comes next; whether that makes the file. The marker makes it count."""
         assert self.aborted is not None
-        self._append(io, TXN_INDEX_SUFFIX, encode_entry(entry), len(self.aborted.encode()))
+        self._append(io, TXN_INDEX_SUFFIX, encode_entry(entry), self.aborted.size_bytes)
         return not self.aborted
 
     def note_aborted(self, entry: AbortedTransaction) -> None:

@@ -16,6 +16,10 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 SUFFIX = ".txnindex"
+#: A segment whose markers have aborted this many transactions is full, so that its index is read quickly.
+MOST_ENTRIES = 32_768
+# Entries of which it is known together where the oldest transaction begins.
+_BLOCK = 256
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
 
@@ -31,10 +35,12 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The entries of one segment, kept as they are in the file."""
 
-    __slots__ = ("_data", "verified")
+    __slots__ = ("_data", "_oldest", "verified")
 
     def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
         self._data = bytearray()
+        #: Of each block of entries, where the oldest of its transactions begins.
+        self._oldest: list[int] = []
         #: Last offsets of entries that were found to be true of the log.
         self.verified: set[int] = set()
         for entry in entries:
@@ -52,10 +58,17 @@ class TransactionIndex:
             last, stable = ended, decided
         found = cls()
         found._data += data
+        begun_at = [fields[2] for fields in _ENTRY.iter_unpack(data)]
+        found._oldest = [min(begun_at[at : at + _BLOCK]) for at in range(0, len(begun_at), _BLOCK)]
         return found
 
     def encode(self) -> bytes:
         return bytes(self._data)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the file."""
+        return len(self._data)
 
     def __len__(self) -> int:
         return len(self._data) // _ENTRY.size
@@ -70,17 +83,29 @@ class TransactionIndex:
             yield AbortedTransaction(*fields[1:])
 
     def append(self, entry: AbortedTransaction) -> None:
+        if len(self) % _BLOCK:
+            self._oldest[-1] = min(self._oldest[-1], entry.first_offset)
+        else:
+            self._oldest.append(entry.first_offset)
         self._data += encode_entry(entry)
 
     def collect(self, start: int, end: int, found: list[AbortedTransaction]) -> bool:
         """Add those that have offsets from `start` up to `end` to `found`; whether no later segment can have more."""
-        number = bisect_left(range(len(self)), start, key=lambda at: self[at].last_offset)
-        for at in range(number, len(self)):
-            entry = self[at]
-            if entry.first_offset < end:
-                found.append(entry)
-            if entry.last_stable_offset >= end:
+        count = len(self)
+        at = bisect_left(range(count), start, key=lambda at: self[at].last_offset)
+        while at < count:
+            block = at // _BLOCK
+            following = min((block + 1) * _BLOCK, count)
+            if self._oldest[block] < end:
+                for number in range(at, following):
+                    entry = self[number]
+                    if entry.first_offset < end:
+                        found.append(entry)
+                    if entry.last_stable_offset >= end:
+                        return True
+            elif self[following - 1].last_stable_offset >= end:
                 return True
+            at = following
         return False
 
 
