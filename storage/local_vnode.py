@@ -18,6 +18,7 @@ import binascii
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from barnabas.storage.appender import Appender
 from barnabas.storage.checkpoints import read_topic_id
@@ -60,6 +61,8 @@ from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import Marker
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.uuids import encode_uuid
+
+R = TypeVar("R")
 
 
 class LocalVnode:
@@ -538,15 +541,22 @@ class LocalVnode:
         return ReadResult(found, high, log.start_offset, marks.last_stable_offset, left, check, end)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        return self._of_aborted(lambda: self._reader.aborted_transactions(start, end))
+
+    def aborted_limit(self, start: int, end: int, most: int) -> int:
+        return self._of_aborted(lambda: self._reader.aborted_limit(start, end, most))
+
+    def _of_aborted(self, look: Callable[[], R]) -> R:
+        """What a look at the indexes of aborted transactions gives; those that are not credible are made anew."""
         if not self._ready:
             self._load()
         with self._reading():
             for _ in self._log.segments:
                 try:
-                    return self._reader.aborted_transactions(start, end)
+                    return look()
                 except CorruptIndexError as error:
                     self._rebuild_aborted(error)
-            return self._reader.aborted_transactions(start, end)
+            return look()
 
     def _rebuild_aborted(self, error: CorruptIndexError) -> None:
         self._tell_rebuilt(error.segment.path(TXN_INDEX_SUFFIX), error)

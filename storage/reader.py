@@ -161,6 +161,18 @@ class Reader:
                 break
         return found
 
+    def aborted_limit(self, start: int, end: int, most: int) -> int:
+        """Up to where, from `start` to at most `end`, at most `most` markers abort. Raises CorruptLogError as above."""
+        log = self._log
+        for segment in log.aborting_from(start):
+            if segment.base_offset >= end:
+                break
+            there, behind = log.aborted_in(segment).marker_after(start, most)
+            if behind >= 0:
+                return min(end, behind)
+            most -= there
+        return end
+
     def _verify_aborted(self, segment: Segment, entry: AbortedTransaction) -> None:
         """The file has no CRC: see that the entry's marker, and a batch that may begin its transaction, are where it
         says."""

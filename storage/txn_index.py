@@ -89,6 +89,12 @@ class TransactionIndex:
             self._oldest.append(entry.first_offset)
         self._data += encode_entry(entry)
 
+    def marker_after(self, start: int, count: int) -> tuple[int, int]:
+        """How many markers there are from `start` on, and the offset of the one behind `count` of them, or -1."""
+        first = bisect_left(range(len(self)), start, key=lambda at: self[at].last_offset)
+        there = len(self) - first
+        return there, self[first + count].last_offset if there > count else -1
+
     def collect(self, start: int, end: int, found: list[AbortedTransaction]) -> bool:
         """Add those that have offsets from `start` up to `end` to `found`; whether no later segment can have more."""
         count = len(self)

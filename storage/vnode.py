@@ -298,6 +298,9 @@ class Vnode(Protocol):
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Those with offsets from `start` up to `end`: what a read_committed consumer of that range must pass over."""
 
+    def aborted_limit(self, start: int, end: int, most: int) -> int:
+        """Up to where, from `start` to at most `end`, a range has at most `most` markers that abort."""
+
     def open_transaction(self, producer_id: int) -> int | None:
         """Where the open transaction of a producer begins, None if it has none."""
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 
+import msgspec
 import trio
 
 from barnabas.broker.net.delayed_response import DelayedResponse
@@ -32,7 +33,7 @@ from barnabas.broker.registry import Context, api
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Workers, Yielder
 from barnabas.groupcoord.deadlines import Deadlines
-from barnabas.storage.vnode import Check, Vnode
+from barnabas.storage.vnode import LATER_SEGMENT, Check, ReadResult, Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.fetch import (
     AbortedTransaction,
@@ -49,6 +50,8 @@ READ_COMMITTED = 1
 BY_ID_SINCE = 13
 # A fetch of more partitions gives way to others while it looks at them.
 PARTITIONS_AT_ONCE = 500
+# The most aborted transactions that one answer ends, about: the first look at each, after a start, reads the log.
+MOST_ABORTED = 256
 
 
 @api(FetchRequest, FetchResponse, uses=METADATA | RECORDS)
@@ -119,6 +122,7 @@ class Reading:
         self.read_from: dict[TopicIdPartition, Vnode] = {}
         self.wanted = dict(fetch.partitions)
         self.size = 0
+        self._aborted_left = MOST_ABORTED
         self.left: dict[TopicIdPartition, int] = {}
         """What the answer leaves out of what could be read."""
         self.checks: dict[TopicIdPartition, tuple[Vnode, Check]] = {}
@@ -166,6 +170,7 @@ class Reading:
         before = self.results.get(key)
         if before is not None and before.records is not None:
             self.size -= len(before.records)
+            self._aborted_left += len(before.aborted_transactions or ())
         self.left.pop(key, None)
         self.checks.pop(key, None)
         try:
@@ -221,14 +226,9 @@ class Reading:
                 self.failed = True
         records = None
         if diverging.epoch < 0:
-            room = self.max_bytes - self.size
-            found = vnode.read(
-                wanted.fetch_offset,
-                max(0, min(room, wanted.partition_max_bytes)),
-                min_one_batch=self.size == 0,
-                max_offset=vnode.last_stable_offset if committed else vnode.high_watermark,
-                verified=True,
-            )
+            found = self._read(vnode, wanted, vnode.last_stable_offset if committed else vnode.high_watermark)
+            if committed and found.slice is not None:
+                found = self._with_few_aborted(vnode, wanted, found)
             records = found.slice
             if found.check is not None:
                 self.checks[key] = vnode, found.check
@@ -239,6 +239,7 @@ class Reading:
                     AbortedTransaction(each.producer_id, each.first_offset)
                     for each in vnode.aborted_transactions(wanted.fetch_offset, found.end_offset)
                 ]
+                self._aborted_left -= len(aborted)
         return PartitionData(
             partition_index=key.partition,
             high_watermark=vnode.high_watermark,
@@ -248,6 +249,24 @@ class Reading:
             aborted_transactions=aborted,
             records=b"" if records is None else records,
         )
+
+    def _read(self, vnode: Vnode, wanted: FetchPartition, max_offset: int) -> ReadResult:
+        room = self.max_bytes - self.size if self._aborted_left > 0 else 0
+        return vnode.read(
+            wanted.fetch_offset,
+            max(0, min(room, wanted.partition_max_bytes)),
+            min_one_batch=self.size == 0,
+            max_offset=max_offset,
+            verified=True,
+        )
+
+    def _with_few_aborted(self, vnode: Vnode, wanted: FetchPartition, found: ReadResult) -> ReadResult:
+        """`found`, or the part of it in front of the marker that would be one too many."""
+        limit = vnode.aborted_limit(wanted.fetch_offset, found.end_offset, max(self._aborted_left, 1))
+        if limit == found.end_offset:
+            return found
+        shorter = self._read(vnode, wanted, limit)
+        return found if shorter.slice is None else msgspec.structs.replace(shorter, left=LATER_SEGMENT)
 
     def known_vnodes(self) -> Iterable[Vnode]:
         """The partitions that exist, each once."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from barnabas.broker.tests.conftest import Start
 from barnabas.storage.vnode import Origin
-from barnabas.wire.batch import Marker, Record, build_batch
+from barnabas.wire.batch import Marker, Record, build_batch, iter_batches
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from barnabas.wire.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchTopic
@@ -64,6 +66,40 @@ async def test_a_read_committed_fetch_lists_what_was_aborted_and_ends_before_wha
         assert [await latest(0, NOW + 3), await latest(1, NOW + 3)] == [3, -1]
         assert [await latest(0, NOW + 1), await latest(1, NOW + 1)] == [1, 1]
         assert await latest(1, -2) == 0
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+async def test_an_answer_ends_a_bounded_number_of_aborted_transactions(
+    start: Start, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    """What one answer leaves out comes with the next ones; every transaction is told with its batches."""
+    monkeypatch.setattr("barnabas.broker.apis.fetch.MOST_ABORTED", 4)
+    async with start() as running, await running.client() as client:
+        await client.create_topic("t", partitions)
+        told: dict[int, list[tuple[int, int]]] = {index: [] for index in range(partitions)}
+        for index in range(partitions):
+            vnode = running.node.vnodes["t", index]
+            vnode.append(batch_of(99, 0), now_ms=NOW, origin=Origin.COORDINATOR)  # open over all the others
+            for producer_id in range(1, 24):
+                vnode.append(batch_of(producer_id, producer_id), now_ms=NOW, origin=Origin.COORDINATOR)
+                vnode.end_transaction(Marker(producer_id, 0, False, 0), new_epoch=False, now_ms=NOW)
+            vnode.end_transaction(Marker(99, 0, False, 0), new_epoch=False, now_ms=NOW)
+            vnode.flush()
+        at = dict.fromkeys(range(partitions), 0)
+        while any(offset < 48 for offset in at.values()):
+            parts = [FetchPartition(index, fetch_offset=offset) for index, offset in at.items() if offset < 48]
+            request = FetchRequest(isolation_level=1, topics=[FetchTopic(topic="t", partitions=parts)], max_wait_ms=0)
+            answer = (await client.ask(request, version=12)).responses[0].partitions
+            found = [part for part in answer if part.records]
+            assert found
+            assert sum(len(part.aborted_transactions or ()) for part in answer) <= 4 + 2
+            for part in found:
+                for header, _ in iter_batches(bytes(part.records)):
+                    at[part.partition_index] = header.last_offset + 1
+                known = told[part.partition_index]
+                known += {(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()} - {*known}
+        everything = [(99, 0), *((number, 2 * number - 1) for number in range(1, 24))]
+        assert [sorted(known) for known in told.values()] == [sorted(everything)] * partitions
 
 
 async def test_producers_are_described_with_their_open_transactions(start: Start) -> None:

@@ -239,6 +239,10 @@ class MemoryVnode:
         self._aborted.collect(start, end, found)
         return found
 
+    def aborted_limit(self, start: int, end: int, most: int) -> int:
+        behind = self._aborted.marker_after(start, most)[1]
+        return end if behind < 0 else min(end, behind)
+
     def open_transaction(self, producer_id: int) -> int | None:
         return self._producers.open_transaction(producer_id)
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
@@ -94,6 +98,65 @@ def refused(act: Callable[[], object]) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         act()
     return caught.value.code
+
+
+class CountingIo(Io):
+    """Counts the files that are opened or read."""
+
+    opened: int = 0
+
+    def open(self, path: str, flags: int, mode: int = 0o666) -> int:
+        self.opened += 1
+        return super().open(path, flags, mode)
+
+
+def test_segments_without_aborted_transactions_are_not_looked_at(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", SMALL)
+    for producer_id in count(1):
+        write(vnode, producer_id, b"x" * 50)
+        end(vnode, producer_id, committed=producer_id != 40)
+        if len(vnode.segments) == 60:
+            break
+    vnode.flush()
+    vnode.close()
+    io = CountingIo()
+    again = vnode_at(tmp_path / "t-0", SMALL, io=io)
+    ends = again.log_end_offset
+    (aborted,) = again.aborted_transactions(0, ends)
+    before = io.opened
+    for start in range(0, ends, 7):
+        found = again.aborted_transactions(start, start + 7)
+        assert bool(found) == (aborted.first_offset < start + 7 and aborted.last_offset >= start)
+    assert io.opened == before
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=80),
+    st.integers(0, 3),
+    st.sampled_from([1, 2, 256]),
+)
+def test_the_index_finds_what_a_walk_over_all_entries_finds(steps: list[int], most: int, block: int) -> None:
+    """Some transactions overlap: each step begins one, or ends one of those that are open."""
+    open_ones: list[int] = []
+    entries: list[AbortedTransaction] = []
+    for offset, step in enumerate(steps):
+        if step and open_ones:
+            first = open_ones.pop(step % len(open_ones))
+            entries.append(AbortedTransaction(first, first, offset, min([*open_ones, offset + 1])))
+        else:
+            open_ones.append(offset)
+    with patch("barnabas.storage.txn_index._BLOCK", block):
+        made = TransactionIndex(entries)
+        read = TransactionIndex.decode(made.encode(), 0, len(steps))
+        for index in (made, read):
+            for start in range(len(steps)):
+                there, behind = index.marker_after(start, most)
+                markers = [entry.last_offset for entry in entries if entry.last_offset >= start]
+                assert (there, behind) == (len(markers), markers[most] if len(markers) > most else -1)
+                for stop in range(start + 1, len(steps) + 1):
+                    found: list[AbortedTransaction] = []
+                    index.collect(start, stop, found)
+                    assert found == [e for e in entries if e.last_offset >= start and e.first_offset < stop]
 
 
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(make: Make) -> None:

@@ -31,6 +31,45 @@ def test_the_last_stable_offset_follows_the_high_watermark_up_to_an_undecided_tr
     assert (marks.last_stable_offset, undecided.first) == (17, NONE_OPEN)
 
 
+def kept(undecided: Undecided) -> int:
+    """How many transactions are remembered."""
+    return len(undecided._open) + len(undecided._ended)
+
+
+def test_what_is_decided_and_seen_is_forgotten_however_long_an_older_one_stays_open() -> None:
+    segment, undecided = Segment("", 0), Undecided()
+    marks = Watermarks(0, segment, 0, undecided)
+    undecided.begin(0)
+    for first in range(1, 2001, 2):
+        undecided.begin(first)
+        undecided.end(first, first + 1)
+        assert kept(undecided) == 2
+        marks.advance(first + 2, segment, 0)
+        assert (kept(undecided), marks.last_stable_offset) == (1, 0)
+    undecided.end(0, 2001)
+    marks.advance(2002, segment, 0)
+    assert (kept(undecided), marks.last_stable_offset) == (0, 2002)
+
+
+def test_what_is_seen_earlier_and_begins_later_than_another_one_is_not_remembered() -> None:
+    undecided = Undecided()
+    Watermarks(0, Segment("", 0), 0, undecided)
+    for first in range(1000):
+        undecided.begin(first)
+    for first in reversed(range(1000)):  # the markers stand in the other order
+        undecided.end(first, 2000 - first)
+        assert (len(undecided._ended), undecided.first) == (1, 0)
+
+
+def test_without_readers_nothing_that_is_decided_is_remembered() -> None:
+    undecided = Undecided()
+    for first in range(0, 2000, 2):
+        undecided.begin(first)
+        assert list(undecided.open()) == [first]
+        undecided.end(first, first + 1)
+        assert (kept(undecided), undecided.first) == (0, NONE_OPEN)
+
+
 @given(st.lists(st.integers(0, 3), max_size=60))
 def test_readers_never_see_a_transaction_before_its_marker(steps: list[int]) -> None:
     """Against all transactions as they are: 0 and 1 append, 2 ends one, 3 shows what is there."""
