@@ -68,7 +68,7 @@ class Node:
         self.connections = Connections(config, self.log, self.turn, self.workers)
         self.stopped = trio.Event()
         self._stop = trio.Event()
-        self._progress_told = 0.0
+        self._progress_told, self._loading_told = time.monotonic(), False
 
     # --- what others ask ----------------------------------------------------------------------------------------------
 
@@ -135,9 +135,10 @@ class Node:
         self.flusher = Flusher(self.io, around=self.turn)
         nursery.start_soon(self.flusher.run)
         self.topics = TopicManager(self.config, self.metadata, self.data_dir, self.flusher, self.log)
+        default = self.config.log_config({})
         await self.data_dir.load(
             self._loading_progress,
-            config_of=lambda topic: METADATA_LOG if topic == METADATA_TOPIC else self.config.log_config({}),
+            config_of=lambda topic: METADATA_LOG if topic == METADATA_TOPIC else default,
         )
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         if (METADATA_TOPIC, 0) not in self.vnodes:
@@ -261,10 +262,10 @@ class Node:
             self.log.warning("address.not.written", error=error)
 
     def _loading_progress(self, done: int, total: int, what: str) -> None:
-        """Say how recovery goes, every few seconds."""
+        """Say how loading goes, every two seconds, and when it is done if it was told of before."""
         now = time.monotonic()
-        if now - self._progress_told > 2 or (done == total and self._progress_told):
-            self._progress_told = now
+        if now - self._progress_told >= 2 or (done == total and self._loading_told):
+            self._progress_told, self._loading_told = now, done < total
             self.log.info("recovery", done=done, total=total, partition=what)
 
     # --- chores -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ belongs to: an entry of a partition whose folder has another id is of a deleted 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 
 from barnabas.storage.io import Io, read_file, write_file
@@ -17,6 +18,7 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.properties import parse_properties
 
 NO_TOPIC_ID = "A" * 22
+_TOPIC_ID = re.compile(rb"version: 0\ntopic_id: ([\w-]{22})\n")
 
 
 @dataclass
@@ -146,7 +148,9 @@ def read_topic_id(io: Io, directory: str) -> str:
     Raises OSError.
     """
     try:
-        return read_properties(io, os.path.join(directory, METADATA_FILE)).get("topic_id", "")
+        data = read_file(io, os.path.join(directory, METADATA_FILE))
+        found = _TOPIC_ID.fullmatch(data)  # as Kafka writes it; any other way to write it is read, too
+        return found[1].decode() if found else parse_properties(data.decode()).get("topic_id", "")
     except (FileNotFoundError, ValueError):
         return ""
 

@@ -47,7 +47,7 @@ from barnabas.storage.layout import (
     parse_partition_name,
 )
 from barnabas.storage.local_vnode import LocalVnode
-from barnabas.storage.recovery import needs_repair, recover_partition
+from barnabas.storage.recovery import needs_repair, recover_partition, untouched_end
 from barnabas.storage.report import Tell, tell_logging
 from barnabas.storage.segment import Segment
 from barnabas.storage.snapshots import Snapshots
@@ -57,7 +57,9 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.uuids import encode_uuid
 
 _MAX_NAME = 255
-_REPAIR_CHECKS_AT_ONCE = 500
+_LOOKS_AT_ONCE = 500
+# How often recovery says how far it is in the partitions that it reads.
+_TELL_SECONDS = 2.0
 # The most fsyncs under way at a time (_AT_ONCE) where more than _ALONE are to be made.
 _AT_ONCE = 8
 _ALONE = 32
@@ -221,40 +223,63 @@ class DataDir:
 
         A partition that cannot be mended is offline; the others are served.
         """
-        names = self.io.listdir(self.path)
-        self._stated = stated = read_checkpoints(self.io, self.path, self.tell)
-        default = LogConfig()
-        for name in names:
+        self._stated = read_checkpoints(self.io, self.path, self.tell)
+        keys: list[tuple[str, int]] = []
+        for name in self.io.folders(self.path):
             if name.endswith(DELETE_SUFFIX):
                 self.discard([os.path.join(self.path, name)])
-                continue
-            key = parse_partition_name(name)
-            if key is None or not os.path.isdir(os.path.join(self.path, name)):
-                continue
-            start = point = cleaned = 0
-            if stated.states(key):
-                topic_id = self._topic_id(key)
-                start, point = stated.of(key, topic_id)
-                cleaned = stated.cleaned_of(key, topic_id)
-            self.vnodes[key] = self._vnode(
-                key,
-                config_of(key[0]) if config_of else default,
-                log_start_offset=start,
-                recovery_point=point,
-                cleaned_to=cleaned,
-            )
-        if stated.ids is None:
-            self._state_ids(stated)
-        todo = list(self.vnodes.values())
-        if self.was_clean:
-            todo = await self._find_repairs(todo)
+            elif key := parse_partition_name(name):
+                keys.append(key)
+        default = LogConfig()
+
+        def look(some: list[tuple[str, int]]) -> list[LocalVnode]:
+            """Make the vnodes; those that are to be recovered."""
+            found = []
+            for key in some:
+                vnode = self.vnodes[key] = self._stated_vnode(key, config_of(key[0]) if config_of else default)
+                if not self._is_in_order(vnode):
+                    found.append(vnode)
+            return found
+
+        todo: list[LocalVnode] = []
+        for start in range(0, len(keys), _LOOKS_AT_ONCE):
+            todo += await trio.to_thread.run_sync(look, keys[start : start + _LOOKS_AT_ONCE], limiter=self._limiter)
+            if progress is not None and len(self.vnodes) < len(keys):
+                progress(len(self.vnodes), len(keys), "looked at")
+        if self._stated.ids is None:
+            self._state_ids(self._stated)
         await self._recover(todo, progress)
 
-    def _topic_id(self, key: tuple[str, int]) -> str:
+    def _stated_vnode(self, key: tuple[str, int], config: LogConfig) -> LocalVnode:
+        """The vnode of a folder, with what the checkpoints state of it."""
+        stated = self._stated
         try:
-            return read_topic_id(self.io, os.path.join(self.path, f"{key[0]}-{key[1]}"))
-        except OSError:  # its vnode meets it again, and is offline
-            return ""
+            topic_id = read_topic_id(self.io, os.path.join(self.path, f"{key[0]}-{key[1]}"))
+        except OSError:  # the vnode meets it again, and is offline
+            topic_id = None
+        start, point = stated.of(key, topic_id or "")
+        vnode = self._vnode(
+            key,
+            config,
+            log_start_offset=start,
+            recovery_point=point,
+            cleaned_to=stated.cleaned_of(key, topic_id or ""),
+        )
+        if topic_id is not None:
+            vnode.note_topic_id(topic_id)
+        return vnode
+
+    def _is_in_order(self, vnode: LocalVnode) -> bool:
+        """Whether a partition needs no recovery: by how the last stop was, or as nothing was written to it."""
+        try:
+            if self.was_clean:
+                return not needs_repair(self.io, vnode.directory)
+            end = untouched_end(self.io, vnode.directory, vnode.recovery_point)
+        except OSError:  # recovery meets it, too
+            return False
+        if end is not None:
+            vnode.recovery_point = end
+        return end is not None
 
     def _state_ids(self, stated: Checkpoints) -> None:
         """The checkpoints are Kafka's, or of an earlier version: from now on they speak of the topics that there are.
@@ -267,23 +292,16 @@ class DataDir:
         except OSError as error:
             raise StorageError(f"cannot write checkpoints in {self.path}: {error}") from error
 
-    async def _find_repairs(self, vnodes: list[LocalVnode]) -> list[LocalVnode]:
-        def look(some: list[LocalVnode]) -> list[LocalVnode]:
-            return [vnode for vnode in some if needs_repair(self.io, vnode.directory)]
-
-        found = []
-        for start in range(0, len(vnodes), _REPAIR_CHECKS_AT_ONCE):
-            some = vnodes[start : start + _REPAIR_CHECKS_AT_ONCE]
-            found += await trio.to_thread.run_sync(look, some, limiter=self._limiter)
-        return found
-
     async def _recover(self, vnodes: list[LocalVnode], progress: Progress | None) -> None:
         done = 0
+        total = len(vnodes)
+        under_way: dict[str, tuple[int, int]] = {}
 
         async def worker() -> None:
             nonlocal done
             while vnodes:
                 vnode = vnodes.pop()
+                name = f"{vnode.topic}-{vnode.partition}"
                 try:
                     vnode.recovery_point = await trio.to_thread.run_sync(
                         recover_partition,
@@ -292,6 +310,7 @@ class DataDir:
                         vnode.recovery_point,
                         vnode.config,
                         self.tell,
+                        functools.partial(_note_read, under_way, name),
                         limiter=self._limiter,
                     )
                 except OSError as error:
@@ -300,13 +319,28 @@ class DataDir:
                 except CorruptLogError as error:
                     vnode.fail("recovery", error)
                 done += 1
+                under_way.pop(name, None)
                 if progress is not None:
-                    progress(done, total, f"{vnode.topic}-{vnode.partition}")
+                    progress(done, total, name)
+            if done == total:
+                telling.cancel()
 
-        total = len(vnodes)
+        async def tell_how_far() -> None:
+            """A large partition takes long: say how far the one is that has most to go."""
+            with telling:
+                while progress is not None:
+                    await trio.sleep(_TELL_SECONDS)
+                    if under_way:
+                        name, (read, size) = max([*under_way.items()], key=lambda item: item[1][1] - item[1][0])
+                        progress(done, total, f"{name}, {read >> 20} of {size >> 20} MiB")
+
+        telling = trio.CancelScope()
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(tell_how_far)
             for _ in range(min(total, int(self._limiter.total_tokens))):
                 nursery.start_soon(worker)
+            if not total:
+                telling.cancel()
 
     def _vnode(
         self,
@@ -612,6 +646,10 @@ class DataDir:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _note_read(under_way: dict[str, tuple[int, int]], name: str, read: int, size: int) -> None:
+    under_way[name] = read, size
 
 
 def _check_origin(path: str, unfinished: bool) -> None:

@@ -21,6 +21,8 @@ from barnabas.wire.aliases import BytesLike
 #: Behind the name of a file until it is whole. What has it is swept away at the next start.
 TEMPORARY_SUFFIX = ".tmp"
 
+# Most files that are read whole are small.
+_FIRST_READ = 4096
 # What `copy_file_range` says where it does not know how: an older kernel, other file systems, special files.
 _NO_COPY = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 
@@ -108,6 +110,11 @@ class Io:
     def listdir(self, path: str) -> list[str]:
         return os.listdir(path)
 
+    def folders(self, path: str) -> list[str]:
+        """The names of the folders in a folder."""
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+
     def stat(self, path: str) -> os.stat_result:
         return os.stat(path)
 
@@ -130,10 +137,13 @@ def read_file(io: Io, path: str) -> bytes:
     fd = io.open(path, os.O_RDONLY)
     try:
         parts = []
-        position = 0
-        while part := io.pread(fd, 1 << 20, position):
+        position, size = 0, _FIRST_READ
+        while part := io.pread(fd, size, position):
             parts.append(part)
             position += len(part)
+            if len(part) < size:
+                break
+            size = 1 << 20
         return b"".join(parts)
     finally:
         io.close(fd)

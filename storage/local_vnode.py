@@ -183,14 +183,19 @@ class LocalVnode:
         """From `partition.metadata`. Raises StorageError if it cannot be read."""
         if self._topic_id is None:
             try:
-                text = read_topic_id(self._io, self.directory)
-                found = base64.urlsafe_b64decode(text + "==")
-                self._topic_id = found if len(found) == len(ZERO_ID) else ZERO_ID  # cut off by a loss of power
-            except (binascii.Error, ValueError):
-                self._topic_id = ZERO_ID
+                self.note_topic_id(read_topic_id(self._io, self.directory))
             except OSError as error:
                 raise self.refused("read the topic id", error) from error
+        assert self._topic_id is not None
         return self._topic_id
+
+    def note_topic_id(self, text: str) -> None:
+        """What `partition.metadata` says is known: an id in URL-safe base64."""
+        try:
+            found = base64.urlsafe_b64decode(text + "==")
+        except (binascii.Error, ValueError):
+            found = ZERO_ID
+        self._topic_id = found if len(found) == len(ZERO_ID) else ZERO_ID  # cut off by a loss of power
 
     @property
     def log_start_offset(self) -> int:

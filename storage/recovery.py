@@ -15,6 +15,7 @@ import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from barnabas.storage import index
@@ -22,7 +23,7 @@ from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.files import OpenFile
 from barnabas.storage.io import TEMPORARY_SUFFIX, Io, read_file, sync_path, write_file
-from barnabas.storage.layout import parse_partition_name
+from barnabas.storage.layout import METADATA_FILE, parse_partition_name
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_state import SUFFIX as SNAPSHOT_SUFFIX
 from barnabas.storage.producer_state import ProducerState, snapshot_offsets, snapshot_path
@@ -86,10 +87,34 @@ def needs_repair(io: Io, directory: str) -> bool:
     return False
 
 
-def recover_partition(io: Io, directory: str, recovery_point: int, config: LogConfig, tell: Tell = tell_logging) -> int:
-    """Mend one partition folder; its log end offset. A folder in order is read, not written. Raises OSError."""
+def untouched_end(io: Io, directory: str, recovery_point: int) -> int | None:
+    """Where a log ends that was never written to, so that nothing is to be recovered; else None. Opens no file."""
+    names = io.listdir(directory)
+    logs = [name for name in names if name.endswith(LOG_SUFFIX)]
+    if len(logs) != 1 or not logs[0][:20].isdigit():
+        return None
+    stem = logs[0][: -len(LOG_SUFFIX)]
+    files = [stem + suffix for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+    if len(stem) != 20 or recovery_point > int(stem) or {*names} - {METADATA_FILE} != {*files}:
+        return None
+    return None if any(io.stat(os.path.join(directory, name)).st_size for name in files) else int(stem)
+
+
+def recover_partition(
+    io: Io,
+    directory: str,
+    recovery_point: int,
+    config: LogConfig,
+    tell: Tell = tell_logging,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> int:
+    """Mend one partition folder; its log end offset. A folder in order is read, not written. Raises OSError.
+
+    `progress` hears, batch by batch, how many bytes of how many are read.
+    """
     changed = _remove_leftovers(io, directory)
     segments = list_segments(io, directory)
+    total, before = sum(segment.size for segment in segments), 0
     epochs = LeaderEpochs(directory, io)
     epochs.load()
     end_offset = segments[0].base_offset if segments else 0
@@ -97,12 +122,14 @@ def recover_partition(io: Io, directory: str, recovery_point: int, config: LogCo
     hole: int | None = None
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        begin, before = before, before + segment.size
         if following is not None and following < recovery_point and _indexes_mended(io, segment, config):
             end_offset = following
             continue
         if segment.base_offset < end_offset:
             raise CorruptLogError(f"{segment.path()} begins inside the segment before it")
-        found = recover_segment(io, segment, recovery_point, config, epochs, following, tell)
+        read = partial(_read_in, progress, begin, total)
+        found = recover_segment(io, segment, recovery_point, config, epochs, following, tell, read=read)
         end_offset = found.end_offset
         changed |= found.changed
         if following is not None and found.whole_end < following and hole is None:
@@ -132,6 +159,10 @@ def recover_partition(io: Io, directory: str, recovery_point: int, config: LogCo
     if changed:
         sync_path(io, directory)
     return end_offset
+
+
+def _read_in(progress: Callable[[int, int], None], begin: int, total: int, position: int) -> None:
+    progress(begin + position, total)
 
 
 def _tell_rebuilt(directory: str, path: str, tell: Tell) -> None:
@@ -348,11 +379,12 @@ def recover_segment(
     tell: Tell,
     *,
     beside: Segment | None = None,
+    read: Callable[[int], None] = lambda position: None,
 ) -> Recovered:
     """Check and index the segment from the recovery point on, and set aside what is damaged in it.
 
-    If others read it, it is mended `beside` it: as
-    that segment, which has a size then. Raises OSError.
+    If others read it, it is mended `beside` it: as that segment, which has a size then. `read` hears up to where it is
+    read. Raises OSError.
     """
     file = OpenFile(io, segment.path(), os.O_RDWR)
     file_size = segment.size
@@ -363,6 +395,7 @@ def recover_segment(
         segment.note(header.last_offset, header.size_in_bytes, header.max_timestamp, interval)
         if header.partition_leader_epoch > epochs.latest:
             epochs.assign(header.partition_leader_epoch, header.base_offset)
+        read(at)
 
     scan = _scan(io, segment, file, recovery_point, following, note)
     damages = [damage for damage, _ in scan.damages]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +18,8 @@ from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
 from barnabas.storage.io import Io
 from barnabas.storage.layout import CLEAN_FILE, LOG_STARTS_FILE, RECOVERY_POINTS_FILE, parse_partition_name
-from barnabas.storage.tests.support import NOW, TOPIC_ID, FaultyIo, one, produced, values_of
+from barnabas.storage.recovery import recover_partition, untouched_end
+from barnabas.storage.tests.support import NOW, TOPIC_ID, FaultyIo, created, one, produced, values_of
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 CONFIG = LogConfig(segment_bytes=400)
@@ -68,6 +71,85 @@ async def test_after_a_crash_every_partition_is_recovered_with_progress(tmp_path
         for vnode in again.vnodes.values():
             assert values_of(vnode) == [b"%d" % i for i in range(10)]
             assert vnode.append(produced(9), now_ms=NOW).duplicate
+
+
+async def test_recovery_says_how_far_it_is_in_a_large_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = await opened(tmp_path)
+    data_dir.create_vnode("t", 0, TOPIC_ID, CONFIG).append(one(b"x"), now_ms=NOW)
+    os.close(data_dir._lock_fd)
+    told = threading.Event()
+    heard: list[tuple[int, int, str]] = []
+
+    def slow(*args: Any) -> int:
+        args[-1](5 << 20, 9 << 20)
+        assert told.wait(60)
+        return recover_partition(*args)
+
+    def progress(*what: Any) -> None:
+        heard.append(what)
+        told.set()
+
+    monkeypatch.setattr("barnabas.storage.data_dir.recover_partition", slow)
+    monkeypatch.setattr("barnabas.storage.data_dir._TELL_SECONDS", 0)
+    async with DataDir.open(tmp_path, node_id=1) as again:
+        await again.load(progress)
+        assert (heard[0], heard[-1]) == ((0, 1, "t-0, 5 of 9 MiB"), (1, 1, "t-0"))
+        assert values_of(again.vnodes["t", 0]) == [b"x"]
+
+
+def test_recovery_tells_of_every_byte_that_it_has_read(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", CONFIG)
+    for number in range(30):
+        vnode.append(one(b"%d" % number), now_ms=NOW)
+    heard: list[tuple[int, int]] = []
+    recover_partition(Io(), vnode.directory, 0, CONFIG, progress=lambda done, total: heard.append((done, total)))
+    assert len(vnode.segments) > 3
+    assert len(heard) == 30
+    assert heard == sorted(set(heard))
+    assert {total for _, total in heard} == {vnode.size_bytes}
+
+
+async def test_partitions_that_nothing_was_written_to_are_not_recovered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = await opened(tmp_path)
+    for number in range(20):
+        data_dir.create_vnode("empty", number, TOPIC_ID, CONFIG, first_offset=number)
+    data_dir.create_vnode("used", 0, TOPIC_ID, CONFIG).append(one(b"x"), now_ms=NOW)
+    data_dir.create_vnode("stray", 0, TOPIC_ID, CONFIG)
+    (tmp_path / "stray-0" / "00000000000000000000.timeindex").write_bytes(b"stray bytes")
+    os.close(data_dir._lock_fd)
+    recovered: list[str] = []
+
+    def noted(io: Io, directory: str, *args: Any) -> int:
+        recovered.append(os.path.basename(directory))
+        return recover_partition(io, directory, *args)
+
+    monkeypatch.setattr("barnabas.storage.data_dir.recover_partition", noted)
+    async with await opened(tmp_path) as again:
+        assert sorted(recovered) == ["stray-0", "used-0"]
+        assert [again.vnodes["empty", number].log_end_offset for number in range(20)] == list(range(20))
+        assert [again.vnodes["empty", number].recovery_point for number in range(20)] == list(range(20))
+        again.vnodes["empty", 7].append(one(b"y"), now_ms=NOW)
+        again.vnodes["empty", 7].flush()
+        assert values_of(again.vnodes["empty", 7]) == [b"y"]
+
+
+async def test_an_empty_log_below_its_recovery_point_is_recovered(tmp_path: Path) -> None:
+    """Not as it was left: what is stated to be durable must not be given out again."""
+    data_dir = await opened(tmp_path)
+    vnode = data_dir.create_vnode("t", 0, TOPIC_ID, LogConfig())
+    vnode.append(one(b"x"), now_ms=NOW)
+    vnode.flush()
+    await data_dir.checkpoint()
+    os.close(data_dir._lock_fd)
+    (tmp_path / "t-0" / "leader-epoch-checkpoint").unlink()
+    for suffix in (".log", ".index", ".timeindex"):
+        os.truncate(tmp_path / "t-0" / f"{0:020d}{suffix}", 0)
+    assert untouched_end(Io(), str(tmp_path / "t-0"), 1) is None
+    assert untouched_end(Io(), str(tmp_path / "t-0"), 0) == 0
 
 
 async def test_the_log_start_survives_a_crash_once_checkpointed(tmp_path: Path) -> None:
