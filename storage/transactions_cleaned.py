@@ -37,7 +37,8 @@ class Markers:
         self.unproven: set[int] = set()
         self._with_records: set[int] = set()
         self._segments: list[Segment] = []
-        self._open: dict[int, list[int]] = {}
+        #: By producer, in the order of their markers: the transactions of a producer follow one another.
+        self._of: dict[int, list[int]] = {}
         for segment, end, known in sources:
             own = Segment(segment.directory, segment.base_offset, size=segment.size)
             data = known
@@ -58,15 +59,13 @@ class Markers:
                     self._segments.append(segment)
         for number, entry in enumerate(self.aborted):
             if entry.last_offset >= first_dirty:
-                self._open.setdefault(entry.producer_id, []).append(number)
+                self._of.setdefault(entry.producer_id, []).append(number)
 
     def _covering(self, producer_id: int, offset: int) -> int | None:
         """Which one has a producer's batch at an offset."""
-        for number in self._open.get(producer_id, ()):
-            entry = self.aborted[number]
-            if entry.first_offset <= offset <= entry.last_offset:
-                return number
-        return None
+        numbers = self._of.get(producer_id, ())
+        at = bisect_left(numbers, offset, key=lambda number: self.aborted[number].last_offset)
+        return numbers[at] if at < len(numbers) and self.aborted[numbers[at]].first_offset <= offset else None
 
     def is_aborted(self, header: batch.BatchHeader) -> bool:
         """Whether the records of a transactional batch of the dirty range say nothing of their keys."""
@@ -84,7 +83,6 @@ class Markers:
                 raise CorruptIndexError(
                     f"{wrong.path(SUFFIX)} does not match the marker at {header.base_offset}", wrong
                 )
-            self._open[header.producer_id].remove(number)
             return
         try:
             marker = batch.marker_of(data) if header.records_count else None

@@ -7,6 +7,7 @@ does the offset of a transaction that is committed.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from barnabas.wire.records.offset_commit import OffsetCommitValue
@@ -16,10 +17,12 @@ Value = OffsetCommitValue | None
 
 
 class OpenTransactions:
-    """By producer id, in the order of the log."""
+    """By producer id and by place, both in the order of the log. A call costs what it changes, not what there is."""
 
     def __init__(self) -> None:
         self._of: dict[int, dict[OffsetKey, tuple[int, Value]]] = {}
+        #: Who has written for a place, the oldest first: the order of its last offset there.
+        self._at: dict[OffsetKey, OrderedDict[int, int]] = {}
         self._written = 0
 
     def __bool__(self) -> bool:
@@ -31,6 +34,9 @@ class OpenTransactions:
         written = self._of.setdefault(producer_id, {})
         is_first = where not in written
         written[where] = self._written, value
+        writers = self._at.setdefault(where, OrderedDict())
+        writers[producer_id] = self._written
+        writers.move_to_end(producer_id)
         return is_first
 
     def supersede(self, where: OffsetKey) -> int:
@@ -39,7 +45,10 @@ class OpenTransactions:
 
     def end(self, producer_id: int, *, committed: bool) -> Iterator[tuple[OffsetKey, Value, int]]:
         """What the transaction has written; and in how many others that takes the place of something."""
-        for where, (order, value) in self._of.pop(producer_id, {}).items():
+        written = self._of.pop(producer_id, {})
+        for where in written:
+            self._forget(where, producer_id)
+        for where, (order, value) in written.items():
             yield where, value, self._drop(where, order) if committed else 0
 
     def places(self) -> Iterator[OffsetKey]:
@@ -49,9 +58,18 @@ class OpenTransactions:
 
     def _drop(self, where: OffsetKey, before: int) -> int:
         count = 0
-        for written in self._of.values():
-            found = written.get(where)
-            if found is not None and found[0] < before:
-                del written[where]
-                count += 1
+        writers = self._at.get(where)
+        while writers:
+            producer_id, order = next(iter(writers.items()))
+            if order >= before:
+                break
+            del self._of[producer_id][where]
+            self._forget(where, producer_id)
+            count += 1
         return count
+
+    def _forget(self, where: OffsetKey, producer_id: int) -> None:
+        writers = self._at[where]
+        del writers[producer_id]
+        if not writers:
+            del self._at[where]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas.groupcoord.log.image import NO_PRODUCER, PartitionImage
 from barnabas.groupcoord.log.records import offset_record
+from barnabas.groupcoord.offsets.open_transactions import OpenTransactions
 from barnabas.groupcoord.tests.harness import Reply, World
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.txn_offset_commit import (
@@ -121,6 +122,32 @@ def test_a_compacted_log_says_the_same(steps: list[tuple[str, int]], skipped: in
                 image.end_transaction(producer, committed=marker)
         images.append((image.offsets, list(image.open_transactions.places())))
     assert images[0] == images[1]
+
+
+def test_what_counts_at_a_place_is_found_without_asking_transactions_that_wrote_elsewhere() -> None:
+    """Calls of our own code are counted: each commit asks those that have written for its place, once."""
+    value = OffsetCommitValue(offset=1, commit_timestamp=0)
+    opened = OpenTransactions()
+    for producer_id in range(500):
+        opened.write(producer_id, ("g", "t", producer_id), value)
+        opened.write(producer_id, ("g", "shared", 0), value)
+    asked: list[int] = []
+
+    class Asked(dict[int, Any]):
+        def __getitem__(self, producer_id: int) -> Any:
+            asked.append(producer_id)
+            return super().__getitem__(producer_id)
+
+        def values(self) -> Any:
+            raise AssertionError("it walks all open transactions")
+
+    opened._of = Asked(opened._of)
+    assert opened.supersede(("g", "t", 17)) == 1
+    assert opened.supersede(("g", "none", 0)) == 0
+    assert asked == [17]
+    assert [others for _, _, others in opened.end(499, committed=True)] == [0, 499]
+    assert opened.supersede(("g", "shared", 0)) == 0
+    assert len(asked) == 500
 
 
 def test_members_are_checked() -> None:

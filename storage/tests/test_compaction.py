@@ -9,6 +9,7 @@ import random
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -36,6 +37,8 @@ from barnabas.storage.tests.support import (
     recovered,
     vnode_at,
 )
+from barnabas.storage.transactions_cleaned import Markers
+from barnabas.storage.txn_index import AbortedTransaction
 from barnabas.storage.vnode import Origin
 from barnabas.wire import batch
 from barnabas.wire.aliases import BytesLike
@@ -254,6 +257,34 @@ def test_aborted_records_go_and_markers_go_after_them(tmp_path: Path) -> None:
     vnode.close()
     again = vnode_at(path, with_config(segment_bytes=1000))
     assert [entry.last_offset for entry in again.aborted_transactions(0, again.log_end_offset)] == [6]
+
+
+def test_which_transaction_has_a_batch_is_found_without_a_walk_over_all(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", with_config(segment_bytes=1 << 20))
+    sources: list[batch.BatchHeader] = []
+    for number in range(256):
+        data = batch.build_batch(
+            [Record(b"a", b"x", NOW)],
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=number,
+            is_transactional=True,
+        )
+        base = vnode.append(data, now_ms=NOW).base_offset
+        sources.append(msgspec.structs.replace(batch.parse_header(data), base_offset=base))
+        vnode.end_transaction(Marker(1, 0, number % 2 == 0, 0), new_epoch=False, now_ms=NOW)
+    (segment,) = vnode.segments
+    markers = Markers(Io(), [(segment, vnode.log_end_offset, None)], 0, vnode.log_end_offset)
+    asked: list[int] = []
+
+    class Counting(list[AbortedTransaction]):
+        def __getitem__(self, number: Any) -> Any:
+            asked.append(number)
+            return super().__getitem__(number)
+
+    markers.aborted = Counting(markers.aborted)
+    assert [markers.is_aborted(header) for header in sources] == [False, True] * 128
+    assert len(asked) <= 256 * 10, "128 transactions: 8 steps each, and the one that is found"
 
 
 @pytest.mark.parametrize("what", ["lost", "of another producer", "longer", "cut"])
