@@ -1,6 +1,7 @@
 """A broker process: the data directory, the metadata, the coordinators and the listeners, from start to clean stop.
 
-start:  lock and load the data directory -> replay the metadata log -> make directories match -> listen
+start:  lock and load the data directory -> replay the metadata log, with the parts listening
+        -> make directories match -> listen
 serve:  one poller for all connections; timers, flusher, retention and the log cleaner beside it
 stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdown mark
 """
@@ -29,6 +30,7 @@ from barnabas.broker.net import listening
 from barnabas.broker.net.connections import Connections, raise_descriptor_limit
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.partitions import Partitions
+from barnabas.broker.parts import Parts
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.registry import Handlers
 from barnabas.broker.settings.config import BrokerConfig, Listener
@@ -68,6 +70,10 @@ class Node:
         self.connections = Connections(config, self.log, self.turn, self.workers)
         self.stopped = trio.Event()
         self._stop = trio.Event()
+        self._parts = Parts(
+            *(self.config, self.identity, self.metadata, self.fetch_sessions, self.io, self.workers, self.deadlines),
+            *(self.turn, self.clock, self.log),
+        )
         self._progress_told, self._loading_told = time.monotonic(), False
 
     # --- what others ask ----------------------------------------------------------------------------------------------
@@ -112,10 +118,11 @@ class Node:
             self.identity.cluster_id = self.data_dir.cluster_id
             try:
                 async with trio.open_nursery() as nursery:
+                    self._assemble()
                     await self._start(nursery)
                     listening.listen(bound, self.config)
                     self.connections.serve(
-                        self._handlers(), nursery, bound, descriptors=descriptors - self.data_dir.most_open_files
+                        Handlers(self._parts), nursery, bound, descriptors=descriptors - self.data_dir.most_open_files
                     )
                     self._announce()
                     task_status.started()
@@ -132,9 +139,7 @@ class Node:
 
     async def _start(self, nursery: trio.Nursery) -> None:
         self.workers.nursery = nursery
-        self.flusher = Flusher(self.io, around=self.turn)
         nursery.start_soon(self.flusher.run)
-        self.topics = TopicManager(self.config, self.metadata, self.data_dir, self.flusher, self.log)
         default = self.config.log_config({})
         await self.data_dir.load(
             self._loading_progress,
@@ -145,26 +150,19 @@ class Node:
             self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
         snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
         self.metadata.load(self.vnodes[METADATA_TOPIC, 0], snapshots, self._tell_storage)
+        await self.topics.settle()
         await self.topics.finalize_features()
-        self._assemble()
-        self.configs.apply()
         await self.topics.reconcile()
-        self.topics.on_created.append(lambda topic: self.configs.apply(topic.name))
-        self.topics.on_deleted += [self.groups.topic_deleted, self.transactions.topic_deleted]
-        self.queries.attach(self.topics)
-        self.streams.attach(self.topics)
         await self.groups.start(nursery)
         await self.transactions.start(nursery)
         await nursery.start(run_timers, self.deadlines)
         nursery.start_soon(self._retention)
         nursery.start_soon(self.cleaner.run)
-        nursery.start_soon(self.queries.run)
+        nursery.start_soon(self.queries.driver.run)
         nursery.start_soon(self.metadata_snapshots.run)
 
     def _assemble(self) -> None:
-        """The parts that stand on the metadata log."""
-        self.partitions = Partitions(self.metadata, self.vnodes)
-        self.producer_ids = ProducerIds(self.topics)
+        """The parts that stand on the metadata log, and who hears of its changes: settings before what uses them."""
         pace = Pace(cpu_of_this_thread())
         throttle = self.config.cleaner_throttle(pace.bytes_per_second)
         self.cleaner = Cleaner(
@@ -175,84 +173,27 @@ class Node:
             self.data_dir.checkpoint,
             pace,
         )
-        self.groups = Groups(
-            self.config, self.metadata, self.topics, self.partitions, self.flusher, self.clock, self.log
-        )
-        self.transactions = Transactions(
-            self.config,
-            self.metadata,
+        parts = self._parts
+        parts.add(self.data_dir)
+        self.flusher = parts.add(Flusher(self.io, around=self.turn))
+        self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
+        self.topics = parts.make(TopicManager)
+        self.producer_ids = parts.make(ProducerIds)
+        self.groups = parts.make(Groups)
+        self.transactions = parts.make(Transactions)
+        self.queries = parts.make(Queries)
+        self.streams = parts.make(Streams)
+        self.configs = parts.make(ResourceConfigs)
+        self.metadata_snapshots = parts.make(MetadataSnapshots, offsets_loaded=lambda: self.groups.all_loaded)
+        self.metadata.listeners = [
+            self.configs,
             self.topics,
-            self.partitions,
             self.groups,
-            self.producer_ids,
-            self.flusher,
-            self.workers,
-            self.clock,
-            self.log,
-        )
-        self.queries = Queries(
-            self.config,
-            self.identity,
-            self.metadata,
-            self.topics,
-            self.partitions,
-            self.flusher,
-            self.producer_ids,
-            self.workers,
-            self.clock,
-            self.log,
-            self.io,
-        )
-        self.streams = Streams(self.config, self.metadata, self.topics, self.partitions, self.queries)
-        self.configs = ResourceConfigs(
-            self.config,
-            self.identity,
-            self.metadata,
-            self.topics,
-            self.partitions,
+            self.transactions,
             self.queries,
             self.streams,
-            self.groups,
-            self.log,
-        )
-        self.metadata_snapshots = MetadataSnapshots(
-            self.config,
-            self.metadata,
-            self.topics,
-            lambda: self.groups.all_loaded,
-            self.data_dir,
-            self.flusher,
-            self.workers,
-            self.clock,
-            self.log,
-        )
-
-    def _handlers(self) -> Handlers:
-        """The handlers of requests, with whatever they may use."""
-        return Handlers(
-            (
-                self.config,
-                self.identity,
-                self.metadata,
-                self.topics,
-                self.partitions,
-                self.configs,
-                self.groups,
-                self.transactions,
-                self.queries,
-                self.streams,
-                self.producer_ids,
-                self.fetch_sessions,
-                self.flusher,
-                self.data_dir,
-                self.io,
-                self.workers,
-                self.deadlines,
-                self.turn,
-                self.clock,
-                self.log,
-            )
-        )
+            self.metadata_snapshots,
+        ]
 
     def _announce(self) -> None:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""

@@ -1,4 +1,4 @@
-"""The way from a client's topic and partition to its vnode, with the checks that every access passes."""
+"""The one door from a topic and partition to its vnode, with the checks that every access passes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,47 @@ class Partitions:
     """The partitions that clients may know of: of a topic that exists, not of the metadata log."""
 
     def __init__(self, metadata: MetadataImage, vnodes: Mapping[tuple[str, int], Vnode]) -> None:
-        """`vnodes` are all of this broker, by topic and partition; it may change."""
-        self._metadata = metadata
-        self.vnodes = vnodes
+        """`vnodes` are those that this broker leads, by topic and partition; it may change."""
+        self._metadata, self._vnodes = metadata, vnodes
         #: Topics whose `min.insync.replicas` is above the one replica that there is.
         self.without_enough_replicas: set[str] = set()
 
     def get(self, topic: str | None, index: int) -> Vnode | None:
-        """The vnode of a partition, None if there is no such partition."""
+        """The vnode of a partition that is led here; None if there is no such partition, or it is led elsewhere."""
         known = self._metadata.topics.get(topic)  # type: ignore[arg-type]
-        return None if known is None or index not in known.partitions else self.vnodes.get((known.name, index))
+        return None if known is None or index not in known.partitions else self._vnodes.get((known.name, index))
+
+    def led(self, topic: str | None, index: int) -> Vnode:
+        """The vnode of a partition that is led here.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR if its log could not
+        be made.
+        """
+        vnode = self.get(topic, index)
+        if vnode is None:
+            raise self._absence(topic, index)
+        return vnode
+
+    def _absence(self, topic: str | None, index: int) -> KafkaError:
+        """Why a partition is not here."""
+        known = self._metadata.topics.get(topic or "")
+        leader = None if known is None else known.partitions.get(index)
+        if leader is None:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+        if leader.node != self._metadata.node_id:
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {leader.node} leads {topic}-{index}")
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} has no log: the broker's log says why")
+
+    def exists(self, topic: str | None, index: int) -> bool:
+        """Whether there is such a partition, wherever it is led."""
+        known = self._metadata.topics.get(topic or "")
+        return known is not None and index in known.partitions
+
+    def leader_epoch(self, topic: str, index: int) -> int:
+        """The epoch of a partition's leader, -1 if there is no such partition."""
+        known = self._metadata.topics.get(topic)
+        leader = None if known is None else known.partitions.get(index)
+        return -1 if leader is None else leader.epoch
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of a topic id, None if there is no such topic."""
@@ -31,7 +62,7 @@ class Partitions:
 
     def is_served(self, vnode: Vnode) -> bool:
         """Whether a vnode is still that of its partition: its topic may have been deleted, and made anew."""
-        return self.vnodes.get((vnode.topic, vnode.partition)) is vnode
+        return self._vnodes.get((vnode.topic, vnode.partition)) is vnode
 
     def check_leader_epoch(self, vnode: Vnode, claimed: int) -> None:
         """Compare the leader epoch that a client believes in with ours; -1 stands for none (KIP-320).
@@ -40,7 +71,7 @@ class Partitions:
         """
         if claimed < 0:
             return
-        ours = self._metadata.topics[vnode.topic].partitions[vnode.partition]
+        ours = self._metadata.topics[vnode.topic].partitions[vnode.partition].epoch
         if claimed < ours:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {ours}, not {claimed}")
         if claimed > ours:

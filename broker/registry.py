@@ -16,14 +16,14 @@ by it.
 
 from __future__ import annotations
 
-import inspect
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, get_type_hints
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import NOTHING
+from barnabas.broker.parts import Parts
 from barnabas.broker.security import OPERATIONS_OF, Operation, Principal, Resource
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.schema import ProtocolError
@@ -164,10 +164,9 @@ def api(
 class Handlers:
     """What serves requests in one broker: the registered handlers, each with the parts of the broker that it uses."""
 
-    def __init__(self, parts: Iterable[object]) -> None:
-        """`parts` are found by their class. Raises TypeError for a handler that wants one that is not there."""
-        known = {kind: part for part in parts for kind in type(part).__mro__[:-1]}
-        self._handles = {api.key: _bound(api, known) for api in APIS.values()}
+    def __init__(self, parts: Parts) -> None:
+        """Raises TypeError for a handler that wants a part that is not there."""
+        self._handles = {api.key: _bound(api, parts) for api in APIS.values()}
         self._endpoints: dict[tuple[int, int], Endpoint] = {}
 
     def find(self, key: int, version: int) -> Endpoint:
@@ -190,27 +189,13 @@ class Handlers:
         return endpoint
 
 
-def _bound(api: Api, known: Mapping[type, object]) -> Callable[[Context, Any], Answer]:
+def _bound(api: Api, known: Parts) -> Callable[[Context, Any], Answer]:
     """A handler with its parts: whatever it takes behind the context and the request."""
     handle = api.handle
-    hints = get_type_hints(handle)
-    parts = []
-    for name in list(inspect.signature(handle).parameters)[2:]:
-        try:
-            parts.append(_part(hints[name], known))
-        except KeyError as missing:
-            raise TypeError(f"the handler of {api.name} wants what no broker has: {missing}") from None
+    parts = known.bound(handle, after=2, name=f"the handler of {api.name}")
     if not parts:
         return handle
     if len(parts) == 1:
         (part,) = parts
         return lambda context, request: handle(context, request, part)
     return lambda context, request: handle(context, request, *parts)
-
-
-def _part(kind: type, known: Mapping[type, object]) -> object:
-    """A part of the broker, or a dataclass of several. Raises KeyError."""
-    if kind not in known and is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return kind(**{field.name: known[hints[field.name]] for field in fields(kind)})
-    return known[kind]

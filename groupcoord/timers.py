@@ -23,6 +23,8 @@ class Loads(Protocol[L, I_contra]):
 
     def finish_load(self, loading: L, image: I_contra) -> None: ...
 
+    def unload(self, partition: int) -> None: ...
+
 
 async def run_timers(deadlines: Deadlines, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     """Fire what is due, until cancelled. The clock of the deadlines must be `trio.current_time`."""

@@ -88,6 +88,7 @@ class LocalVnode:
         "_topic_id",
         "cleaned_to",
         "directory",
+        "leader_epoch",
         "needs_recovery",
         "on_damage",
         "on_high_watermark",
@@ -120,6 +121,7 @@ class LocalVnode:
         self.directory = directory
         self.topic = topic
         self.partition = partition
+        self.leader_epoch = 0
         self.on_high_watermark = Callbacks()
         #: Everything below is on disk, with its index entries.
         self.recovery_point = recovery_point
@@ -395,13 +397,11 @@ class LocalVnode:
 
     # -- append ------------------------------------------------------------------------------------------------------
 
-    def append(
-        self, data: BytesLike, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
-    ) -> AppendResult:
+    def append(self, data: BytesLike, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendResult:
         if not self._ready:
             self._load()
         try:
-            result = self._appender.append(data, now_ms, origin, leader_epoch)
+            result = self._appender.append(data, now_ms, origin, self.leader_epoch)
         except (OSError, CorruptLogError) as error:
             raise self._failed("append", error) from error
         if self._full and not result.duplicate:
@@ -410,11 +410,11 @@ class LocalVnode:
             self._show_all()
         return result
 
-    def append_valid(self, valid: Valid, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+    def append_valid(self, valid: Valid, *, now_ms: int) -> AppendResult:
         if not self._ready:
             self._load()
         try:
-            result = self._appender.append_valid(valid, now_ms, leader_epoch)
+            result = self._appender.append_valid(valid, now_ms, self.leader_epoch)
         except (OSError, CorruptLogError) as error:
             raise self._failed("append", error) from error
         if self._full and not result.duplicate:
@@ -423,11 +423,11 @@ class LocalVnode:
             self._show_all()
         return result
 
-    def end_transaction(self, marker: Marker, *, new_epoch: bool, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+    def end_transaction(self, marker: Marker, *, new_epoch: bool, now_ms: int) -> AppendResult:
         if not self._ready:
             self._load()
         try:
-            result = self._appender.end_transaction(marker, now_ms, leader_epoch, new_epoch=new_epoch)
+            result = self._appender.end_transaction(marker, now_ms, self.leader_epoch, new_epoch=new_epoch)
         except (OSError, CorruptLogError) as error:
             raise self._failed("append", error) from error
         if self._full:

@@ -123,7 +123,7 @@ class Takeover:
                 topic, partition = parse_partition_name(METADATA_FOLDER) or ("", 0)
                 vnode = directory.create_vnode(topic, partition, metadata_id, config_of(topic))
                 for data in metadata():
-                    vnode.append(data, now_ms=0, origin=Origin.COORDINATOR, leader_epoch=0)
+                    vnode.append(data, now_ms=0, origin=Origin.COORDINATOR)
                 vnode.flush()
                 offline = [str(each.error) for each in directory.vnodes.values() if each.error is not None]
             finally:

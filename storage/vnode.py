@@ -170,6 +170,8 @@ class Vnode(Protocol):
 
     #: The topic's settings; when they change, so does `rules`.
     config: LogConfig
+    #: Of the partition's leader, which is this broker: batches and markers that are appended get it (KIP-101).
+    leader_epoch: int
     #: Hears when the high watermark or the log start moves, and when the vnode goes offline.
     on_high_watermark: Callbacks
 
@@ -230,9 +232,7 @@ class Vnode(Protocol):
 
     # -- append ------------------------------------------------------------------------------------------------------
 
-    def append(
-        self, data: BytesLike, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
-    ) -> AppendResult:
+    def append(self, data: BytesLike, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendResult:
         """Write one batch (several under REPLICATION) at the log's end; not durable yet.
 
         Whether that is enough to acknowledge it is the flusher's to say. Raises `KafkaError`: CORRUPT_MESSAGE,
@@ -242,10 +242,10 @@ class Vnode(Protocol):
         end.
         """
 
-    def append_valid(self, valid: Valid, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+    def append_valid(self, valid: Valid, *, now_ms: int) -> AppendResult:
         """As `append`, for one batch that `storage.validation.validate` has let pass under this vnode's `rules`."""
 
-    def end_transaction(self, marker: Marker, *, new_epoch: bool, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+    def end_transaction(self, marker: Marker, *, new_epoch: bool, now_ms: int) -> AppendResult:
         """Write the marker of a transaction, as its coordinator; not durable yet.
 
         `new_epoch`: the marker's epoch is higher than that of the batches that it ends (transaction version 2). Raises

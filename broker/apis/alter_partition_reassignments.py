@@ -47,7 +47,7 @@ def _answer(
 def _judge(
     partitions: Partitions, identity: Identity, name: str, index: int, replicas: list[int] | None
 ) -> tuple[ErrorCode, str | None]:
-    if partitions.get(name, index) is None:
+    if not partitions.exists(name, index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name[:300]}:{index}."
     if replicas is None:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None

@@ -61,9 +61,7 @@ def _failed(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsRe
 
 
 def _delete(partitions: Partitions, topic: str, partition: int, offset: int) -> int:
-    vnode = partitions.get(topic, partition)
-    if vnode is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+    vnode = partitions.led(topic, partition)
     if not vnode.config.deletes:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "cleanup.policy of the topic does not contain delete")
     if topic == OFFSETS_TOPIC:

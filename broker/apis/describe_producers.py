@@ -55,9 +55,7 @@ def _partition(
         seen.add((topic, index))
         if left <= 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MOST_PRODUCERS} producers: name fewer partitions")
-        vnode = partitions.get(topic, index)
-        if vnode is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+        vnode = partitions.led(topic, index)
         return PartitionResponse(
             partition_index=index,
             active_producers=[

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.identity import Identity
-from barnabas.broker.metadata.image import METADATA_TOPIC
+from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
 from barnabas.broker.net.order import METADATA
-from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_quorum import (
@@ -26,13 +25,13 @@ from barnabas.wire.messages.describe_quorum import (
 
 @api(DescribeQuorumRequest, DescribeQuorumResponse, uses=METADATA)
 def handle(
-    context: Context, request: DescribeQuorumRequest, partitions: Partitions, identity: Identity, clock: Clock
+    context: Context, request: DescribeQuorumRequest, metadata: MetadataImage, identity: Identity, clock: Clock
 ) -> DescribeQuorumResponse:
     topics = [
         TopicDataResponse(
             topic.topic_name,
             [
-                _describe(partitions, identity, clock.wall_ms(), topic.topic_name, each.partition_index)
+                _describe(metadata, identity, clock.wall_ms(), topic.topic_name, each.partition_index)
                 for each in topic.partitions
             ],
         )
@@ -45,12 +44,12 @@ def handle(
     return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
 
 
-def _describe(partitions: Partitions, identity: Identity, now: int, topic: str, index: int) -> PartitionDataResponse:
+def _describe(metadata: MetadataImage, identity: Identity, now: int, topic: str, index: int) -> PartitionDataResponse:
     if (topic, index) != (METADATA_TOPIC, 0):
         return PartitionDataResponse(
             index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         )
-    log = partitions.vnodes[METADATA_TOPIC, 0]
+    log = metadata.log
     voter = ReplicaState(
         identity.node_id, log_end_offset=log.log_end_offset, last_fetch_timestamp=now, last_caught_up_timestamp=now
     )
@@ -58,7 +57,7 @@ def _describe(partitions: Partitions, identity: Identity, now: int, topic: str, 
         index,
         error_message=None,
         leader_id=identity.node_id,
-        leader_epoch=0,
+        leader_epoch=log.leader_epoch,
         high_watermark=log.high_watermark,
         current_voters=[voter],
     )

@@ -49,7 +49,6 @@ def handle(
             )
             continue
         page = [item for item in sorted(topic.partitions.items()) if item[0] >= first][: room + 1]
-        node = topics.metadata.node_id
         answers.append(
             DescribeTopicPartitionsResponseTopic(
                 name=name,
@@ -66,7 +65,7 @@ def handle(
                         eligible_leader_replicas=[],
                         last_known_elr=[],
                     )
-                    for index, epoch in page[:room]
+                    for index, (node, epoch) in page[:room]
                 ],
             )
         )

@@ -38,6 +38,6 @@ def handle(context: Context, request: ElectLeadersRequest, partitions: Partition
 def _judge(partitions: Partitions, kind: int, topic: str, index: int) -> PartitionResult:
     if kind not in (PREFERRED, UNCLEAN):
         return PartitionResult(index, ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
-    if partitions.get(topic, index) is None:
+    if not partitions.exists(topic, index):
         return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
     return PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")

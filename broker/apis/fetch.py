@@ -284,10 +284,7 @@ class Reading:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
         else:
             name = key.topic
-        vnode = self._partitions.get(name, key.partition)
-        if vnode is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
-        return vnode
+        return self._partitions.led(name, key.partition)
 
     # --- answering ----------------------------------------------------------------------------------------------------
 

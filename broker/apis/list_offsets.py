@@ -18,7 +18,6 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.time_lookup import MAX_TIMESTAMP, find_time
 from barnabas.broker.registry import Context, api
 from barnabas.broker.workers import Workers
-from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -58,7 +57,7 @@ async def _look_up_times(
             key = topic.name, part.partition_index
             if _is_by_time(part) and key not in found:
                 try:
-                    found[key] = await find_time(workers, _vnode(partitions, *key), part.timestamp)
+                    found[key] = await find_time(workers, partitions.led(*key), part.timestamp)
                 except KafkaError as error:
                     found[key] = error
     return _answer(context, request, partitions, found)
@@ -89,13 +88,6 @@ def _answer(
     return ListOffsetsResponse(topics=topics)
 
 
-def _vnode(partitions: Partitions, topic: str, partition: int) -> Vnode:
-    vnode = partitions.get(topic, partition)
-    if vnode is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
-    return vnode
-
-
 def _find(
     context: Context,
     request: ListOffsetsRequest,
@@ -104,7 +96,7 @@ def _find(
     part: ListOffsetsPartition,
     times: Mapping[tuple[str, int], tuple[int, int] | KafkaError | None],
 ) -> ListOffsetsPartitionResponse:
-    vnode = _vnode(partitions, topic, part.partition_index)
+    vnode = partitions.led(topic, part.partition_index)
     partitions.check_leader_epoch(vnode, part.current_leader_epoch)
     asked = part.timestamp
     if asked < 0 and (asked < EARLIEST_PENDING_UPLOAD or context.version < SINCE.get(asked, 0)):

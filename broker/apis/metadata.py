@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from barnabas.broker.identity import Identity
-from barnabas.broker.metadata.image import TopicImage
+from barnabas.broker.metadata.image import Leader, TopicImage
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA
@@ -69,7 +69,7 @@ async def _answer_slowly(
         partitions: list[MetadataResponsePartition] = []
         items = sorted(topic.partitions.items())
         for start in range(0, len(items), PARTITIONS_AT_ONCE):
-            partitions += _partitions(known.node_id, items[start : start + PARTITIONS_AT_ONCE])
+            partitions += _partitions(items[start : start + PARTITIONS_AT_ONCE])
             await yielder()
         answers.append(_topic(topic, partitions))
     return LargeResponse(_answer(context, request, identity, answers))
@@ -109,7 +109,7 @@ def _find(topics: TopicManager, name: str | None, topic_id: bytes) -> MetadataRe
 
 def _known(topics: TopicManager, name: str) -> MetadataResponseTopic:
     topic = topics.metadata.topics[name]
-    return _topic(topic, _partitions(topics.metadata.node_id, sorted(topic.partitions.items())))
+    return _topic(topic, _partitions(sorted(topic.partitions.items())))
 
 
 def _topic(topic: TopicImage, partitions: list[MetadataResponsePartition]) -> MetadataResponseTopic:
@@ -118,13 +118,13 @@ def _topic(topic: TopicImage, partitions: list[MetadataResponsePartition]) -> Me
     )
 
 
-def _partitions(node: int, items: list[tuple[int, int]]) -> list[MetadataResponsePartition]:
-    """Of (index, leader epoch)."""
+def _partitions(items: list[tuple[int, Leader]]) -> list[MetadataResponsePartition]:
+    """Of (index, leader): it has the only replica."""
     return [
         MetadataResponsePartition(
             partition_index=index, leader_id=node, leader_epoch=epoch, replica_nodes=[node], isr_nodes=[node]
         )
-        for index, epoch in items
+        for index, (node, epoch) in items
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
-from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -26,10 +26,8 @@ def handle(
     for topic in request.topics:
         answers = []
         for part in topic.partitions:
-            vnode = partitions.get(topic.topic, part.partition)
             try:
-                if vnode is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+                vnode = partitions.led(topic.topic, part.partition)
                 partitions.check_leader_epoch(vnode, part.current_leader_epoch)
                 epoch, end = vnode.epoch_end_offset(part.leader_epoch)
                 answers.append(EpochEndOffset(partition=part.partition, leader_epoch=epoch, end_offset=end))

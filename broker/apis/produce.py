@@ -298,10 +298,9 @@ class Producing:
         """The partition, if this request may write this batch to it."""
         if self._refusal is not None:
             raise self._refusal
-        vnode = self._parts.partitions.get(name, index)
-        if vnode is None:
-            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise KafkaError(code, "no such partition")
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
+        vnode = self._parts.partitions.led(name, index)
         if self._acks == ALL and vnode.topic in self._parts.partitions.without_enough_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is"

@@ -9,7 +9,7 @@ import trio
 from barnabas.broker.clock import Clock
 from barnabas.broker.coordinators.loading import Loading
 from barnabas.broker.log import EventLog
-from barnabas.broker.metadata.image import MetadataImage, TopicImage
+from barnabas.broker.metadata.image import Listener, MetadataImage, TopicImage
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.partitions import Partitions
@@ -43,7 +43,7 @@ class Reply(DelayedResponse, Generic[R]):
         return self.message if self.finished else self  # type: ignore[return-value]
 
 
-class Groups:
+class Groups(Listener):
     """All groups of this broker; `coordinator` is what the APIs call."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Groups:
         self.durability = Durability(flusher.request)
         self.known_topics = KnownTopics(metadata)
         store = LogStore(
-            lambda partition: partitions.vnodes.get((OFFSETS_TOPIC, partition)),
+            lambda partition: partitions.get(OFFSETS_TOPIC, partition),
             PartitionImage,
             self.durability,
             clock.wall_ms,
@@ -80,16 +80,14 @@ class Groups:
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Begin to load what is on disk, and the timers. Requests are answered meanwhile."""
-        self._nursery = nursery
         await nursery.start(run_timers, self.coordinator.deadlines)
         if self.zookeeper is not None:
             await nursery.start(self.zookeeper.run)
-        self._loading.load_new(self._nursery)
+        self._loading.start(nursery)
 
     async def ready(self) -> None:
         """Make `__consumer_offsets` if it is not there. Raises KafkaError if that fails."""
         await self._topics.internal_topic(OFFSETS_TOPIC)
-        self._loading.load_new(self._nursery)
 
     def apply_offset_stores(self) -> None:
         """Put offsets.storage and dual.commit.enabled into force. Raises ConfigError at a start that cannot."""
@@ -110,14 +108,11 @@ class Groups:
         shards = self.coordinator.shards.by_partition
         return topic is None or all(n in shards and shards[n].is_loaded for n in topic.partitions)
 
-    def topic_deleted(self, topic: TopicImage) -> None:
+    def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
         """Forget the offsets of a deleted topic."""
-        if topic.name == OFFSETS_TOPIC:
-            for partition in self._loading.loaded:
-                self.coordinator.unload(partition)
-            self._loading.loaded.clear()
-        else:
-            self.coordinator.topic_deleted(topic.name, topic.topic_id)
+        self._loading.topic_changed(before, after)
+        if before is not None and after is None and before.name != OFFSETS_TOPIC:
+            self.coordinator.topic_deleted(before.name, before.topic_id)
 
 
 class KnownTopics:

@@ -1,4 +1,4 @@
-"""The partitions of a coordinator's topic, read back when the broker starts and when the topic is made.
+"""The partitions of a coordinator's topic, read back when this broker starts and when the topic is made.
 
 Requests are answered meanwhile. A partition that cannot be read is tried again, for as long as it takes.
 """
@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import trio
 
 from barnabas.broker.log import EventLog
-from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.image import MetadataImage, TopicImage
 from barnabas.broker.partitions import Partitions
 from barnabas.groupcoord.log.log_store import Image, LogStore
 from barnabas.groupcoord.timers import Loads, load_partition
@@ -39,21 +39,39 @@ class Loading(Generic[L, I]):
         self._topic, self._coordinator, self._store = topic, coordinator, store
         self._metadata, self._partitions, self._log, self._event = metadata, partitions, log, event
         self._limiter = trio.CapacityLimiter(2)
+        self._nursery: trio.Nursery | None = None
 
-    def load_new(self, nursery: trio.Nursery) -> None:
-        """Begin with the partitions that were not there before."""
+    def start(self, nursery: trio.Nursery) -> None:
+        """Begin with the partitions that there are; what comes later is loaded in the nursery, too."""
+        self._nursery = nursery
         topic = self._metadata.topics.get(self._topic)
-        if topic is None:
+        if topic is not None:
+            self._load_new(topic)
+
+    def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
+        """Whether the coordinator's topic is there has changed: load it, or forget what was in it."""
+        if self._topic not in (before and before.name, after and after.name):
+            return
+        if after is not None:
+            self._load_new(after)
+            return
+        for partition in self.loaded:
+            self._coordinator.unload(partition)
+        self.loaded.clear()
+
+    def _load_new(self, topic: TopicImage) -> None:
+        """The partitions that were not there before. Before the start, none."""
+        if self._nursery is None:
             return
         new = [partition for partition in sorted(topic.partitions) if partition not in self.loaded]
         self.loaded.update(new)
         if new:
             # What is empty has nothing to replay: serve it at once.
             filled = [p for p in new if not self._take_if_empty(p)]
-            nursery.start_soon(self._load, filled)
+            self._nursery.start_soon(self._load, filled)
 
     def _take_if_empty(self, partition: int) -> bool:
-        vnode = self._partitions.vnodes.get((self._topic, partition))
+        vnode = self._partitions.get(self._topic, partition)
         try:
             if vnode is None or vnode.log_end_offset > vnode.log_start_offset:
                 return False
@@ -63,7 +81,7 @@ class Loading(Generic[L, I]):
         return True
 
     async def _load(self, partitions: list[int]) -> None:
-        for partition in partitions:
+        for partition in self.loaded.intersection(partitions):  # the topic may have been deleted meanwhile
             self._coordinator.begin_load(partition)
         wait = FIRST_RETRY_SECONDS
         while partitions:

@@ -10,7 +10,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.loading import Loading
 from barnabas.broker.log import EventLog
-from barnabas.broker.metadata.image import MetadataImage, TopicImage
+from barnabas.broker.metadata.image import Listener, MetadataImage, TopicImage
 from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.partitions import Partitions
@@ -60,9 +60,10 @@ class MarkerWriter:
         self, where: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None], *, new_epoch: bool
     ) -> None:
         """See `Markers`."""
-        vnode = self._partitions.get(*where)
-        if vnode is None:
-            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            vnode = self._partitions.led(*where)
+        except KafkaError as error:
+            done(error.code)
             return
 
         def durable(error: ErrorCode) -> None:
@@ -97,10 +98,12 @@ class CoordinatorMarkers:
 
     def _has_nothing_open(self, where: TopicPartition, producer_id: int) -> bool:
         vnode = self._partitions.get(*where)
-        return vnode is None or vnode.open_transaction(producer_id) is None
+        if vnode is None:
+            return not self._partitions.exists(*where)
+        return vnode.open_transaction(producer_id) is None
 
 
-class Transactions:
+class Transactions(Listener):
     """All transactional ids of this broker; `coordinator` is what the APIs call."""
 
     def __init__(
@@ -120,7 +123,7 @@ class Transactions:
         self._topics, self._producer_ids, self._workers = topics, producer_ids, workers
         self.markers = MarkerWriter(partitions, groups, clock)
         store = LogStore(
-            lambda partition: partitions.vnodes.get((TRANSACTIONS_TOPIC, partition)),
+            lambda partition: partitions.get(TRANSACTIONS_TOPIC, partition),
             TransactionImage,
             groups.durability,
             clock.wall_ms,
@@ -134,6 +137,7 @@ class Transactions:
             group_partition_of=groups.coordinator.partition_of,
             new_producer_id=self._new_producer_id,
             wall_ms=clock.wall_ms,
+            coordinator_epoch=lambda partition: partitions.leader_epoch(TRANSACTIONS_TOPIC, partition),
         )
         self._loading = Loading(
             TRANSACTIONS_TOPIC, self.coordinator, store, metadata, partitions, log, "transactions.load_failed"
@@ -147,21 +151,16 @@ class Transactions:
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Begin to load what is on disk, and the timers. Requests are answered meanwhile."""
-        self._nursery = nursery
         await nursery.start(run_timers, self.coordinator.deadlines)
-        self._loading.load_new(nursery)
+        self._loading.start(nursery)
 
     async def ready(self) -> None:
         """Make `__transaction_state` if it is not there. Raises KafkaError if that fails."""
         await self._topics.internal_topic(TRANSACTIONS_TOPIC)
-        self._loading.load_new(self._nursery)
 
-    def topic_deleted(self, topic: TopicImage) -> None:
-        """Forget all ids if `__transaction_state` was deleted."""
-        if topic.name == TRANSACTIONS_TOPIC:
-            for partition in self._loading.loaded:
-                self.coordinator.unload(partition)
-            self._loading.loaded.clear()
+    def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
+        """Load `__transaction_state` when it is made, and forget all ids if it was deleted."""
+        self._loading.topic_changed(before, after)
 
     def _new_producer_id(self, given: Callable[[int | KafkaError], None]) -> None:
         found = self._producer_ids.at_once()

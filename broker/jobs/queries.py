@@ -22,7 +22,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.jobs.driver_process import DriverProcess
 from barnabas.broker.jobs.driver_secret import DriverSecret
 from barnabas.broker.log import EventLog
-from barnabas.broker.metadata.image import MetadataImage, TopicImage
+from barnabas.broker.metadata.image import Listener, MetadataImage, TopicImage
 from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.partitions import Partitions
@@ -86,7 +86,7 @@ class _Pending:
         self.problem: str | None = None
 
 
-class Queries:
+class Queries(Listener):
     """The query topics of a broker."""
 
     def __init__(
@@ -117,23 +117,32 @@ class Queries:
         self.driver = DriverProcess(config, identity, log, io, self._driver_failed, self._driver_wanted)
         #: Who else may want the driver to run.
         self.wanted: list[Callable[[], bool]] = []
-
-        for topic in metadata.topics.values():
-            self._note(topic)
-
-    def attach(self, topics: TopicManager) -> None:
-        """Hear of all changes of topics from now on."""
-        topics.on_created.append(self.created)
-        topics.on_deleted.append(self.deleted)
-        topics.on_grown.append(self.grown)
-
-    async def run(self) -> None:
-        """Keep the driver running from the first query on, until cancelled."""
-        for topic in list(self._metadata.topics.values()):
-            self.grown(topic)  # a crash may have come between a source's growth and its queries'
-        await self.driver.run()
+        self._is_new = False  # something that the driver has yet to be told of
 
     # --- definitions --------------------------------------------------------------------------------------------------
+
+    def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
+        """Take note of a topic's plan, and let the topics of the queries over it grow as it does."""
+        if after is None:
+            assert before is not None
+            self._forget(before)
+            return
+        if self._note(after) or self._is_matched(after):
+            self.definitions_changed()
+        source_id = str(uuid.UUID(bytes=after.topic_id))
+        for name, plan in self.plans.items():
+            if plan.source_id == source_id or name == after.name:
+                self._grow_with_source(name, plan)
+
+    def change_applied(self) -> None:
+        """Tell the driver once of all that a change has brought."""
+        if self._is_new:
+            self._is_new = False
+            self.say(Changed())
+
+    def definitions_changed(self) -> None:
+        """What the driver reads is not what it was: at the end of this change, it is told so."""
+        self._is_new = True
 
     def _note(self, topic: TopicImage) -> bool:
         """Take note of a topic's plan; whether it has one."""
@@ -145,18 +154,18 @@ class Queries:
         self.driver.need()
         return True
 
-    def created(self, topic: TopicImage) -> None:
-        """A topic was made."""
-        if self._note(topic) or self._is_matched(topic):
-            self.say(Changed())
-
-    def deleted(self, topic: TopicImage) -> None:
-        """A topic is gone."""
+    def _forget(self, topic: TopicImage) -> None:
         if self.plans.pop(topic.name, None) is not None:
             self.closed.discard(topic.name)
-            self.say(Changed())
+            self.definitions_changed()
         elif any(plan.source == topic.name or plan.pattern for plan in self.plans.values()):
-            self.say(Changed())
+            self.definitions_changed()
+
+    def _grow_with_source(self, name: str, plan: QueryPlan) -> None:
+        """A query topic has as many partitions as its source: also if a crash came between their growths."""
+        source = self._metadata.by_id.get(uuid.UUID(plan.source_id).bytes) if plan.source_id else None
+        if source is not None and len(source.partitions) > len(self._metadata.topics[name].partitions):
+            self._workers.start(self._grow, name, len(source.partitions))
 
     async def delete_dead_letters(self, topic: TopicImage) -> None:
         """A query topic was deleted: so are its dead letters. Raises KafkaError."""
@@ -164,20 +173,6 @@ class Queries:
         plan = self.plans.get(letters)
         if plan is not None and plan.dead_letter_of == str(uuid.UUID(bytes=topic.topic_id)):
             await self._topics.delete(letters)
-
-    def altered(self, topic: TopicImage) -> None:
-        """A topic's configuration has changed."""
-        if self._note(topic) or self._is_matched(topic):
-            self.say(Changed())
-
-    def grown(self, source: TopicImage) -> None:
-        """A topic has more partitions: so have the topics of the queries over it."""
-        source_id = str(uuid.UUID(bytes=source.topic_id))
-        for name, plan in self.plans.items():
-            if plan.source_id == source_id and len(source.partitions) > len(self._metadata.topics[name].partitions):
-                self._workers.start(self._grow, name, len(source.partitions))
-        if self._is_matched(source):
-            self.say(Changed())
 
     async def _grow(self, name: str, count: int) -> None:
         try:
@@ -233,7 +228,7 @@ class Queries:
                 ErrorCode.INVALID_CONFIG, f"{DEAD_LETTER_OF} is for {dead_letters_of('NAME')} of a query topic NAME."
             )
         topic = self._topics.find(query)
-        offsets = [self._partitions.vnodes[query, index].log_end_offset for index in topic.partitions]
+        offsets = [self._partitions.led(query, index).log_end_offset for index in topic.partitions]
         offsets = [0] * len(offsets) if plan.pattern else offsets
         letters = QueryPlan(offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)), pattern=plan.pattern)
         return len(offsets), {**configs, PLAN: letters.encode()}
@@ -325,7 +320,7 @@ class Queries:
             problem = "is the broker's to write"
         elif readers:
             problem = f"is read by the query topic {readers[0]}"
-        elif any(self._partitions.vnodes[name, index].log_end_offset for index in topic.partitions):
+        elif any(self._partitions.led(name, index).log_end_offset for index in topic.partitions):
             problem = "has held records"
         if problem is not None:
             raise KafkaError(
@@ -380,7 +375,7 @@ class Queries:
         return any(plan.pattern and self._matches(plan.pattern, topic) for plan in self.plans.values())
 
     def _start(self, source: str, index: int, start: str, times: Times) -> int:
-        vnode = self._partitions.vnodes[source, index]
+        vnode = self._partitions.led(source, index)
         if start == "earliest":
             return vnode.log_start_offset
         # A partition that has come since the times were looked up is younger than the question.
@@ -435,7 +430,7 @@ class Queries:
 
     def say(self, message: Conversation) -> None:
         """Append a message to the driver's log, if there has ever been a driver."""
-        vnode = self._partitions.vnodes.get((QUERIES_TOPIC, 0))
+        vnode = self._partitions.get(QUERIES_TOPIC, 0)
         if vnode is None:
             return
         now = self._clock.wall_ms()

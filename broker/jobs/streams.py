@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from barnabas.broker.jobs.queries import Queries, is_query
-from barnabas.broker.metadata.image import MetadataImage, TopicImage
+from barnabas.broker.metadata.image import Listener, MetadataImage, TopicImage
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.queries.keys import FORMAT, MAX_QUERY_CHARS, SCHEMA
-from barnabas.wire.queries.messages import Changed, CheckedStream, CheckStream
+from barnabas.wire.queries.messages import CheckedStream, CheckStream
 from barnabas.wire.streams.keys import (
     RUNNING,
     STREAM,
@@ -31,7 +31,7 @@ from barnabas.wire.streams.keys import (
 from barnabas.wire.streams.plan import EARLIEST, StreamPlan, StreamReads, stream_plan_of
 
 
-class Streams:
+class Streams(Listener):
     """The streams of a broker."""
 
     def __init__(
@@ -47,14 +47,6 @@ class Streams:
         #: By the topic that each writes.
         self.plans: dict[str, StreamPlan] = {}
         queries.wanted.append(self._driver_wanted)
-        for topic in metadata.topics.values():
-            self._note(topic)
-
-    def attach(self, topics: TopicManager) -> None:
-        """Hear of all changes of topics from now on."""
-        topics.on_created.append(self.altered)
-        topics.on_deleted.append(self._deleted)
-        topics.on_grown.append(self._grown)
 
     def _driver_wanted(self) -> bool:
         return any(
@@ -71,19 +63,16 @@ class Streams:
             self._queries.driver.need()
         return plan is not None or before is not None
 
-    def altered(self, topic: TopicImage) -> None:
-        """A topic is new, or has another configuration."""
-        if self._note(topic):
-            self._queries.say(Changed())
-
-    def _deleted(self, topic: TopicImage) -> None:
-        if self.plans.pop(topic.name, None) is not None or any(topic.name in p.sources for p in self.plans.values()):
-            self._queries.say(Changed())
-
-    def _grown(self, topic: TopicImage) -> None:
-        """A topic has more partitions: results go into these, too."""
-        if topic.name in self.plans:
-            self._queries.say(Changed())
+    def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
+        """Take note of a topic's stream, of what a stream reads and of where its results go."""
+        if after is not None:
+            is_new = self._note(after)
+        else:
+            assert before is not None
+            had = self.plans.pop(before.name, None)
+            is_new = had is not None or any(before.name in plan.sources for plan in self.plans.values())
+        if is_new:
+            self._queries.definitions_changed()
 
     # --- making -------------------------------------------------------------------------------------------------------
 
@@ -115,7 +104,7 @@ class Streams:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{topic.name} is the broker's to write: use another topic.")
         if topic.configs.get(SCHEMA):
             return
-        if any(self._partitions.vnodes[topic.name, index].log_end_offset for index in topic.partitions):
+        if any(self._partitions.led(topic.name, index).log_end_offset for index in topic.partitions):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"{topic.name} has held records, and has no {SCHEMA}: set it (ALTER TOPIC {topic.name} INFER SCHEMA), "
@@ -165,7 +154,7 @@ class Streams:
         source = self._topics.find(name)
         if str(uuid.UUID(bytes=source.topic_id)) != topic_id:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} was made again meanwhile: try again.")
-        vnodes = [self._partitions.vnodes[source.name, index] for index in source.partitions]
+        vnodes = [self._partitions.led(source.name, index) for index in source.partitions]
         return tuple(v.log_start_offset if begins == EARLIEST else v.high_watermark for v in vnodes)
 
     def _check_circle(self, name: str, sources: Iterable[str]) -> None:

@@ -5,13 +5,16 @@ Kafka frames them); this class is its image in memory. A change is
 one batch, appended and fsynced before the image changes and before anybody is answered, so a crash leaves it done or
 not done. Directories follow the log: what the log has and the disk lacks is created at the next start, what the log
 removed is deleted then.
+
+A change takes effect in one way: the image tells its listeners what was and what is. A start is the same: the log is
+replayed, and then the listeners hear of everything that there is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.metadata.records import decode_snapshot, frame, unframe
@@ -26,6 +29,7 @@ from barnabas.wire.records.cluster_metadata import (
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
@@ -40,22 +44,49 @@ METADATA_TOPIC_ID = ZERO_UUID[:-1] + b"\1"
 RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP = 2, 4, 8, 16, 32
 PRODUCER_ID_BLOCK = 1000
 _MOST_REPAIRS = 1000
+_SAME_LEADER = -2
 #: Hears of an event and its fields.
 Tell = Callable[..., None]
 
 
+class Leader(NamedTuple):
+    """Who leads a partition: the id of a node (-1: nobody), and how many leaders there were before."""
+
+    node: int
+    epoch: int
+
+
 @dataclass(slots=True)
 class TopicImage:
-    """A topic and its settings; `partitions` maps index to leader epoch."""
+    """A topic, the leaders of its partitions by their index, and its settings."""
 
     name: str
     topic_id: bytes
-    partitions: dict[int, int] = field(default_factory=dict)
+    partitions: dict[int, Leader] = field(default_factory=dict)
     configs: dict[str, str] = field(default_factory=dict)
 
     @property
     def internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
+
+    def copy(self) -> TopicImage:
+        return TopicImage(self.name, self.topic_id, dict(self.partitions), dict(self.configs))
+
+
+class Listener:
+    """Hears of each change when the image has it, and at a start of all that there is. What it does, it does at once.
+
+    The calls for one change come in this order. A listener does what it wants to hear of, and leaves the others.
+    """
+
+    def settings_changed(self) -> None:
+        """The keys of brokers, of this one or of all."""
+
+    def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
+        """A topic is new (`before` is None), gone (`after` is None), or has other settings, partitions or leaders."""
+
+    def change_applied(self) -> None:
+        """All of the change has been told."""
 
 
 class MetadataImage:
@@ -65,6 +96,8 @@ class MetadataImage:
         self.node_id = node_id
         self._clock = clock
         self._vnode: Vnode | None = None
+        #: Told of each change, in this order.
+        self.listeners: list[Listener] = []
         self._clear()
 
     def _clear(self) -> None:
@@ -82,8 +115,14 @@ class MetadataImage:
         #: The time of the newest record, in ms.
         self.newest_ms = 0
 
+    @property
+    def log(self) -> Vnode:
+        """The metadata log."""
+        assert self._vnode is not None, "the metadata log is not loaded"
+        return self._vnode
+
     def load(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
-        """Read the newest snapshot that is whole, and replay the log from there on.
+        """Read the newest snapshot that is whole, replay the log from there on, and tell the listeners of all of it.
 
         Raises StorageError if it cannot be read or understood.
         """
@@ -92,6 +131,7 @@ class MetadataImage:
             self._replay_mending(vnode, snapshots, tell)
         except (KafkaError, ProtocolError, KeyError) as error:
             raise StorageError(f"the metadata log in {vnode.place} is damaged: {error}") from error
+        self._tell([(None, topic) for topic in self.topics.values()], settings=True)
 
     def _replay_mending(self, vnode: Vnode, snapshots: Snapshots | None, tell: Tell | None) -> None:
         """Apply snapshot and log. A damaged batch is set aside on the spot, as nothing can be served before."""
@@ -151,16 +191,51 @@ class MetadataImage:
 
         Raises KafkaError if the log cannot be written; then nothing has changed.
         """
-        assert self._vnode is not None, "the metadata log is not loaded"
         now = self._clock.wall_ms()
         batch = build_batch([Record(None, frame(record), now) for record in records])
         self.bytes_since_snapshot += len(batch)
         self.newest_ms = now
-        result = self._vnode.append(batch, now_ms=now, origin=Origin.COORDINATOR, leader_epoch=0)
+        result = self.log.append(batch, now_ms=now, origin=Origin.COORDINATOR)
         return result.last_offset + 1
 
+    def change(self, records: Sequence[Message]) -> None:
+        """Apply a change that is durable, and tell the listeners."""
+        before: dict[bytes, TopicImage | None] = {}
+        settings = False
+        for record in records:
+            for topic_id in self._touched(record):
+                if topic_id not in before:
+                    known = self.by_id.get(topic_id)
+                    before[topic_id] = known and known.copy()
+            settings = settings or (isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_BROKER)
+            self.apply(record)
+        self._tell([(was, self.by_id.get(topic_id)) for topic_id, was in before.items()], settings=settings)
+
+    def _tell(self, topics: Sequence[tuple[TopicImage | None, TopicImage | None]], *, settings: bool) -> None:
+        if settings:
+            for listener in self.listeners:
+                listener.settings_changed()
+        for before, after in topics:
+            if before is not None or after is not None:
+                for listener in self.listeners:
+                    listener.topic_changed(before, after)
+        for listener in self.listeners:
+            listener.change_applied()
+
+    def _touched(self, record: Message) -> Iterator[bytes]:
+        """The ids of the topics that a record changes."""
+        named = None
+        if isinstance(record, TopicRecord):
+            named = record.name
+        elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_TOPIC:
+            named = record.resource_name
+        if named in self.topics:
+            yield self.topics[named].topic_id
+        if isinstance(record, TopicRecord | PartitionRecord | PartitionChangeRecord | RemoveTopicRecord):
+            yield record.topic_id
+
     def apply(self, record: Message, timestamp: int | None = None) -> None:
-        """Change the image by one record, which was written at `timestamp` (now, if None)."""
+        """Change the image by one record, which was written at `timestamp` (now, if None). Nobody is told."""
         if isinstance(record, TopicRecord):
             before = self.topics.get(record.name)
             if before is not None:  # its creation could neither be finished nor taken back
@@ -168,7 +243,13 @@ class MetadataImage:
             topic = TopicImage(record.name, record.topic_id)
             self.topics[record.name] = self.by_id[record.topic_id] = topic
         elif isinstance(record, PartitionRecord):
-            self.by_id[record.topic_id].partitions[record.partition_id] = record.leader_epoch
+            leader = Leader(record.leader, record.leader_epoch)
+            self.by_id[record.topic_id].partitions[record.partition_id] = leader
+        elif isinstance(record, PartitionChangeRecord):
+            if record.leader != _SAME_LEADER:  # an epoch begins, also with the same leader or with none
+                partitions = self.by_id[record.topic_id].partitions
+                epoch = partitions[record.partition_id].epoch + 1
+                partitions[record.partition_id] = Leader(record.leader, epoch)
         elif isinstance(record, RemoveTopicRecord):
             gone = self.by_id.pop(record.topic_id, None)
             self.removed_ids.add(record.topic_id)
@@ -210,8 +291,8 @@ class MetadataImage:
         yield from self.quotas.records()
         for topic in self.topics.values():
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
-            for index, epoch in topic.partitions.items():
-                yield self._partition_record(topic.topic_id, index, epoch)
+            for index, leader in topic.partitions.items():
+                yield self._partition_record(topic.topic_id, index, leader)
             for key, value in topic.configs.items():
                 yield self.config_record(RESOURCE_TOPIC, topic.name, key, value)
 
@@ -232,16 +313,18 @@ class MetadataImage:
     def partition_records(self, topic_id: bytes, indexes: range) -> Iterator[Message]:
         """The change that adds partitions; this node has the only replica and leads."""
         for index in indexes:
-            yield self._partition_record(topic_id, index, 0)
+            yield self._partition_record(topic_id, index, Leader(self.node_id, 0))
 
-    def _partition_record(self, topic_id: bytes, index: int, leader_epoch: int) -> PartitionRecord:
+    @staticmethod
+    def _partition_record(topic_id: bytes, index: int, leader: Leader) -> PartitionRecord:
+        """The leader has the only replica."""
         return PartitionRecord(
             partition_id=index,
             topic_id=topic_id,
-            replicas=[self.node_id],
-            isr=[self.node_id],
-            leader=self.node_id,
-            leader_epoch=leader_epoch,
+            replicas=[leader.node],
+            isr=[leader.node],
+            leader=leader.node,
+            leader_epoch=leader.epoch,
             partition_epoch=0,
         )
 
@@ -251,7 +334,7 @@ class MetadataImage:
         return ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
 
     def producer_id_block(self) -> tuple[int, int, list[Any]]:
-        """(first id, number of ids, the change that reserves them)."""
+        """(first id, number of ids, the change that reserves them). The caller holds the lock of all changes."""
         first = self.next_producer_id
         following = first + PRODUCER_ID_BLOCK
         return (

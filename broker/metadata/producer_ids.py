@@ -21,8 +21,8 @@ class ProducerIds:
             with trio.CancelScope(shield=True):
                 async with self._reserving:
                     if self._next == self._end:
-                        first, count, change = self._topics.metadata.producer_id_block()
                         async with self._topics.changes:
+                            first, count, change = self._topics.metadata.producer_id_block()
                             await self._topics.commit(change)
                         self._next, self._end = first, first + count
         given = self.at_once()

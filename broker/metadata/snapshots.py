@@ -18,9 +18,10 @@ import trio
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.log import EventLog
-from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
+from barnabas.broker.metadata.image import METADATA_TOPIC, Listener, MetadataImage
 from barnabas.broker.metadata.records import encode_snapshot
 from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Workers, Yielder
 from barnabas.storage.data_dir import DataDir
@@ -33,7 +34,7 @@ KEPT = 2
 _RETRY_SECONDS = 60.0
 
 
-class MetadataSnapshots:
+class MetadataSnapshots(Listener):
     """Writes them when it is time. `offsets_loaded` says whether all committed offsets are in memory."""
 
     def __init__(
@@ -41,6 +42,7 @@ class MetadataSnapshots:
         config: BrokerConfig,
         metadata: MetadataImage,
         topics: TopicManager,
+        partitions: Partitions,
         offsets_loaded: Callable[[], bool],
         data_dir: DataDir,
         flusher: Flusher,
@@ -48,20 +50,20 @@ class MetadataSnapshots:
         clock: Clock,
         log: EventLog,
     ) -> None:
-        self._metadata, self._topics, self._offsets_loaded, self._data_dir = metadata, topics, offsets_loaded, data_dir
+        self._metadata, self._topics, self._partitions, self._data_dir = metadata, topics, partitions, data_dir
+        self._offsets_loaded = offsets_loaded
         self._flusher, self._workers, self._clock, self._log = flusher, workers, clock, log
         self._most_bytes = config["metadata.log.max.record.bytes.between.snapshots"]
         self._interval = config["metadata.log.max.snapshot.interval.ms"] / 1000
         self._grown = trio.Event()
-        topics.on_change.append(self._look)
 
-    def _look(self) -> None:
+    def change_applied(self) -> None:
         if self._metadata.bytes_since_snapshot >= self._most_bytes:
             self._grown.set()
 
     async def run(self) -> None:
         """Until cancelled."""
-        self._look()
+        self.change_applied()
         while True:
             with trio.move_on_after(self._interval or float("inf")):
                 await self._grown.wait()
@@ -76,11 +78,11 @@ class MetadataSnapshots:
                 if why is not None:
                     self._log.warning("metadata.no_snapshot", reason=why, again_after=_RETRY_SECONDS)
                     await trio.sleep(_RETRY_SECONDS)
-                self._look()
+                self.change_applied()
 
     async def take(self) -> SnapshotId | None:
         """Write a snapshot of all that is committed now; None if it has to wait. Raises KafkaError, OSError."""
-        vnode = self._data_dir.vnodes[METADATA_TOPIC, 0]
+        vnode = self._metadata.log
         began = time.perf_counter()
         with trio.CancelScope(shield=True):
             async with self._topics.changes:
@@ -110,8 +112,10 @@ class MetadataSnapshots:
     async def _make_removals_durable(self) -> None:
         """Of folders, and of offsets."""
         await self._workers.disk(self._data_dir.sync)
-        for (topic, _), vnode in list(self._data_dir.vnodes.items()):
-            if topic == OFFSETS_TOPIC and vnode.loaded and vnode.error is None:
+        offsets = self._metadata.topics.get(OFFSETS_TOPIC)
+        for index in list(offsets.partitions) if offsets is not None else ():
+            vnode = self._partitions.get(OFFSETS_TOPIC, index)
+            if vnode is not None and vnode.loaded and vnode.error is None:
                 await self._flusher.flushed(vnode, vnode.log_end_offset)
 
     async def _encoded(self, snapshot: SnapshotId) -> bytes:

@@ -9,25 +9,23 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
 
 import trio
 
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.features import FEATURES
-from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage, TopicImage
+from barnabas.broker.metadata.image import METADATA_TOPIC, Listener, MetadataImage, TopicImage
 from barnabas.broker.settings.config import BrokerConfig, check_topic_configs
 from barnabas.broker.settings.keys import ConfigError
+from barnabas.broker.workers import Yielder
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.wire.queries.plan import first_offset
 from barnabas.wire.records.cluster_metadata import FeatureLevelRecord, RemoveTopicRecord
 from barnabas.wire.types import ZERO_UUID, Message
-
-if TYPE_CHECKING:
-    from barnabas.storage.data_dir import DataDir
-    from barnabas.storage.flusher import Flusher
-    from barnabas.storage.vnode import Vnode
 
 MAX_NAME = 249
 MAX_PARTITIONS = 100_000
@@ -62,18 +60,15 @@ def new_topic_id() -> bytes:
             return made
 
 
-class TopicManager:
-    """All changes of topics go through here, one at a time."""
+class TopicManager(Listener):
+    """All changes of topics go through here, one at a time. It keeps the vnodes as the image says."""
 
     def __init__(
         self, config: BrokerConfig, metadata: MetadataImage, data_dir: DataDir, flusher: Flusher, log: EventLog
     ) -> None:
         self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
-        self.on_created: list[Callable[[TopicImage], None]] = []
-        self.on_deleted: list[Callable[[TopicImage], None]] = []
-        self.on_grown: list[Callable[[TopicImage], None]] = []
-        #: Called after each change.
-        self.on_change: list[Callable[[], None]] = []
+        #: Topics whose vnodes have yet to get their settings and leader epochs, by their ids.
+        self._unsettled: dict[bytes, None] = {}
         #: Removed topics of which a folder has resisted: until the next start it must be known that they are removed.
         self.unremoved: set[bytes] = set()
         self.changes = trio.Lock()
@@ -141,13 +136,33 @@ class TopicManager:
         end = self.metadata.write(records)
         if written is not None:
             written()
-        await self.flusher.flushed(self.data_dir.vnodes[METADATA_TOPIC, 0], end)
+        await self.flusher.flushed(self.metadata.log, end)
         if make is not None:
             await make()
-        for record in records:
-            self.metadata.apply(record)
-        for told in self.on_change:
-            told()
+        self.metadata.change(records)
+        await self.settle()
+
+    def settings_changed(self) -> None:
+        self._unsettled.update(dict.fromkeys(self.metadata.by_id))
+
+    def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
+        if after is not None:
+            self._unsettled[after.topic_id] = None
+
+    async def settle(self) -> None:
+        """Give vnodes the settings and leader epochs that the image has for them. Others have their turn meanwhile."""
+        yielder = Yielder()
+        while self._unsettled:
+            topic_id, _ = self._unsettled.popitem()
+            topic = self.metadata.by_id.get(topic_id)
+            if topic is None:
+                continue
+            config = self.config.log_config(topic.configs)
+            for index, leader in list(topic.partitions.items()):
+                vnode = self.data_dir.vnodes.get((topic.name, index))
+                if vnode is not None:
+                    vnode.config, vnode.leader_epoch = config, leader.epoch
+                await yielder()
 
     async def finalize_features(self) -> None:
         """State in the metadata log which features hold. Kafka refuses one that does not say it."""
@@ -174,8 +189,6 @@ class TopicManager:
                     await self._take_back(topic, count)
                     raise
                 topic = self.metadata.by_id[topic.topic_id]
-                for told in self.on_created:
-                    told(topic)
         self.log.info("topic.created", topic=name, partitions=count, id=uuid.UUID(bytes=topic.topic_id))
         return topic
 
@@ -235,8 +248,6 @@ class TopicManager:
                 added = range(have, count)
                 records = list(self.metadata.partition_records(topic.topic_id, added))
                 await self.commit(records, lambda: self.make_vnodes(topic, added))
-                for told in self.on_grown:
-                    told(topic)
 
     async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> TopicImage:
         """Delete a topic; what readers have open stays readable to them. Raises KafkaError."""
@@ -246,8 +257,6 @@ class TopicManager:
                 indexes = list(topic.partitions)
                 await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
                 await self._drop_vnodes(topic, indexes)
-                for told in self.on_deleted:
-                    told(topic)
         self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
         return topic
 
@@ -277,14 +286,6 @@ class TopicManager:
             if made is None:
                 self.data_dir.create_vnode(topic.name, index, topic.topic_id, config, first_offset=first)
                 await trio.lowlevel.checkpoint()  # a large topic must not hold up everybody else
-
-    def apply_configs(self, topic: TopicImage) -> None:
-        """Give a topic's vnodes the settings that it has now."""
-        config = self.config.log_config(topic.configs)
-        for index in topic.partitions:
-            vnode = self.data_dir.vnodes.get((topic.name, index))
-            if vnode is not None:
-                vnode.config = config
 
     async def reconcile(self) -> None:
         """After a start: make the directories what the metadata log says, and take over folders from elsewhere."""

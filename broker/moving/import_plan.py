@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from barnabas.broker.metadata.features import FEATURES
-from barnabas.broker.metadata.image import MetadataImage, TopicImage
+from barnabas.broker.metadata.image import Leader, MetadataImage, TopicImage
 from barnabas.broker.moving.kafka_metadata import KafkaMetadata
 from barnabas.broker.settings.config import BROKER, check_topic_configs
 from barnabas.broker.settings.keys import ConfigError
@@ -104,7 +104,8 @@ def _check_topic(directory: KafkaDir, metadata: KafkaMetadata, topic: TopicImage
 def _plan_partitions(directory: KafkaDir, topic: TopicImage, plan: Plan) -> None:
     own_id = encode_uuid(topic.topic_id)
     for number in topic.partitions:
-        topic.partitions[number] += 1  # as with every start of a broker: from here on somebody else leads
+        # As with every start of a broker: from here on somebody else leads.
+        topic.partitions[number] = Leader(directory.node_id, topic.partitions[number].epoch + 1)
         folder = directory.partitions.get((topic.name, number))
         if folder is None:
             plan.left.append((f"{topic.name}-{number}", "has no folder: the partition will be empty"))

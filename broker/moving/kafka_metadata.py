@@ -66,7 +66,6 @@ _NOT_SERVED = {
     26: "RemoveDelegationTokenRecord",
 }
 _RESOURCES = {RESOURCE_CLIENT_METRICS: "client metrics", RESOURCE_GROUP: "group"}
-_NO_CHANGE = -2
 
 #: A partition by topic id and number.
 PartitionId = tuple[bytes, int]
@@ -153,12 +152,13 @@ class _Reader:
         record = unframe(value, _CLASSES)
         if record is None:
             self._pass_over(value)
-        elif isinstance(record, PartitionChangeRecord):
-            self._change(record)
         else:
-            if isinstance(record, PartitionRecord):
-                found.replicas[record.topic_id, record.partition_id] = record.replicas
-                found.directories[record.topic_id, record.partition_id] = record.directories
+            if isinstance(record, PartitionRecord | PartitionChangeRecord):
+                where = record.topic_id, record.partition_id
+                if record.replicas is not None:
+                    found.replicas[where] = record.replicas
+                if record.directories is not None:
+                    found.directories[where] = record.directories
             elif isinstance(record, ConfigRecord) and record.resource_type not in (RESOURCE_TOPIC, RESOURCE_BROKER):
                 kind = _RESOURCES.get(record.resource_type, f"resource type {record.resource_type}")
                 found.left[f"settings of {kind} {record.resource_name}"] += 1
@@ -176,14 +176,3 @@ class _Reader:
             found.controllers.add(node)
         elif head.key not in _OF_NODES:
             found.left[_NOT_SERVED.get(head.key, f"records of the unknown type {head.key}")] += 1
-
-    def _change(self, record: PartitionChangeRecord) -> None:
-        """A change of the leader begins a leader epoch, also one to the same leader or to none."""
-        partitions = self.found.image.by_id[record.topic_id].partitions
-        if record.leader != _NO_CHANGE:
-            partitions[record.partition_id] += 1
-        where = record.topic_id, record.partition_id
-        if record.replicas is not None:
-            self.found.replicas[where] = record.replicas
-        if record.directories is not None:
-            self.found.directories[where] = record.directories

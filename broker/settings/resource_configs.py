@@ -15,7 +15,7 @@ import trio
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.identity import Identity
 from barnabas.broker.jobs.queries import Queries, check_changes, is_query
-from barnabas.broker.jobs.streams import Streams, check_stream_changes, gets_stream, is_stream, without_stream
+from barnabas.broker.jobs.streams import Streams, check_stream_changes, gets_stream, without_stream
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import (
     RESOURCE_BROKER,
@@ -23,7 +23,9 @@ from barnabas.broker.metadata.image import (
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
+    Listener,
     MetadataImage,
+    TopicImage,
 )
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.partitions import Partitions
@@ -167,7 +169,7 @@ def tell_unused(log: EventLog, keys: Mapping[str, ConfigKey], given: Mapping[str
         log.info("config.unused", keys=",".join(unused), effect="none here")
 
 
-class ResourceConfigs:
+class ResourceConfigs(Listener):
     """The configuration of topics and of the broker: what is shown, changed and put into force."""
 
     def __init__(
@@ -186,21 +188,25 @@ class ResourceConfigs:
         self._partitions, self._queries, self._streams = partitions, queries, streams
         self._groups, self._log = groups, log
 
-    def apply(self, topic: str | None = None) -> None:
-        """Put changed configuration into force: one topic's, or the broker's and so every topic's."""
+    def settings_changed(self) -> None:
+        """Put the settings of the broker into force. Raises ConfigError at a start that cannot."""
         config, metadata = self._config, self._metadata
-        if topic is None:
-            merged = config.cluster_wide(metadata.broker_configs.get("", {}))
-            merged.update(metadata.broker_configs.get(str(self._identity.node_id), {}))
-            config.set_dynamic(merged)
-            self._groups.apply_offset_stores()
+        merged = config.cluster_wide(metadata.broker_configs.get("", {}))
+        merged.update(metadata.broker_configs.get(str(self._identity.node_id), {}))
+        config.set_dynamic(merged)
+        self._groups.apply_offset_stores()
+        for topic in metadata.topics.values():
+            self.topic_changed(topic, topic)
+
+    def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
+        """Whether a topic asks for more replicas than there are."""
         short = self._partitions.without_enough_replicas
-        for each in metadata.topics.values() if topic is None else [metadata.topics[topic]]:
-            self._topics.apply_configs(each)
-            if int(each.configs.get("min.insync.replicas", config["min.insync.replicas"])) > 1:
-                short.add(each.name)
-            else:
-                short.discard(each.name)
+        if before is not None:
+            short.discard(before.name)
+        if after is not None:
+            wanted = after.configs.get("min.insync.replicas", self._config["min.insync.replicas"])
+            if int(wanted) > 1:
+                short.add(after.name)
 
     def describe(self, kind: int, name: str) -> list[ConfigEntry]:
         """The entries of a resource. Raises KafkaError for one that is not there."""
@@ -284,11 +290,6 @@ class ResourceConfigs:
                 else:
                     await self._topics.commit(records)
                 tell_unused(self._log, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
-                self.apply(name if kind == RESOURCE_TOPIC else None)
-                if kind == RESOURCE_TOPIC:
-                    self._queries.altered(self._metadata.topics[name])
-                    if is_stream(current) or is_stream(target):
-                        self._streams.altered(self._metadata.topics[name])
 
     def _query_of(self, kind: int, name: str) -> tuple[bytes, str | None, str | None] | None:
         """What a topic is, as far as its query or stream is concerned; None for other resources."""

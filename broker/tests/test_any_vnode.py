@@ -16,9 +16,9 @@ async def test_produce_and_fetch_over_a_vnode_without_files(start: Start) -> Non
     async with start() as running, await running.client() as client:
         await client.create_topic("t")
         partitions = running.node.partitions
-        local = partitions.vnodes
+        local = partitions._vnodes
         memory = MemoryVnode("t", 0, running.node.metadata.topics["t"].topic_id, LogConfig())
-        partitions.vnodes = {**local, ("t", 0): memory}
+        partitions._vnodes = {**local, ("t", 0): memory}
         first = await client.produce("t", batch_of(b"a", b"b"))
         assert (first.error_code, first.base_offset) == (0, 0)
         assert memory.high_watermark == 2  # the flusher has flushed it

@@ -13,7 +13,7 @@ import trio
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.main import load_config
-from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
+from barnabas.broker.metadata.image import METADATA_TOPIC, Leader, MetadataImage
 from barnabas.broker.metadata.records import frame
 from barnabas.broker.moving.import_kafka_logs import _take
 from barnabas.broker.moving.import_plan import plan_of
@@ -81,7 +81,7 @@ def test_topics_come_with_ids_settings_epochs_and_logs(kafka: KafkaFolder, targe
     assert values == VALUES
     orders = image.topics["orders"]
     assert (orders.topic_id, orders.configs) == (TOPIC_ID, {"retention.ms": "77"})
-    assert orders.partitions == {0: 4 + 1 + 1}, "one change of the leader, and the import is one"
+    assert orders.partitions == {0: Leader(1, 4 + 1 + 1)}, "one change of the leader, and the import is one"
     assert image.next_producer_id == 5000
 
 

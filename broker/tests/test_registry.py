@@ -8,6 +8,7 @@ import pytest
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.partitions import Partitions
+from barnabas.broker.parts import Parts
 from barnabas.broker.registry import APIS, Context, Handlers
 from barnabas.broker.security import ANONYMOUS, CLUSTER, Operation, Principal, Resource, ResourceType
 from barnabas.broker.tests.conftest import Start
@@ -15,12 +16,12 @@ from barnabas.broker.tests.conftest import Start
 
 def test_a_handler_that_wants_what_no_broker_has_is_noticed_at_the_start() -> None:
     with pytest.raises(TypeError, match=r"the handler of \w+ wants what no broker has"):
-        Handlers([])
+        Handlers(Parts())
 
 
 async def test_every_handler_finds_its_parts_in_a_broker(start: Start) -> None:
     async with start() as broker:
-        handlers = broker.node._handlers()
+        handlers = Handlers(broker.node._parts)
         for api in APIS.values():
             assert handlers.find(api.key, api.versions.last).api is api
         assert handlers.find(18, 99).version == 0, "an unknown version of ApiVersions"

@@ -72,7 +72,7 @@ def test_no_client_forges_a_line_of_the_log(tmp_path: Path) -> None:
         assert broker.stop() == 0
         told = [line for line in broker.log_file.read_text().split("\n") if not line.startswith("barnabas is ready")]
     assert [line for line in told if line and not LINE.fullmatch(line)] == []
-    assert any("info groupcoord.join_barrier message=" in line and "rebalance" in line for line in told)
+    assert any("info groupcoord.classic.join_barrier message=" in line and "rebalance" in line for line in told)
     assert max(map(len, told)) < 10000
     assert broker.errors() == []
 

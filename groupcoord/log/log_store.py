@@ -56,14 +56,11 @@ class LogStore(Generic[I]):
         new_image: Callable[[], I],
         durability: Durability,
         wall_ms: Callable[[], int],
-        *,
-        leader_epoch: Callable[[int], int] = lambda partition: 0,
     ) -> None:
         self._vnode_of = vnode_of
         self._new_image = new_image
         self._durability = durability
         self._wall_ms = wall_ms
-        self._leader_epoch = leader_epoch
 
     def append(
         self,
@@ -79,7 +76,6 @@ class LogStore(Generic[I]):
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         now_ms = self._wall_ms()
-        epoch = self._leader_epoch(partition)
         try:
             for part in _parts(records):
                 made = [batch.Record(offset=-1, timestamp=now_ms, key=each.key, value=each.value) for each in part]
@@ -92,7 +88,7 @@ class LogStore(Generic[I]):
                         producer_epoch=producer.producer_epoch,
                         is_transactional=True,
                     )
-                last = vnode.append(data, now_ms=now_ms, origin=Origin.COORDINATOR, leader_epoch=epoch).last_offset
+                last = vnode.append(data, now_ms=now_ms, origin=Origin.COORDINATOR).last_offset
         except KafkaError as error:
             log.warning("partition %d: %s", partition, error.message)
             done(error.code)

@@ -6,6 +6,7 @@ A room imports from the rooms that the table gives it, and of storage only the d
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -199,6 +200,18 @@ def test_the_inner_tables_name_nothing_that_nobody_needs() -> None:
                 doors[where].add(module[0])
     assert used == INNER
     assert doors == INNER_DOORS
+
+
+#: Who makes and drops vnodes, or serves nobody. All others come to a partition by `Partitions`, which checks.
+VNODES = {"partitions.py", "node.py", "metadata/topic_manager.py", "clean_logs.py"}
+
+
+def test_one_door_leads_from_a_partition_to_its_vnode() -> None:
+    folder = (PACKAGE / "broker").resolve()
+    place = re.compile(r"(directory|data_dir|partitions|node|self)\._?vnodes\b")
+    files = [path for path in folder.rglob("*.py") if "tests" not in path.parts]
+    used = {str(path.relative_to(folder)) for path in files if place.search(path.read_text())}
+    assert used - {"apis/fetch.py"} == VNODES  # which has a dict of that name
 
 
 def test_what_is_against_the_rule_is_seen() -> None:

@@ -121,6 +121,7 @@ class MemoryVnode:
         self.topic, self.partition, self.topic_id = topic, partition, topic_id
         self.on_high_watermark = Callbacks()
         self.error: StorageError | None = None
+        self.leader_epoch = 0
         self.log_start_offset = self.log_end_offset = self._durable = self._flushing = 0
         self._data = bytearray()
         self._batches: list[Stored] = []
@@ -176,15 +177,13 @@ class MemoryVnode:
 
     # -- append ------------------------------------------------------------------------------------------------------
 
-    def append(
-        self, data: BytesLike, *, now_ms: int, origin: Origin = Origin.CLIENT, leader_epoch: int = 0
-    ) -> AppendResult:
+    def append(self, data: BytesLike, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendResult:
         self._check()
         if origin is Origin.CLIENT:
-            return self.append_valid(validate(data, self.rules, now_ms), now_ms=now_ms, leader_epoch=leader_epoch)
+            return self.append_valid(validate(data, self.rules, now_ms), now_ms=now_ms)
         if origin is Origin.COORDINATOR:
             check_size(len(data), self.rules)
-            return self.append_valid(Valid(batch.check(data), data), now_ms=now_ms, leader_epoch=leader_epoch)
+            return self.append_valid(Valid(batch.check(data), data), now_ms=now_ms)
         first = last = -1
         for _, view in batch.iter_batches(data):
             header = batch.check(view)
@@ -194,13 +193,13 @@ class MemoryVnode:
                 raise KafkaError(code if header.last_offset >= end else ErrorCode.DUPLICATE_SEQUENCE_NUMBER, "not next")
             if base < end:
                 raise KafkaError(ErrorCode.INVALID_RECORD, "below the log end")
-            epoch = leader_epoch if origin is Origin.QUERY else header.partition_leader_epoch
+            epoch = self.leader_epoch if origin is Origin.QUERY else header.partition_leader_epoch
             prefix = batch.PREFIX.pack(base, header.batch_length, epoch)
             self._write(header, prefix + view[batch.PREFIX_SIZE :], base, header.max_timestamp, epoch)
             first, last = base if first < 0 else first, header.last_offset
         return AppendResult(first, last, -1, self.log_start_offset)
 
-    def append_valid(self, valid: Valid, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+    def append_valid(self, valid: Valid, *, now_ms: int) -> AppendResult:
         self._check()
         header, data, base = valid.header, valid.data, self.log_end_offset
         if header.producer_id >= 0:
@@ -208,20 +207,18 @@ class MemoryVnode:
             if known is not None:
                 return AppendResult(known.base_offset, known.last_offset, -1, self.log_start_offset, True)
         if self.rules.stamps:
-            prefix = batch.with_append_time(header, data, base, leader_epoch, now_ms)
+            prefix = batch.with_append_time(header, data, base, self.leader_epoch, now_ms)
             whole = prefix + bytes(data)[batch.HEADER_SIZE :]
         else:
-            whole = batch.PREFIX.pack(base, header.batch_length, leader_epoch) + bytes(data)[batch.PREFIX_SIZE :]
+            whole = batch.PREFIX.pack(base, header.batch_length, self.leader_epoch) + bytes(data)[batch.PREFIX_SIZE :]
         time = now_ms if self.rules.stamps else header.max_timestamp
-        self._write(header, whole, base, time, leader_epoch)
+        self._write(header, whole, base, time, self.leader_epoch)
         if header.producer_id >= 0:
             self._producers.record(header, base, now_ms)
         append_time = now_ms if self.rules.stamps else -1
         return AppendResult(base, base + header.last_offset_delta, append_time, self.log_start_offset)
 
-    def end_transaction(
-        self, marker: batch.Marker, *, new_epoch: bool, now_ms: int, leader_epoch: int = 0
-    ) -> AppendResult:
+    def end_transaction(self, marker: batch.Marker, *, new_epoch: bool, now_ms: int) -> AppendResult:
         self._check()
         self._producers.check_marker(marker, new_epoch=new_epoch)
         data, base = batch.build_marker(marker, now_ms), self.log_end_offset
@@ -230,8 +227,8 @@ class MemoryVnode:
             self._aborted.append(aborted)
         self._producers.end_transaction(marker, base, now_ms)
         header = batch.parse_header(data)
-        prefix = batch.PREFIX.pack(base, header.batch_length, leader_epoch)
-        self._write(header, prefix + data[batch.PREFIX_SIZE :], base, now_ms, leader_epoch)
+        prefix = batch.PREFIX.pack(base, header.batch_length, self.leader_epoch)
+        self._write(header, prefix + data[batch.PREFIX_SIZE :], base, now_ms, self.leader_epoch)
         return AppendResult(base, base, -1, self.log_start_offset)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:

@@ -84,7 +84,8 @@ def life(path: Path, io: Io, told: RecordedEvents, appended: list[bytes], flushe
     vnode = LocalVnode(str(path), "t", 0, CONFIG, io=io, cache=FileCache(io, 2), tell=told)
     for number in range(24):
         value = b"%d" % number
-        append = partial(vnode.append, produced(number), now_ms=NOW + number, leader_epoch=number // 9)
+        vnode.leader_epoch = number // 9
+        append = partial(vnode.append, produced(number), now_ms=NOW + number)
         result = insisting(vnode, append)
         assert result.base_offset == number
         assert not result.duplicate

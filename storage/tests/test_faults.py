@@ -33,7 +33,8 @@ def live(path: Path, io: FaultyIo, appended: list[bytes], acknowledged: list[byt
     for number in range(24):
         value = b"%d" % number
         appended.append(value)
-        vnode.append(produced(number), now_ms=NOW, leader_epoch=number // 10)
+        vnode.leader_epoch = number // 10
+        vnode.append(produced(number), now_ms=NOW)
         if number % 3 == 2:
             flush_alone(vnode)
             acknowledged[:] = appended
@@ -88,7 +89,8 @@ def test_a_fault_during_recovery_is_recovered_from(tmp_path: Path, kind: str) ->
         path = tmp_path / f"{at}-0"
         vnode = created(path)
         for number in range(20):
-            vnode.append(produced(number), now_ms=NOW, leader_epoch=number // 10)
+            vnode.leader_epoch = number // 10
+            vnode.append(produced(number), now_ms=NOW)
         vnode.flush()
         with open(vnode.segments[-1].path(), "ab") as log:
             log.write(b"torn")

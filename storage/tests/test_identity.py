@@ -110,7 +110,8 @@ async def test_a_topic_takes_nothing_over_from_a_folder_in_its_place(tmp_path: P
     io = Busy()
     data_dir = await opened(tmp_path, io=io)
     old = data_dir.create_vnode("t", 0, TOPIC_ID, CONFIG)
-    old.append(one(b"old"), now_ms=NOW, leader_epoch=7)
+    old.leader_epoch = 7
+    old.append(one(b"old"), now_ms=NOW)
     old.flush()
     io.busy = True
     with pytest.raises(StorageError):

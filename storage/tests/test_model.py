@@ -49,7 +49,8 @@ class VnodeMachine(RuleBasedStateMachine):
         base = len(self.records)
         new = [Record(b"k", v, NOW + 10 * (base + i) + step, (), base + i) for i, v in enumerate(values)]
         data = batch.build_batch([Record(r.key, r.value, r.timestamp) for r in new], compression=codec)
-        result = self.vnode.append(data, now_ms=NOW, leader_epoch=epoch)
+        self.vnode.leader_epoch = epoch
+        result = self.vnode.append(data, now_ms=NOW)
         assert (result.base_offset, result.last_offset) == (base, base + len(values) - 1)
         self.records += new
 

@@ -91,7 +91,8 @@ class Life:
             sequence = self.sequences[producer, vnode.topic_id]
             self.sequences[producer, vnode.topic_id] += 1
             data = batch.build_batch([record], producer_id=producer, producer_epoch=0, base_sequence=sequence)
-            vnode.append(data, now_ms=time_of(offset), leader_epoch=offset // 25)
+            vnode.leader_epoch = offset // 25
+            vnode.append(data, now_ms=time_of(offset))
 
     def flush(self, vnode: LocalVnode) -> None:
         vnode.flush()

@@ -254,7 +254,8 @@ def test_leader_epochs_end_where_the_next_begins(tmp_path: Path) -> None:
     vnode = created(tmp_path / "t-0")
     assert vnode.epoch_end_offset(0) == (-1, -1)
     for epoch in (2, 2, 5):
-        vnode.append(one(b"v"), now_ms=NOW, leader_epoch=epoch)
+        vnode.leader_epoch = epoch
+        vnode.append(one(b"v"), now_ms=NOW)
     vnode.flush()
     expected = {-1: (-1, -1), 1: (1, 0), 2: (2, 2), 4: (2, 2), 5: (5, 3), 6: (-1, -1)}
     assert {epoch: vnode.epoch_end_offset(epoch) for epoch in expected} == expected
