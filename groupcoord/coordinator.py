@@ -8,6 +8,7 @@ from one thread.
     offset_requests   OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete
     admin             ListGroups, DescribeGroups, DeleteGroups
     offsets           what is committed and pending; deletions and transactions
+    deleted_topics    the offsets of topics that are gone
     elsewhere         a second place for offsets, beside the log or instead of it
     retention         the expiry of offsets, and of groups that have nothing left
     shard             which group is where, and the way to its log
@@ -30,6 +31,7 @@ from barnabas.groupcoord.log.shard import Shard, Shards
 from barnabas.groupcoord.log.store import Store
 from barnabas.groupcoord.memory_budget import MemoryBudget
 from barnabas.groupcoord.offsets.committed import OffsetManager
+from barnabas.groupcoord.offsets.deleted_topics import DeletedTopics
 from barnabas.groupcoord.offsets.elsewhere import Elsewhere
 from barnabas.groupcoord.offsets.requests import OffsetRequests
 from barnabas.groupcoord.offsets.retention import Retention
@@ -74,6 +76,7 @@ class GroupCoordinator:
         self._around = around
         self._offsets = OffsetManager(self.shards, topics, around)
         self._retention = Retention(self.shards, self._offsets, around)
+        self._deleted_topics = DeletedTopics(self.shards, self._offsets, around)
         # The requests, by their handlers' names: the parts' own methods, so that no call stands between.
         membership = Membership(self.shards, around)
         self.join, self.sync = membership.join, membership.sync
@@ -181,7 +184,12 @@ class GroupCoordinator:
     def topic_deleted(self, name: str, topic_id: bytes = ZERO_UUID) -> None:
         """Forget all offsets of a topic that is gone; with its id, only those of that topic, not of one named alike."""
         with self._outbox:
-            self._offsets.topic_deleted(name, topic_id)
+            self._deleted_topics.forget(name, topic_id)
+
+    @property
+    def is_forgetting(self) -> bool:
+        """Whether offsets of deleted topics are left that have yet to go."""
+        return self._deleted_topics.is_busy
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool) -> None:
         """The marker of a transaction that wrote offsets into this partition is durable."""

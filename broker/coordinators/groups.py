@@ -103,7 +103,9 @@ class Groups(Listener):
 
     @property
     def all_loaded(self) -> bool:
-        """Whether every partition of `__consumer_offsets` that there is has been read."""
+        """Whether every partition of `__consumer_offsets` has been read, and what was of deleted topics is gone."""
+        if self.coordinator.is_forgetting:
+            return False
         topic = self._metadata.topics.get(OFFSETS_TOPIC)
         shards = self.coordinator.shards.by_partition
         return topic is None or all(n in shards and shards[n].is_loaded for n in topic.partitions)

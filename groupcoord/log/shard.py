@@ -28,6 +28,8 @@ class Shard:
         self.is_loaded = False
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, Offsets] = {}
+        #: By topic, the groups that have or had offsets of it.
+        self.readers: dict[str, set[str]] = {}
         self.open_transactions = OpenTransactions()
         self.ended_while_loading: list[tuple[int, bool]] = []  # producer, and whether it has committed
 
@@ -35,10 +37,29 @@ class Shard:
         """The offsets of a group, to be added to."""
         return self.offsets.setdefault(group_id, Offsets())
 
+    def reads(self, group_id: str, topic: str) -> None:
+        """A group gets an offset of a topic."""
+        topics = self.offsets_of(group_id).topics
+        if topic not in topics:
+            topics.add(topic)
+            self.readers.setdefault(topic, set()).add(group_id)
+
+    def reads_no_more(self, group_id: str, topic: str) -> None:
+        """A group has no offset of a topic."""
+        if group_id in self.offsets:
+            self.offsets[group_id].topics.discard(topic)
+        readers = self.readers.get(topic)
+        if readers is not None:
+            readers.discard(group_id)
+            if not readers:
+                del self.readers[topic]
+
     def tidy(self, group_id: str) -> None:
         """Forget the entry of a group that has no offsets."""
         offsets = self.offsets.get(group_id)
         if offsets is not None and offsets.is_empty:
+            for topic in list(offsets.topics):
+                self.reads_no_more(group_id, topic)
             del self.offsets[group_id]
 
 

@@ -47,6 +47,7 @@ class Offsets:
         self.committed: dict[TopicPartition, OffsetCommitValue] = {}
         self.pending: Counter[TopicPartition] = Counter()  # handed to the store, not durable yet
         self.pending_transactional: Counter[TopicPartition] = Counter()  # of transactions that have not ended
+        self.topics: set[str] = set()  # of all of them; kept by the shard
 
     def prepare(self, changed: Sequence[Change]) -> None:
         self.pending.update([where for where, _ in changed])
@@ -115,6 +116,7 @@ class OffsetManager:
         ]
         for group_id, changed in changes.items():
             shard.offsets_of(group_id).prepare(changed)
+            _note_topics(shard, group_id, changed)
 
         def durable(error: ErrorCode) -> None:
             for group_id, changed in changes.items():
@@ -136,6 +138,7 @@ class OffsetManager:
         records = [offset_record(group_id, topic, index, value) for (topic, index), value in changed]
         offsets = shard.offsets_of(group_id)
         offsets.prepare(changed)
+        _note_topics(shard, group_id, changed)
 
         def durable(error: ErrorCode) -> None:
             offsets = shard.offsets_of(group_id)
@@ -203,15 +206,17 @@ class OffsetManager:
                 self.elsewhere.changed(group_id, [(where, value)])
             shard.tidy(group_id)
 
-    # --- loading, and topics that go ----------------------------------------------------------------------------------
+    # --- loading ------------------------------------------------------------------------------------------------------
 
     def load(self, shard: Shard, image: PartitionImage) -> None:
         """What the log says."""
         for (group_id, topic, index), offset in image.offsets.items():
             shard.offsets_of(group_id).committed[topic, index] = offset
+            shard.reads(group_id, topic)
         shard.open_transactions = image.open_transactions
         for group_id, topic, index in image.open_transactions.places():
             shard.offsets_of(group_id).pending_transactional[topic, index] += 1
+            shard.reads(group_id, topic)
 
     def forget_stale(self, shard: Shard) -> None:
         """Offsets of topics that were deleted and made again since, and whose tombstones a crash has taken."""
@@ -227,21 +232,6 @@ class OffsetManager:
         if stale:
             log.info("partition %d: forgetting offsets of deleted topics in %d groups", shard.partition, len(stale))
             self.forget(shard, stale)
-
-    def topic_deleted(self, name: str, topic_id: bytes = ZERO_UUID) -> None:
-        """Forget all offsets of a topic that is gone; with its id, only those of that topic, not of one named alike."""
-        for shard in self._shards.by_partition.values():
-            gone: dict[str, list[TopicPartition]] = {}
-            for group_id, offsets in shard.offsets.items():
-                forgotten = [
-                    where
-                    for where in offsets.places()
-                    if where[0] == name and is_of(offsets.committed.get(where), topic_id)
-                ]
-                if forgotten:
-                    gone[group_id] = forgotten
-            if gone:
-                self.forget(shard, gone, tell=True)
 
     def committed(self, partition: int) -> Iterator[tuple[str, TopicPartition, OffsetCommitValue]]:
         """Every offset of a shard that counts now. What changes while somebody goes through it may be in it or not."""
@@ -259,6 +249,12 @@ def is_of(offset: OffsetCommitValue | None, topic_id: bytes, since_ms: int = -1)
     if offset is None or topic_id == ZERO_UUID:
         return True
     return offset.commit_timestamp > since_ms if offset.topic_id == ZERO_UUID else offset.topic_id == topic_id
+
+
+def _note_topics(shard: Shard, group_id: str, changed: Sequence[Change]) -> None:
+    for (topic, _), value in changed:
+        if value is not None:  # what is deleted is there, or was never
+            shard.reads(group_id, topic)
 
 
 def _supersede(shard: Shard, group_id: str, where: TopicPartition, count: int) -> None:

@@ -51,6 +51,11 @@ class OpenTransactions:
         for where, (order, value) in written.items():
             yield where, value, self._drop(where, order) if committed else 0
 
+    def last(self, where: OffsetKey) -> Value:
+        """What was written for a place last, by any of them."""
+        writers = self._at.get(where)
+        return self._of[next(reversed(writers))][where][1] if writers else None
+
     def places(self) -> Iterator[OffsetKey]:
         """The places, once for each transaction."""
         for written in self._of.values():
