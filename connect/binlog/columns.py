@@ -38,11 +38,25 @@ TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETI
 )
 VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 15, 16, 17, 18, 19
 BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141
-JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
-_NUMERIC = frozenset({TINY, SHORT, LONG, INT24, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL, YEAR})
-_CHARACTER = frozenset({VARCHAR, STRING, VAR_STRING, BLOB, BLOB_COMPRESSED, VARCHAR_COMPRESSED})
+VECTOR, JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 242, 245, 246, 247, 248, 252, 253, 254, 255
+_INTEGERS = frozenset({TINY, SHORT, LONG, INT24, LONGLONG})
+
+
+class _Listed(NamedTuple):
+    """Which columns have a place in a table map's lists of signedness and of collations (not ENUM and SET)."""
+
+    numeric: frozenset[int]
+    character: frozenset[int]
+
+
+#: MySQL's YEAR has no signedness, and its GEOMETRY no collation. Its VECTOR has one, as it is kept as a BLOB.
+_OF_MYSQL = _Listed(_INTEGERS | {FLOAT, DOUBLE, NEWDECIMAL}, frozenset({VARCHAR, STRING, VAR_STRING, BLOB, VECTOR}))
+_OF_MARIADB = _Listed(
+    _OF_MYSQL.numeric | {YEAR},
+    frozenset({VARCHAR, STRING, VAR_STRING, BLOB, GEOMETRY, BLOB_COMPRESSED, VARCHAR_COMPRESSED}),
+)
 _META_SIZES = {
-    **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, BLOB, GEOMETRY, BLOB_COMPRESSED), 1),
+    **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, VECTOR, BLOB, GEOMETRY, BLOB_COMPRESSED), 1),
     **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, ENUM, SET, VAR_STRING, STRING, VARCHAR_COMPRESSED), 2),
 }
 #: Of a partial update: that JSON is told as changes, and how many bytes tell the length of these.
@@ -161,21 +175,46 @@ class Layout(NamedTuple):
         ]
 
 
-def layout_of(table: Table, charsets: dict[int, str], told: list[Told] | None) -> Layout:
+def layout_of(table: Table, charsets: dict[int, str], told: list[Told] | None, *, mariadb: bool = True) -> Layout:
     """What a table map says, and `told` for what it leaves out. Raises EventError for what cannot be read."""
+    lists = _OF_MARIADB if mariadb else _OF_MYSQL
+    _check_lists(table, lists)
     if told is not None and len(told) != len(table.types):
         raise EventError(
             f"{table.database}.{table.name} had {len(table.types)} columns, and has {len(told)} now: "
             "set binlog_row_metadata=FULL on the server, so that the binary log says what they were"
         )
     columns = [
-        _column(table, kind, meta, _Parts(table, charsets, told, number)) for number, kind, meta in _metas(table)
+        _column(table, kind, meta, _Parts(table, charsets, told, lists, number)) for number, kind, meta in _metas(table)
     ]
     key = tuple(table.primary_key)
     if not key and told is not None:
         key = tuple(n for _, n in sorted((each.key, n) for n, each in enumerate(told) if each.key))
     json = tuple(number for number, kind, _ in _metas(table) if kind == JSON)
     return Layout(table.database, table.name, tuple(columns), key, json)
+
+
+def _check_lists(table: Table, lists: _Listed) -> None:
+    """A list that has more or less than the table has columns of its kind would shift all behind. Raises EventError."""
+    kinds = [kind for _, kind, _ in _metas(table)]
+
+    def count(*of: int) -> int:
+        return sum(kind in of for kind in kinds)
+
+    told = [
+        ("signedness", table.signedness, (count(*lists.numeric) + 7) // 8),
+        ("collations", table.charsets, count(*lists.character)),
+        ("names", table.names, len(kinds)),
+        ("SETs", table.sets, count(SET)),
+        ("ENUMs", table.enums, count(ENUM)),
+        ("collations of ENUM and SET", table.enum_charsets, count(ENUM, SET)),
+    ]
+    for name, listed, wanted in told:
+        if listed is not None and len(listed) != wanted:
+            raise EventError(
+                f"the table map of {table.database}.{table.name} lists {len(listed)} {name}, where its columns have "
+                f"{wanted}"
+            )
 
 
 def needs_telling(table: Table) -> bool:
@@ -205,8 +244,10 @@ def _metas(table: Table) -> Iterator[tuple[int, int, bytes]]:
 class _Parts:
     """What is known of one column besides its type."""
 
-    def __init__(self, table: Table, charsets: dict[int, str], told: list[Told] | None, number: int) -> None:
-        self._table, self._charsets, self._number = table, charsets, number
+    def __init__(
+        self, table: Table, charsets: dict[int, str], told: list[Told] | None, lists: _Listed, number: int
+    ) -> None:
+        self._table, self._charsets, self._lists, self._number = table, charsets, lists, number
         self._told = None if told is None else told[number]
         self._kinds = [kind for _, kind, _ in _metas(table)]
 
@@ -224,12 +265,12 @@ class _Parts:
     def unsigned(self) -> bool:
         bits = self._table.signedness
         if bits is not None:
-            rank = self._rank(_NUMERIC)
+            rank = self._rank(self._lists.numeric)
             return bool(bits[rank // 8] & 0x80 >> rank % 8)
         return self._told is not None and self._told.unsigned
 
     def charset(self) -> str:
-        return self._charset(_CHARACTER, self._table.charsets, self._table.default_charset)
+        return self._charset(self._lists.character, self._table.charsets, self._table.default_charset)
 
     def enum_charset(self) -> str:
         return self._charset(frozenset({ENUM, SET}), self._table.enum_charsets, self._table.enum_default_charset)
@@ -264,9 +305,8 @@ class _Parts:
 
 def _column(table: Table, kind: int, meta: bytes, parts: _Parts) -> Column:
     name = parts.name
-    number_of = _integers(kind, unsigned=parts.unsigned) if kind in _NUMERIC else None
-    if number_of is not None:
-        return Column(name, "int", number_of, str)
+    if kind in _INTEGERS:
+        return Column(name, "int", _integer(kind, unsigned=parts.unsigned), str)
     if kind == FLOAT:
         return Column(name, "float", _float, repr)
     if kind == DOUBLE:
@@ -310,13 +350,11 @@ def _text_kind(charset: str) -> str:
     return "bytes" if charset == BINARY else "text"
 
 
-def _integers(kind: int, *, unsigned: bool) -> Read | None:
-    """How integers of a type are read; None for another type."""
+def _integer(kind: int, *, unsigned: bool) -> Read:
+    """How integers of a type are read."""
     if kind == INT24:
         return _medium_unsigned if unsigned else _medium
-    form = {TINY: "b", SHORT: "h", LONG: "i", LONGLONG: "q"}.get(kind)
-    if form is None:
-        return None
+    form = {TINY: "b", SHORT: "h", LONG: "i", LONGLONG: "q"}[kind]
     code = struct.Struct("<" + (form.upper() if unsigned else form))
     unpack, size = code.unpack_from, code.size
 

@@ -277,7 +277,7 @@ class Reader:
                 told = self._told.get((table.database, table.name))
                 if told is None:
                     raise TableUnknownError(table.database, table.name)
-            known = layout_of(table, self._charsets, told)
+            known = layout_of(table, self._charsets, told, mariadb=self._mariadb)
             if len(self._layouts) >= _MOST_TABLES:
                 del self._layouts[next(iter(self._layouts))]
             self._layouts[body] = known

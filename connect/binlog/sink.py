@@ -222,8 +222,8 @@ class Sink:
             return [message._replace(value=cut)]
         if room.compacted:
             raise TooLargeError(
-                f"{said}; of its parts, which have one key, compaction would leave the last{_raised(topic, room, size)}, or "
-                "choose --oversize truncate"
+                f"{said}; of its parts, which have one key, compaction would leave the last"
+                f"{_raised(topic, room, size)}, or choose --oversize truncate"
             )
         parts = oversize.split(value, most)
         return [
