@@ -643,12 +643,17 @@ def _enum(size: int, values: list[str] | None) -> Read:
 
 def _set(size: int, values: list[str] | None) -> Read:
     def read(data: bytes, at: int) -> tuple[int | str, int]:
-        bits = int.from_bytes(data[at : at + size], "little")
-        if values is None or bits >> len(values):
-            return bits, at + size
-        return ",".join(value for number, value in enumerate(values) if bits >> number & 1), at + size
+        return members(int.from_bytes(data[at : at + size], "little"), values or ()), at + size
 
     return read
+
+
+def members(bits: int, values: Sequence[str]) -> int | str:
+    """What is chosen of a SET; as a number where a text is not known, or would be none: the empty member alone."""
+    if bits >> len(values):
+        return bits
+    text = ",".join(value for number, value in enumerate(values) if bits >> number & 1)
+    return text if text or not bits else bits
 
 
 def choice_literal(value: int | str) -> str:

@@ -21,6 +21,7 @@ from barnabas.connect.binlog.columns import (
     Value,
     bit_literal,
     choice_literal,
+    members,
     shortest_float,
     year_literal,
 )
@@ -168,12 +169,6 @@ def _choice(part: Callable[..., _Part], name: str, known: Known) -> _Part:
         number = int(raw)
         return values[number - 1] if 0 < number <= len(values) else number
 
-    def chosen_set(raw: bytes) -> int | str:
-        bits = int(raw)
-        if bits >> len(values):
-            return bits
-        return ",".join(value for number, value in enumerate(values) if bits >> number & 1)
-
     def number(value: int | str) -> str:
         if type(value) is int:
             return str(value)
@@ -182,12 +177,12 @@ def _choice(part: Callable[..., _Part], name: str, known: Known) -> _Part:
     def bits(value: int | str) -> str:
         if type(value) is int:
             return str(value)
-        return str(sum(1 << values.index(each) for each in str(value).split(",") if each))
+        return str(sum(1 << values.index(each) for each in str(value).split(",")) if value else 0)
 
     select = f"CAST({name} AS UNSIGNED)"
     if known.kind == "enum":
         return part("enum", chosen, choice_literal, select)._replace(place=number)
-    return part("set", chosen_set, choice_literal, select)._replace(place=bits)
+    return part("set", lambda raw: members(int(raw), values), choice_literal, select)._replace(place=bits)
 
 
 def _unread(data: bytes, at: int) -> tuple[Value, int]:

@@ -134,3 +134,16 @@ def test_compressed_data_does_not_grow_over_what_it_says() -> None:
     assert events.inflated(b"\x83" + (1 << 20).to_bytes(3, "big") + bomb) == bytes(1 << 20)
     with pytest.raises(EventError, match="begins with 0x33"):
         events.inflated(b"\x33")
+
+
+@given(st.lists(st.text(alphabet="ab'\\", max_size=3), min_size=1, max_size=64, unique=True), st.data())
+def test_what_is_chosen_of_a_set_is_a_text_that_chooses_the_same_or_a_number(
+    values: list[str], data: st.DataObject
+) -> None:
+    bits = data.draw(st.integers(0, 2 ** len(values) - 1))
+    found = columns.members(bits, values)
+    if isinstance(found, str):
+        assert bits == (sum(1 << values.index(each) for each in found.split(",")) if found else 0)
+    else:
+        assert found == bits
+        assert [value for number, value in enumerate(values) if bits >> number & 1] == [""]
