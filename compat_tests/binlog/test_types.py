@@ -70,6 +70,8 @@ TYPES = {
     "ENUM('a','it''s','ö','')": ["'a'", "'it''s'", "'ö'", "''"],
     "SET('x','y','z''')": ["''", "'x'", "'x,z'''", "'x,y,z'''"],
     "SET('a','','b')": ["2", "0", "3", "6", "7"],
+    r"ENUM('b\\s','n\nl','c\rr','z\0z','q''q','\Z','t\t','%_')": [str(n) for n in range(1, 9)],
+    r"SET('b\\s','n\nl','c\rr','z\0z','q''q','\Z','t\t','%_')": ["0", "255", "170", "15"],
     "JSON": ['\'{"a": [1, "ö", null]}\''],
     "GEOMETRY": ["ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('POLYGON((0 0,0 1,1 1,0 0))', 4326)"],
     "POINT": ["POINT(1.5, -2.5)"],

@@ -207,7 +207,7 @@ async def known_columns(connection: Connection, database: str, table: str) -> li
             full or "",
             charset or "binary",
             collation or "",
-            _values(full or ""),
+            values_of(full or ""),
             places.get(name, 0),
             "GENERATED" in (extra or "").upper().replace("DEFAULT_GENERATED", ""),
         )
@@ -221,11 +221,19 @@ _OTHER_HISTORY = (
 )
 
 
-def _values(kind: str) -> tuple[str, ...]:
+#: A text in a type as information_schema writes it, and what stands for another character in it.
+_TEXT, _ESCAPED = re.compile(r"'((?:[^'\\]|''|\\.)*+)'", re.DOTALL), re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPES = {"0": "\0", "n": "\n", "r": "\r"}
+
+
+def values_of(kind: str) -> tuple[str, ...]:
     """The texts of an ENUM or SET as information_schema writes its type."""
     if not kind.lower().startswith(("enum(", "set(")):
         return ()
-    return tuple(text.replace("''", "'") for text in re.findall(r"'((?:[^']|'')*)'", kind))
+    return tuple(
+        _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]) if found[1] else "'", text)
+        for text in _TEXT.findall(kind)
+    )
 
 
 def is_final(error: ServerError) -> bool:
