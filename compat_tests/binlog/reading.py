@@ -32,7 +32,7 @@ def items(server: MariaDb, place: Place) -> list[Item]:
         with trio.fail_after(SECONDS):
             async with await asked.open() as connection:
                 await asked.begin(connection, place)
-                reader = Reader(place, asked.charsets, mariadb=asked.mariadb)
+                reader = Reader(place, asked.charsets, mariadb=asked.mariadb, exact=asked.exact)
                 while reader.place.gtids != end.gtids:
                     event = await connection.event()
                     while True:

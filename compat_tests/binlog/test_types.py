@@ -72,6 +72,18 @@ TYPES = {
     "SET('a','','b')": ["2", "0", "3", "6", "7"],
     r"ENUM('b\\s','n\nl','c\rr','z\0z','q''q','\Z','t\t','%_')": [str(n) for n in range(1, 9)],
     r"SET('b\\s','n\nl','c\rr','z\0z','q''q','\Z','t\t','%_')": ["0", "255", "170", "15"],
+    "ENUM('ö','😀','😁','?')": ["1", "2", "3", "4"],
+    "SET('ö','😀','😁','?')": ["0", "1", "6", "15"],
+    "ENUM('ö','😀','😁','?') COLLATE utf8mb4_bin": ["1", "2", "3", "4"],
+    "SET('ö','😀','😁','?') COLLATE utf8mb4_bin": ["0", "1", "6", "15"],
+    "ENUM('a','A','Ä','b ')": ["1", "2", "3", "4"],
+    "SET('a','A','Ä','b ') COLLATE utf8mb4_bin": ["1", "3", "15"],
+    "ENUM('a',x'e4') CHARACTER SET binary": ["1", "2"],
+    "SET('a',x'e4') CHARACTER SET binary": ["0", "1", "3"],
+    "ENUM('a',x'c0') CHARACTER SET geostd8": ["1", "2"],
+    "SET('a',x'c0','') CHARACTER SET geostd8": ["0", "1", "2", "3", "4"],
+    "ENUM('ö','漢') CHARACTER SET ucs2": ["1", "2"],
+    "SET('ö','','漢') CHARACTER SET utf16le": ["0", "2", "5", "7"],
     "JSON": ['\'{"a": [1, "ö", null]}\''],
     "GEOMETRY": ["ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('POLYGON((0 0,0 1,1 1,0 0))', 4326)"],
     "POINT": ["POINT(1.5, -2.5)"],
@@ -209,10 +221,13 @@ def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, comp
             assert [column.name for column in change.layout.columns] == ["id", "v", "w"]
             assert change.layout.key == (0,)
     copied = {key: literals for number in range(len(kinds)) for key, literals in selected(mariadb, database, number)}
-    assert copied == logged
-    if os.environ.get("BARNABAS_RENEW_TYPES"):
-        TABLE.write_text(table_of(shown))
-    assert table_of(shown) == TABLE.read_text(), "BARNABAS_RENEW_TYPES=1 renews the documentation"
+    for row, literals in copied.items():  # the server's own tables have no character of four bytes
+        if metadata == "FULL" or "😀" not in ROWS[int(row)][0]:
+            assert literals == logged[row]
+    if metadata == "FULL":
+        if os.environ.get("BARNABAS_RENEW_TYPES"):
+            TABLE.write_text(table_of(shown))
+        assert table_of(shown) == TABLE.read_text(), "BARNABAS_RENEW_TYPES=1 renews the documentation"
     mariadb.sql(*SESSION, *again)
     differ = {}
     for number, kind in enumerate(kinds):

@@ -132,6 +132,17 @@ def decoder(charset: str) -> Callable[[bytes], str | bytes | Undecoded]:
     return text
 
 
+def is_certain(charset: str, text: str) -> bool:
+    """Whether a text in a column of this character set is given as a text."""
+    if charset not in CODECS:
+        return charset != BINARY and text.isascii()
+    try:
+        raw = (_LATIN1 if charset == "latin1" else codecs.lookup(CODECS[charset])).encode(text)[0]
+    except UnicodeError:
+        return False
+    return decoder(charset)(raw) == text
+
+
 def _ascii_or(charset: str, data: bytes) -> str | Undecoded:
     return data.decode() if data.isascii() else Undecoded(charset, data)
 

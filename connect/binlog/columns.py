@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import struct
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from barnabas.connect.mysql.packets import ProtocolError, lenenc_int
 Value = int | float | str | bytes | Undecoded | None
 #: From the bytes at a position to a value, and the position after it.
 Read = Callable[[bytes, int], tuple[Any, int]]
+#: The texts of an ENUM or SET; None of what has no certain text.
+Texts = tuple[str | None, ...]
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR = (
     1,
@@ -40,6 +43,7 @@ VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 15, 16, 17, 18, 19
 BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141
 VECTOR, JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 242, 245, 246, 247, 248, 252, 253, 254, 255
 _INTEGERS = frozenset({TINY, SHORT, LONG, INT24, LONGLONG})
+_CHOICES = frozenset({ENUM, SET})
 
 
 class _Listed(NamedTuple):
@@ -71,17 +75,29 @@ class Told(NamedTuple):
     name: str
     unsigned: bool
     charset: str
-    values: tuple[str, ...] = ()  # of ENUM and SET
+    values: Texts = ()  # of ENUM and SET
     key: int = 0  # its place in the primary key, from 1
 
 
 class Column(NamedTuple):
-    """A column of a table as the binary log has it. `kind` is a name of the field: int, text, bytes, ..."""
+    """A column of a table as the binary log has it. `kind` is a name of the field: int, text, bytes, ...
+
+    `values` are those that an ENUM or SET may have.
+    """
 
     name: str
     kind: str
     read: Read
     literal: Callable[[Any], str]
+    values: Texts = ()
+
+    def number(self, value: int | str) -> int:
+        """Of a value of an ENUM or SET."""
+        if isinstance(value, int):
+            return value
+        if self.kind == "enum":
+            return self.values.index(value) + 1
+        return sum(1 << self.values.index(each) for each in value.split(",")) if value else 0
 
 
 class Layout(NamedTuple):
@@ -175,8 +191,18 @@ class Layout(NamedTuple):
         ]
 
 
-def layout_of(table: Table, charsets: dict[int, str], told: list[Told] | None, *, mariadb: bool = True) -> Layout:
-    """What a table map says, and `told` for what it leaves out. Raises EventError for what cannot be read."""
+def layout_of(
+    table: Table,
+    charsets: dict[int, str],
+    told: list[Told] | None,
+    *,
+    mariadb: bool = True,
+    exact: frozenset[int] = frozenset(),
+) -> Layout:
+    """What a table map says, and `told` for what it leaves out. Raises EventError for what cannot be read.
+
+    `charsets` are collations by number, `exact` those in which no two texts are equal.
+    """
     lists = _OF_MARIADB if mariadb else _OF_MYSQL
     _check_lists(table, lists)
     if told is not None and len(told) != len(table.types):
@@ -185,7 +211,8 @@ def layout_of(table: Table, charsets: dict[int, str], told: list[Told] | None, *
             "set binlog_row_metadata=FULL on the server, so that the binary log says what they were"
         )
     columns = [
-        _column(table, kind, meta, _Parts(table, charsets, told, lists, number)) for number, kind, meta in _metas(table)
+        _column(table, kind, meta, _Parts(table, charsets, exact, told, lists, number))
+        for number, kind, meta in _metas(table)
     ]
     key = tuple(table.primary_key)
     if not key and told is not None:
@@ -245,9 +272,15 @@ class _Parts:
     """What is known of one column besides its type."""
 
     def __init__(
-        self, table: Table, charsets: dict[int, str], told: list[Told] | None, lists: _Listed, number: int
+        self,
+        table: Table,
+        charsets: dict[int, str],
+        exact: frozenset[int],
+        told: list[Told] | None,
+        lists: _Listed,
+        number: int,
     ) -> None:
-        self._table, self._charsets, self._lists, self._number = table, charsets, lists, number
+        self._table, self._charsets, self._exact, self._lists, self._number = table, charsets, exact, lists, number
         self._told = None if told is None else told[number]
         self._kinds = [kind for _, kind, _ in _metas(table)]
 
@@ -270,37 +303,63 @@ class _Parts:
         return self._told is not None and self._told.unsigned
 
     def charset(self) -> str:
-        return self._charset(self._lists.character, self._table.charsets, self._table.default_charset)
+        number = self._collation(self._lists.character, self._table.charsets, self._table.default_charset)
+        return self._told.charset if number is None and self._told is not None else self._named(number)
 
-    def enum_charset(self) -> str:
-        return self._charset(frozenset({ENUM, SET}), self._table.enum_charsets, self._table.enum_default_charset)
-
-    def _charset(
+    def _collation(
         self, kinds: frozenset[int], listed: list[int] | None, default: tuple[int, dict[int, int]] | None
-    ) -> str:
-        if listed is None and default is None:
-            if self._told is None:
-                raise EventError(f"nothing says which character set the column {self.name} has")
-            return self._told.charset
+    ) -> int | None:
         rank = self._rank(kinds)
         if listed is not None:
-            number = listed[rank]
-        else:
-            assert default is not None
-            number = default[1].get(rank, default[0])
-        try:
-            return self._charsets[number]
-        except KeyError:
-            raise EventError(f"the server does not say what collation {number} is") from None
+            return listed[rank]
+        return None if default is None else default[1].get(rank, default[0])
 
-    def values(self, kind: int) -> list[str] | None:
-        """The texts of an ENUM or SET; None where they are not known, or no text."""
+    def _named(self, collation: int | None) -> str:
+        if collation is None:
+            raise EventError(f"nothing says which character set the column {self.name} has")
+        try:
+            return self._charsets[collation]
+        except KeyError:
+            raise EventError(f"the server does not say what collation {collation} is") from None
+
+    def values(self, kind: int) -> Texts:
+        """The texts of an ENUM or SET; none where they are not known."""
         listed = self._table.enums if kind == ENUM else self._table.sets
         if listed is None:
-            return list(self._told.values) if self._told is not None and self._told.values else None
-        decode = decoder(self.enum_charset())
+            return self._told.values if self._told is not None else ()
+        number = self._collation(_CHOICES, self._table.enum_charsets, self._table.enum_default_charset)
+        decode = decoder(self._named(number))
         texts = [decode(each) for each in listed[self._rank(frozenset({kind}))]]
-        return [each for each in texts if isinstance(each, str)] if all(isinstance(e, str) for e in texts) else None
+        return distinct([text if isinstance(text, str) else None for text in texts], exact=number in self._exact)
+
+
+def distinct(texts: Sequence[str | None], *, exact: bool) -> Texts:
+    """None also of what the column's collation may hold for a member before it, which the server would take it for.
+
+    There is no such member unless the table was made without strict mode; and none but itself, if the collation is
+    `exact`.
+    """
+    seen: set[str] = set()
+    found: list[str | None] = []
+    for text in texts:
+        same = text if exact or text is None else _folded(text)
+        found.append(None if same in seen else text)
+        if same is not None:
+            seen.add(same)
+    return tuple(found)
+
+
+def is_exact(collation: str) -> bool:
+    """Whether texts are equal in it only if their bytes are."""
+    return collation == BINARY or collation.endswith("_bin")
+
+
+def _folded(text: str) -> str:
+    """Without what collations pass over. They hold all characters of four bytes for the same, and `?` stands for these
+    in the server's own tables."""
+    parts = unicodedata.normalize("NFKD", text.rstrip(" "))
+    kept = ["?" if ord(each) > 0xFFFF else each for each in parts if unicodedata.category(each)[0] not in "MC"]
+    return "".join(kept).casefold()
 
 
 def _column(table: Table, kind: int, meta: bytes, parts: _Parts) -> Column:
@@ -340,9 +399,11 @@ def _column(table: Table, kind: int, meta: bytes, parts: _Parts) -> Column:
         bits = meta[0] + meta[1] * 8
         return Column(name, "bit", _bit((bits + 7) // 8), bit_literal(bits))
     if kind == ENUM:
-        return Column(name, "enum", _enum(meta[0], parts.values(ENUM)), choice_literal)
+        values = parts.values(ENUM)
+        return Column(name, "enum", _enum(meta[0], values), choice_literal, values)
     if kind == SET:
-        return Column(name, "set", _set(meta[0], parts.values(SET)), choice_literal)
+        values = parts.values(SET)
+        return Column(name, "set", _set(meta[0], values), choice_literal, values)
     raise EventError(f"{table.database}.{table.name}: the column {name} has type {kind}, which is not supported")
 
 
@@ -631,29 +692,35 @@ def bit_literal(bits: int) -> Callable[[int], str]:
     return lambda value: f"b'{value:0{bits}b}'"
 
 
-def _enum(size: int, values: list[str] | None) -> Read:
+def _enum(size: int, values: Texts) -> Read:
     def read(data: bytes, at: int) -> tuple[int | str, int]:
         number = int.from_bytes(data[at : at + size], "little")
-        if values is not None and 0 < number <= len(values):
-            return values[number - 1], at + size
-        return number, at + size
+        text = values[number - 1] if 0 < number <= len(values) else None
+        return number if text is None else text, at + size
 
     return read
 
 
-def _set(size: int, values: list[str] | None) -> Read:
+def _set(size: int, values: Texts) -> Read:
     def read(data: bytes, at: int) -> tuple[int | str, int]:
-        return members(int.from_bytes(data[at : at + size], "little"), values or ()), at + size
+        return members(int.from_bytes(data[at : at + size], "little"), values), at + size
 
     return read
 
 
-def members(bits: int, values: Sequence[str]) -> int | str:
-    """What is chosen of a SET; as a number where a text is not known, or would be none: the empty member alone."""
-    if bits >> len(values):
+def members(bits: int, values: Texts) -> int | str:
+    """What is chosen of a SET; as a number where a text is not known."""
+    chosen = [value for number, value in enumerate(values) if bits >> number & 1]
+    texts = [value for value in chosen if value is not None]
+    if bits >> len(values) or len(texts) != len(chosen):
         return bits
-    text = ",".join(value for number, value in enumerate(values) if bits >> number & 1)
-    return text if text or not bits else bits
+    return chosen_of(bits, ",".join(texts))
+
+
+def chosen_of(bits: int, text: str) -> int | str:
+    """The text of what is chosen of a SET; its number if the empty member is, as texts do not always show that."""
+    parts = text.split(",") if text else []
+    return text if "" not in parts and len(parts) == bits.bit_count() else bits
 
 
 def choice_literal(value: int | str) -> str:

@@ -97,10 +97,12 @@ class TableUnknownError(Exception):
 
 
 class Reader:
-    """The state between events. `charsets` are the server's collations by number."""
+    """The state between events. `charsets` are the server's collations by number, `exact` those without equal texts."""
 
-    def __init__(self, place: Place, charsets: dict[int, str], *, mariadb: bool) -> None:
-        self._charsets, self._mariadb = charsets, mariadb
+    def __init__(
+        self, place: Place, charsets: dict[int, str], *, mariadb: bool, exact: frozenset[int] = frozenset()
+    ) -> None:
+        self._charsets, self._mariadb, self._exact = charsets, mariadb, exact
         self.file, self.position = place.file, place.position
         self._gtids = _domains(place.gtids) if mariadb else {}
         #: Of MySQL, where all transactions so far have GTIDs.
@@ -277,7 +279,7 @@ class Reader:
                 told = self._told.get((table.database, table.name))
                 if told is None:
                     raise TableUnknownError(table.database, table.name)
-            known = layout_of(table, self._charsets, told, mariadb=self._mariadb)
+            known = layout_of(table, self._charsets, told, mariadb=self._mariadb, exact=self._exact)
             if len(self._layouts) >= _MOST_TABLES:
                 del self._layouts[next(iter(self._layouts))]
             self._layouts[body] = known

@@ -7,7 +7,8 @@ import re
 import trio
 
 from barnabas.connect.binlog import events
-from barnabas.connect.binlog.columns import Told
+from barnabas.connect.binlog.charsets import is_certain
+from barnabas.connect.binlog.columns import Told, distinct, is_exact
 from barnabas.connect.binlog.gtid_set import gtid_set_of
 from barnabas.connect.binlog.reader import Place, fingerprint_of
 from barnabas.connect.binlog.selected import Known
@@ -35,7 +36,9 @@ class Server:
         self.source, self.server_id, self.silence = source, server_id, silence
         self.mariadb = True
         self.version = ""
+        #: Of each collation its character set; and the collations in which no two texts are equal.
         self.charsets: dict[int, str] = {}
+        self.exact: frozenset[int] = frozenset()
         self.full_metadata = False
         #: Of MySQL: whether each transaction has a GTID.
         self.has_gtids = False
@@ -66,8 +69,9 @@ class Server:
         self.full_metadata = told.get("binlog_row_metadata", "").upper() == "FULL"
         self.has_gtids = told.get("gtid_mode", "").upper() == "ON"
         view = "COLLATION_CHARACTER_SET_APPLICABILITY" if self.mariadb else "COLLATIONS"
-        rows = await connection.query(f"SELECT ID, CHARACTER_SET_NAME FROM information_schema.{view}")
+        rows = await connection.query(f"SELECT ID, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.{view}")
         self.charsets = {int(row[0]): row[1] for row in rows if row[0] and row[1]}
+        self.exact = frozenset(int(row[0]) for row in rows if row[0] and is_exact(row[2] or ""))
 
     async def now(self, connection: Connection) -> Place:
         """The end of the binary log. Raises ServerError."""
@@ -182,7 +186,10 @@ class Server:
                 each.name,
                 "unsigned" in each.full.lower() or "zerofill" in each.full.lower(),
                 each.charset,
-                each.values,
+                tuple(
+                    text if text is not None and is_known(text, each.charset) else None
+                    for text in distinct(each.values, exact=is_exact(each.collation))
+                ),
                 each.key,
             )
             for each in known
@@ -219,6 +226,15 @@ _OTHER_HISTORY = (
     "the binary log of {0} is not the one that was read (at {1}, position {2}, is another event, or none): it was "
     "reset, or this is another server: begin anew with --start now, or a new name (--name)"
 )
+
+
+#: Character sets with characters that the server's own tables do not have.
+_WIDE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
+
+
+def is_known(text: str, charset: str) -> bool:
+    """Whether a member of an ENUM or SET is what the server's own tables say, and is given as a text by events."""
+    return is_certain(charset, text) and not ("?" in text and charset in _WIDE)
 
 
 #: A text in a type as information_schema writes it, and what stands for another character in it.

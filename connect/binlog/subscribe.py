@@ -180,7 +180,7 @@ class Subscription:
         judge: Judge | None = None,
     ) -> Position:
         """All changes up to a place, and the position there; for ever without one."""
-        reader = Reader(maker.place, self._server.charsets, mariadb=self._server.mariadb)
+        reader = Reader(maker.place, self._server.charsets, mariadb=self._server.mariadb, exact=self._server.exact)
         held = time.perf_counter()
         while target is None or not reader.has_reached(target):
             if not connection.is_drained:

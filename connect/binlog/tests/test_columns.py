@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.connect.binlog import columns, events
-from barnabas.connect.binlog.charsets import Undecoded, decoder, literal
+from barnabas.connect.binlog.charsets import CODECS, Undecoded, decoder, is_certain, literal
 from barnabas.connect.binlog.columns import Told, layout_of
 from barnabas.connect.binlog.events import EventError, Table
 
@@ -141,9 +141,24 @@ def test_what_is_chosen_of_a_set_is_a_text_that_chooses_the_same_or_a_number(
     values: list[str], data: st.DataObject
 ) -> None:
     bits = data.draw(st.integers(0, 2 ** len(values) - 1))
-    found = columns.members(bits, values)
+    found = columns.members(bits, tuple(values))
     if isinstance(found, str):
         assert bits == (sum(1 << values.index(each) for each in found.split(",")) if found else 0)
     else:
         assert found == bits
-        assert [value for number, value in enumerate(values) if bits >> number & 1] == [""]
+        assert "" in [value for number, value in enumerate(values) if bits >> number & 1]
+
+
+def test_a_member_without_a_certain_text_is_a_number_and_the_others_are_texts() -> None:
+    values = ("a", None, "b")
+    assert [columns._enum(1, values)(bytes([number]), 0)[0] for number in range(5)] == [0, "a", 2, "b", 4]
+    assert [columns.members(bits, values) for bits in (0, 1, 2, 5, 7, 8)] == ["", "a", 2, "a,b", 7, 8]
+
+
+@given(st.sampled_from([*CODECS, "geostd8", "binary"]), st.text(max_size=3))
+def test_a_text_is_certain_if_its_bytes_come_as_that_text(charset: str, text: str) -> None:
+    try:
+        raw = text.encode({"latin1": "cp1252"}.get(charset) or CODECS.get(charset, "ascii"))
+    except UnicodeError:
+        return
+    assert is_certain(charset, text) == (decoder(charset)(raw) == text)
