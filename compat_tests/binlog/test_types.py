@@ -116,7 +116,7 @@ CHARSETS = {
     "keybcs2": ["x'8081'"],
     "dec8": ["x'e4f6'"],
     "hp8": ["x'cc'"],
-    "swe7": ["'abc'"],
+    "swe7": ["'abc'", "x'405b5c5d5e607b7c7d7e'", "x'7f'"],
     "ascii": ["'plain'"],
     "gbk": ["'汉字'", "x'a1a4'", "x'815c'"],
     "gb2312": ["'汉字'"],
