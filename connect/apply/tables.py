@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from barnabas.connect.binlog.columns import GREATEST_FLOAT
 from barnabas.connect.binlog.selected import Known
 from barnabas.connect.mysql.connection import name_quoted
 
@@ -12,6 +13,7 @@ Image = list[str]
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "geometrycollection"})
 _GEOMETRIES |= {"multipoint", "multilinestring", "multipolygon"}
+_MOST_BIT = len("b''") + 64
 _BY_NAME = frozenset({"uuid", "inet6", "inet4"})
 
 
@@ -63,8 +65,9 @@ def _compared(column: Known, literal: str) -> str:
     if literal == "NULL":
         return literal
     if kind == "float" and literal[0] not in "'xb_":  # the shortest number is not the DOUBLE that a FLOAT is
-        return repr(struct.unpack("<f", struct.pack("<f", float(literal)))[0])
-    if kind == "bit" and literal.startswith("b'"):
+        number = float(literal)
+        return repr(struct.unpack("<f", struct.pack("<f", number))[0]) if abs(number) <= GREATEST_FLOAT else literal
+    if kind == "bit" and literal.startswith("b'") and len(literal) <= _MOST_BIT:
         return str(int(literal[2:-1], 2))
     if kind in _BY_NAME:
         return f"CAST({literal} AS {kind})"

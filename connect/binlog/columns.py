@@ -434,7 +434,7 @@ def _medium_unsigned(data: bytes, at: int) -> tuple[int, int]:
 
 
 #: A number above is out of range for the server, even if it is rounded to this one.
-_GREATEST_FLOAT = float((1 << 24) - 1 << 104)
+GREATEST_FLOAT = float((1 << 24) - 1 << 104)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
@@ -449,7 +449,7 @@ def shortest_float(raw: bytes) -> float:
         short = float(f"{value:.{digits}g}")
         try:
             if _FLOAT.pack(short) == raw:
-                return short if abs(short) <= _GREATEST_FLOAT else value
+                return short if abs(short) <= GREATEST_FLOAT else value
         except OverflowError:  # rounded up over the greatest float
             continue
     assert isinstance(value, float)
