@@ -6,13 +6,11 @@ import struct
 from collections.abc import Sequence
 
 from barnabas.connect.binlog.columns import GREATEST_FLOAT
-from barnabas.connect.binlog.selected import Known
+from barnabas.connect.binlog.selected import GEOMETRIES, Known
 from barnabas.connect.mysql.connection import name_quoted
 
 Image = list[str]
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
-_GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "geometrycollection"})
-_GEOMETRIES |= {"multipoint", "multilinestring", "multipolygon"}
 _MOST_BIT = len("b''") + 64
 _BY_NAME = frozenset({"uuid", "inet6", "inet4"})
 
@@ -80,7 +78,7 @@ def _same(name: str, column: Known, literal: str) -> str:
         return f"{name} IS NULL"
     if column.kind in _TEXTS:
         return f"CAST({name} AS BINARY) = CAST(CONVERT({literal} USING {column.charset}) AS BINARY)"
-    if column.kind in _GEOMETRIES:
+    if column.kind in GEOMETRIES:
         return f"HEX({name}) = HEX({literal})"
     if column.kind == "bit":
         return f"{name} + 0 = {_compared(column, literal)}"

@@ -70,13 +70,18 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class Told(NamedTuple):
-    """What another source than the table map says of a column: the server's own tables."""
+    """What another source than the table map says of a column: the server's own tables, as they are now.
+
+    `logged` are the types, each with its metadata, by which a table map has such a column; None: whatever it was.
+    """
 
     name: str
     unsigned: bool
     charset: str
     values: Texts = ()  # of ENUM and SET
     key: int = 0  # its place in the primary key, from 1
+    logged: frozenset[tuple[int, bytes]] | None = None
+    nullable: bool = True
 
 
 class Column(NamedTuple):
@@ -205,11 +210,8 @@ def layout_of(
     """
     lists = _OF_MARIADB if mariadb else _OF_MYSQL
     _check_lists(table, lists)
-    if told is not None and len(told) != len(table.types):
-        raise EventError(
-            f"{table.database}.{table.name} had {len(table.types)} columns, and has {len(told)} now: "
-            "set binlog_row_metadata=FULL on the server, so that the binary log says what they were"
-        )
+    if told is not None:
+        _compare(table, charsets, told, lists)
     columns = [
         _column(table, kind, meta, _Parts(table, charsets, exact, told, lists, number))
         for number, kind, meta in _metas(table)
@@ -244,9 +246,35 @@ def _check_lists(table: Table, lists: _Listed) -> None:
             )
 
 
+def _compare(table: Table, charsets: dict[int, str], told: list[Told], lists: _Listed) -> None:
+    """That a table was, by all that its map says, what it is now. Raises EventError."""
+    name = f"{table.database}.{table.name}"
+    if len(told) != len(table.types):
+        raise EventError(f"{name} had {len(table.types)} columns, and has {len(told)} now{_ANEW}")
+    for number, kind, meta in _metas(table):
+        now = told[number]
+        if now.logged is None:
+            continue
+        parts = _Parts(table, charsets, frozenset(), None, lists, number)
+        was = bool(table.nullable[number // 8] >> number % 8 & 1)
+        if (kind, meta) not in now.logged or was != now.nullable or parts.differs(kind, now):
+            raise EventError(f"column {number + 1} of {name} was another one than {now.name} is now{_ANEW}")
+
+
+_ANEW = (
+    ", and the binary log does not say what its columns were: run SET GLOBAL binlog_row_metadata = 'FULL' on the "
+    "server, and begin anew, with a new name (--name) and --snapshot initial"
+)
+
+
 def needs_telling(table: Table) -> bool:
     """Whether a table map leaves out what a reader must know."""
     return table.names is None
+
+
+def whatever(table: Table) -> list[Told]:
+    """Columns of which nobody needs more than where the next one begins."""
+    return [Told(f"@{number}", False, BINARY) for number in range(1, len(table.types) + 1)]
 
 
 def _metas(table: Table) -> Iterator[tuple[int, int, bytes]]:
@@ -293,6 +321,15 @@ class _Parts:
     def _rank(self, kinds: frozenset[int]) -> int:
         """Which of the columns of these kinds it is."""
         return sum(kind in kinds for kind in self._kinds[: self._number])
+
+    def differs(self, kind: int, now: Told) -> bool:
+        """Whether the table map says of signedness, or of a character set, what is not so now."""
+        if self._table.signedness is not None and kind in _OF_MYSQL.numeric and self.unsigned != now.unsigned:
+            return True
+        if kind not in self._lists.character or kind == GEOMETRY:
+            return False
+        number = self._collation(self._lists.character, self._table.charsets, self._table.default_charset)
+        return number is not None and self._named(number) != now.charset
 
     @property
     def unsigned(self) -> bool:

@@ -35,9 +35,9 @@ _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _TIMES = frozenset({"date", "time", "datetime", "timestamp"})
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
-_GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "geometrycollection"})
-_GEOMETRIES |= {"multipoint", "multilinestring", "multipolygon"}
-_SIZES = {"uuid": 16, "inet6": 16, "inet4": 4}
+GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "geometrycollection"})
+GEOMETRIES |= {"multipoint", "multilinestring", "multipolygon", "geomcollection"}
+SIZES = {"uuid": 16, "inet6": 16, "inet4": 4}
 #: SETs the session up in which rows are selected, and in which their literals are inserted again.
 SESSION = (
     "SET SESSION time_zone = '+00:00', sql_mode = '', character_set_results = NULL",
@@ -56,6 +56,8 @@ class Known(NamedTuple):
     values: tuple[str, ...]  # of ENUM and SET, with `?` for a character of four bytes
     key: int  # its place in the primary key, from 1
     generated: bool = False
+    octets: int = 0  # the most that a text or bytes may have
+    nullable: bool = True
 
 
 class _Part(NamedTuple):
@@ -161,10 +163,10 @@ def _part(table: str, known: Known) -> _Part:
         return found._replace(typed=lambda text: f"CONVERT({text} USING {known.charset}) COLLATE {known.collation}")
     if kind in _BYTES:
         return part("bytes", bytes, literal)
-    if kind in _GEOMETRIES:
+    if kind in GEOMETRIES:
         return part("geometry", bytes, literal)
-    if kind in _SIZES:
-        found = part("bytes", bytes, literal, f"CAST({name} AS BINARY({_SIZES[kind]}))")
+    if kind in SIZES:
+        found = part("bytes", bytes, literal, f"CAST({name} AS BINARY({SIZES[kind]}))")
         return found._replace(
             place=lambda raw: f"'{_address(kind, raw)}'", typed=lambda text: f"CAST({text} AS {kind})"
         )

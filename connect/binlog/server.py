@@ -7,9 +7,9 @@ import re
 import trio
 
 from barnabas.connect.binlog import events
-from barnabas.connect.binlog.charsets import is_certain
-from barnabas.connect.binlog.columns import Told, distinct, is_exact
+from barnabas.connect.binlog.columns import Told, is_exact
 from barnabas.connect.binlog.gtid_set import gtid_set_of
+from barnabas.connect.binlog.logged import told_of
 from barnabas.connect.binlog.reader import Place, fingerprint_of
 from barnabas.connect.binlog.selected import Known
 from barnabas.connect.mysql.connection import CONNECT_SECONDS, Connection, columns_of, connect, quoted
@@ -32,14 +32,16 @@ class RefusedError(Exception):
 class Server:
     """A server whose binary log is read."""
 
-    def __init__(self, source: Source, server_id: int, silence: float = SILENCE_SECONDS) -> None:
-        self.source, self.server_id, self.silence = source, server_id, silence
+    def __init__(
+        self, source: Source, server_id: int, silence: float = SILENCE_SECONDS, *, any_metadata: bool = False
+    ) -> None:
+        """`any_metadata`: what the binary log does not say of columns is taken from what they are now."""
+        self.source, self.server_id, self.silence, self.any_metadata = source, server_id, silence, any_metadata
         self.mariadb = True
         self.version = ""
         #: Of each collation its character set; and the collations in which no two texts are equal.
         self.charsets: dict[int, str] = {}
         self.exact: frozenset[int] = frozenset()
-        self.full_metadata = False
         #: Of MySQL: whether each transaction has a GTID.
         self.has_gtids = False
 
@@ -66,7 +68,9 @@ class Server:
             raise RefusedError(
                 f"{self.source} itself has the server id {self.server_id}: give another one with --server-id"
             )
-        self.full_metadata = told.get("binlog_row_metadata", "").upper() == "FULL"
+        metadata = told.get("binlog_row_metadata", "")
+        if metadata.upper() != "FULL" and not self.any_metadata:
+            raise RefusedError((_NOT_FULL if metadata else _NO_METADATA).format(self.source, metadata))
         self.has_gtids = told.get("gtid_mode", "").upper() == "ON"
         view = "COLLATION_CHARACTER_SET_APPLICABILITY" if self.mariadb else "COLLATIONS"
         rows = await connection.query(f"SELECT ID, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.{view}")
@@ -178,29 +182,18 @@ class Server:
             await connection.close()
         if not known:
             raise RefusedError(
-                f"nothing says what the columns of {database}.{table} were, and it is there no more: set "
-                "binlog_row_metadata=FULL on the server, and begin behind its last change (--start now)"
+                f"nothing says what the columns of {database}.{table} were, and it is there no more: run SET GLOBAL "
+                "binlog_row_metadata = 'FULL' on the server, and begin behind its last change (--start now)"
             )
-        return [
-            Told(
-                each.name,
-                "unsigned" in each.full.lower() or "zerofill" in each.full.lower(),
-                each.charset,
-                tuple(
-                    text if text is not None and is_known(text, each.charset) else None
-                    for text in distinct(each.values, exact=is_exact(each.collation))
-                ),
-                each.key,
-            )
-            for each in known
-        ]
+        return [told_of(each) for each in known]
 
 
 async def known_columns(connection: Connection, database: str, table: str) -> list[Known]:
     """What the server says of the columns of a table; nothing where there is none. Raises ServerError."""
     of = f"WHERE TABLE_SCHEMA = {quoted(database)} AND TABLE_NAME = {quoted(table)}"
     rows = await connection.query(
-        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA "
+        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA, "
+        "CHARACTER_OCTET_LENGTH, IS_NULLABLE "
         f"FROM information_schema.COLUMNS {of} ORDER BY ORDINAL_POSITION"
     )
     keys = await connection.query(
@@ -217,24 +210,25 @@ async def known_columns(connection: Connection, database: str, table: str) -> li
             values_of(full or ""),
             places.get(name, 0),
             "GENERATED" in (extra or "").upper().replace("DEFAULT_GENERATED", ""),
+            int(octets or 0),
+            nullable == "YES",
         )
-        for name, kind, full, charset, collation, extra in rows
+        for name, kind, full, charset, collation, extra, octets, nullable in rows
     ]
 
 
+_NOT_FULL = (
+    "{0} has binlog_row_metadata={1}, so its binary log does not say what the columns of a row were: run SET GLOBAL "
+    "binlog_row_metadata = 'FULL' there, and set it in its configuration; --row-metadata any takes what they are now"
+)
+_NO_METADATA = (
+    "{0} is older than MariaDB 10.5 or MySQL 8.0.1, so its binary log does not say what the columns of a row were: "
+    "--row-metadata any takes what they are now"
+)
 _OTHER_HISTORY = (
     "the binary log of {0} is not the one that was read (at {1}, position {2}, is another event, or none): it was "
     "reset, or this is another server: begin anew with --start now, or a new name (--name)"
 )
-
-
-#: Character sets with characters that the server's own tables do not have.
-_WIDE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
-
-
-def is_known(text: str, charset: str) -> bool:
-    """Whether a member of an ENUM or SET is what the server's own tables say, and is given as a text by events."""
-    return is_certain(charset, text) and not ("?" in text and charset in _WIDE)
 
 
 #: A text in a type as information_schema writes it, and what stands for another character in it.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.connect.binlog.server import is_known, values_of
+from barnabas.connect.binlog.logged import is_known
+from barnabas.connect.binlog.server import values_of
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\0": "\\0", "\n": "\\n", "\r": "\\r", "'": "''"})
 

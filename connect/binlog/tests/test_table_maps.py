@@ -6,6 +6,7 @@ MariaDB's lists and MySQL's are not the same. MySQL's are made here to its sourc
 from __future__ import annotations
 
 import string
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,8 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.connect.binlog.columns import layout_of
-from barnabas.connect.binlog.events import EventError, Table, table_of
+from barnabas.connect.binlog.columns import Told, layout_of
+from barnabas.connect.binlog.events import GTID, TABLE_MAP, WRITE, EventError, Table, table_of
+from barnabas.connect.binlog.logged import logged_as
+from barnabas.connect.binlog.reader import Begin, Change, Place, Reader, TableUnknownError
+from barnabas.connect.binlog.selected import Known
 
 #: Collations of a server, and the bytes of `é` in each.
 COLLATIONS = {63: "binary", 45: "utf8mb4", 8: "latin1", 35: "ucs2", 7: "koi8r"}
@@ -157,7 +161,8 @@ def table_map(columns: Sequence[Made], *, listed: bool = True, metadata: str = "
 
 
 def tables(kinds: list[Kind]) -> st.SearchStrategy[list[Made]]:
-    column = st.builds(Made, st.sampled_from(kinds), st.booleans(), st.sampled_from(sorted(COLLATIONS)))
+    collation = st.sampled_from(sorted(COLLATIONS))
+    column = st.builds(Made, st.sampled_from(kinds), st.booleans(), collation, st.booleans())
     return st.lists(column, min_size=1, max_size=300)
 
 
@@ -193,3 +198,130 @@ def test_a_list_that_is_too_short_or_too_long_is_refused(columns: list[Made], na
     for changed in [] if listed is None else [listed[:-1], listed * 2]:
         with pytest.raises(EventError, match=rf"the table map of d\.t lists {len(changed)} "):
             layout_of(table._replace(**{name: changed}), COLLATIONS, None)
+
+
+# --- maps without names -----------------------------------------------------------------------------------------------
+
+
+def told(columns: Sequence[Made]) -> list[Told]:
+    """What a server says of its columns, if they are these now."""
+    found = []
+    for number, each in enumerate(columns):
+        kind = each.kind
+        code, meta = (kind.meta[0], kind.meta[1:] + b"\x00") if kind.code == 254 else (kind.code, kind.meta)
+        charset = COLLATIONS[each.collation if kind.width and kind.code != 255 else 63]
+        texts = (TEXTS[each.collation],) if kind.members and each.collation != 63 else (None,)
+        values = tuple(text if isinstance(text, str) else None for text in texts)
+        logged = frozenset({(code, meta)})
+        unsigned = each.unsigned and kind.unsigned is not None
+        found.append(Told(f"n{number}", unsigned, charset, values, 0, logged, each.nullable))
+    return found
+
+
+@given(tables(OF_MARIADB), st.sampled_from(["MINIMAL", "NO_LOG"]), st.booleans())
+def test_a_map_without_names_is_read_with_the_columns_of_now(columns: list[Made], metadata: str, listed: bool) -> None:
+    table = table_of(table_map(columns, listed=listed, metadata=metadata))
+    layout = layout_of(table, COLLATIONS, told(columns))
+    row = bytes((len(columns) + 7) // 8) + b"".join(each.bytes for each in columns)
+    assert list(layout.rows(row, 0, images=1)) == [([each.value for each in columns],)]
+    assert [column.name for column in layout.columns] == [f"n{number}" for number in range(len(columns))]
+
+
+@given(tables(OF_MARIADB), st.sampled_from(["MINIMAL", "NO_LOG"]), st.data())
+def test_a_map_of_another_table_than_that_of_now_is_refused(
+    columns: list[Made], metadata: str, data: st.DataObject
+) -> None:
+    now = data.draw(st.permutations(columns) | tables(OF_MARIADB).filter(lambda other: len(other) == len(columns)))
+    maps = [table_map(each, metadata=metadata) for each in (columns, now)]
+    if maps[0] == maps[1]:
+        return
+    compared = [
+        [(each.kind.code, each.kind.meta, each.nullable, *_shown(each, metadata)) for each in made]
+        for made in (columns, now)
+    ]
+    if compared[0] == compared[1]:  # they differ in what is of no consequence: the collation of bytes
+        return
+    with pytest.raises(EventError, match="was another one than n"):
+        layout_of(table_of(maps[0]), COLLATIONS, told(now))
+
+
+def _shown(made: Made, metadata: str) -> tuple[object, ...]:
+    """What a map with minimal metadata says besides. YEAR is always unsigned."""
+    if metadata == "NO_LOG":
+        return ()
+    kind = made.kind
+    unsigned = made.unsigned if kind.unsigned is not None and kind.code != 13 else None
+    return (unsigned, made.collation if kind.width and kind.code != 255 else None)
+
+
+def known(full: str, octets: int = 0, values: tuple[str, ...] = ()) -> Known:
+    kind = full.partition("(")[0].partition(" ")[0]
+    return Known("v", kind, full, "utf8mb4", "utf8mb4_bin", values, 0, octets=octets)
+
+
+@pytest.mark.parametrize(
+    ("column", "logged"),
+    [
+        (known("bigint(20) unsigned"), [(8, b"")]),
+        (known("decimal(65,30)"), [(246, b"\x41\x1e")]),
+        (known("time(3)"), [(19, b"\x03")]),
+        (known("datetime"), [(12, b""), (18, b"\x00")]),
+        (known("bit(10)"), [(16, b"\x02\x01")]),
+        (known("char(255)", 1020), [(254, b"\xfc\x03")]),
+        (known("varchar(300) /*M!100301 COMPRESSED*/", 1200), [(141, b"\xb1\x04")]),
+        (known("mediumtext", 1 << 24), [(252, b"\x03")]),
+        (known("blob /*M!100301 COMPRESSED*/", 65535), [(140, b"\x02")]),
+        (known("enum", 0, ("a",) * 256), [(247, b"\x02\x00")]),
+        (known("set", 0, ("a",) * 33), [(248, b"\x08\x00")]),
+        (known("geomcollection"), [(255, b"\x04")]),
+        (known("json"), [(245, b"\x04")]),
+        (known("vector(3)"), []),
+    ],
+)
+def test_how_a_column_would_be_logged(column: Known, logged: list[tuple[int, bytes]]) -> None:
+    assert sorted(logged_as(column)) == logged
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def event(kind: int, body: bytes, end: int) -> bytes:
+    return struct.pack("<IBIIIH", 5, kind, 1, 19 + len(body), end, 0) + body
+
+
+def begun(reader: Reader) -> None:
+    assert isinstance(reader.read(event(GTID, struct.pack("<QIB", 7, 0, 0) + bytes(6), 100)), Begin)
+
+
+INT = Made(NUMBERS[3], False, 63)
+ROWS = (1).to_bytes(6, "little") + bytes(2) + b"\x01\x01" + b"\x00\x05\x00\x00\x00" * 3
+
+
+def test_rows_whose_columns_nobody_knows_end_it_with_the_table_and_the_place() -> None:
+    reader = Reader(Place("", "bin.7", 4), COLLATIONS, mariadb=True)
+    begun(reader)
+    with pytest.raises(
+        EventError, match=r"rows of d\.t were logged before .*--row-metadata any .*\(bin\.7, before position 900\)"
+    ):
+        reader.read(event(TABLE_MAP, table_map([INT], metadata="NO_LOG"), 900))
+
+
+def test_the_columns_of_now_are_asked_for_only_if_that_is_wanted() -> None:
+    reader = Reader(Place("", "bin.7", 4), COLLATIONS, mariadb=True, any_metadata=True)
+    begun(reader)
+    body = event(TABLE_MAP, table_map([INT], metadata="MINIMAL"), 900)
+    with pytest.raises(TableUnknownError):
+        reader.read(body)
+    reader.tell("d", "t", told([INT]))
+    assert reader.read(body) is None
+
+
+def test_rows_of_a_table_that_is_not_chosen_are_counted_whatever_its_columns_were() -> None:
+    reader = Reader(Place("", "bin.7", 4), COLLATIONS, mariadb=True, chosen=lambda database, name: False)
+    begun(reader)
+    assert (
+        reader.read(event(TABLE_MAP, (1).to_bytes(6, "little") + table_map([INT], metadata="NO_LOG")[6:], 900)) is None
+    )
+    change = reader.read(event(WRITE, ROWS, 950))
+    assert isinstance(change, Change)
+    assert len(change.rows) == 3
