@@ -5,6 +5,7 @@ MariaDB's lists and MySQL's are not the same. MySQL's are made here to its sourc
 
 from __future__ import annotations
 
+import itertools
 import string
 import struct
 from collections.abc import Sequence
@@ -325,3 +326,27 @@ def test_rows_of_a_table_that_is_not_chosen_are_counted_whatever_its_columns_wer
     change = reader.read(event(WRITE, ROWS, 950))
     assert isinstance(change, Change)
     assert len(change.rows) == 3
+
+
+# --- neighbours -------------------------------------------------------------------------------------------------------
+
+
+def every(kinds: list[Kind]) -> list[Made]:
+    """All types, with a sign and without, in all collations."""
+    found = []
+    for kind in kinds:
+        collations = sorted(COLLATIONS) if kind.members or (kind.width and kind.code != 255) else [63]
+        found += [
+            Made(kind, unsigned, collation)
+            for unsigned in ([False, True] if kind.unsigned is not None else [False])
+            for collation in collations
+        ]
+    return found
+
+
+@pytest.mark.parametrize("mariadb", [True, False])
+def test_every_type_in_front_of_every_other(mariadb: bool) -> None:
+    for pair in itertools.product(every(OF_MARIADB if mariadb else OF_MYSQL), repeat=2):
+        columns = [*pair, Made(TEXTUAL[0], False, 8)]
+        table = table_of(table_map(columns))
+        assert values(columns, table, mariadb=mariadb) == [each.value for each in columns], pair
