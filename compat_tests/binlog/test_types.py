@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import trio
 
+from barnabas.connect.binlog.events import EventError
 from barnabas.connect.binlog.messages import plain
 from barnabas.connect.binlog.selected import SESSION as selected_session
 from barnabas.connect.binlog.selected import Selected
@@ -242,3 +243,30 @@ def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, comp
         if rows:
             differ[kind] = rows
     assert not differ
+
+
+OLD = "SET GLOBAL mysql56_temporal_format = "
+
+
+@pytest.mark.parametrize("fraction", ["", "(6)"])
+def test_times_in_the_format_of_mariadb_5_3_come_unless_they_have_a_fraction(mariadb: MariaDb, fraction: str) -> None:
+    """A DATETIME(6) of then has as many bytes as one without a fraction, and no table map tells them apart."""
+    mariadb.sql(
+        "SET GLOBAL binlog_row_metadata = FULL", "CREATE DATABASE IF NOT EXISTS old", "DROP TABLE IF EXISTS old.t"
+    )
+    columns = "t TIME, s TIMESTAMP NULL, v VARCHAR(5)"
+    mariadb.sql(OLD + "OFF", f"CREATE TABLE old.t (d DATETIME{fraction}, {columns})", OLD + "ON")
+    place = place_of(mariadb)
+    values = ["'2024-02-29 12:34:56'", "'-10:00:01'", "'2024-02-29 12:00:00'", "'x'"]
+    mariadb.sql(*SESSION, f"INSERT INTO old.t VALUES ({', '.join(values)})")
+    if fraction:
+        with pytest.raises(
+            EventError, match=r"a row of old\.t cannot be read: .*ALTER TABLE \.\.\. FORCE renews the table"
+        ):
+            changes(mariadb, place)
+        mariadb.sql("ALTER TABLE old.t FORCE")
+        place = place_of(mariadb)
+        mariadb.sql(*SESSION, f"INSERT INTO old.t VALUES ({', '.join(values)})")
+        values[0] = "'2024-02-29 12:34:56.000000'"
+    (change,) = changes(mariadb, place)
+    assert [change.layout.literals(image) for (image,) in change.rows] == [values]

@@ -614,6 +614,13 @@ def _time2(digits: int) -> Read:
     return read
 
 
+#: Types before MySQL 5.6. MariaDB 5.3 to 10.0 kept fractions of seconds in them, and no table map says how many digits.
+_OLD_FRACTION = (
+    "a time in the format of MariaDB 5.3 with a fraction of a second, which the binary log does not describe: ALTER "
+    "TABLE ... FORCE renews the table"
+)
+
+
 def _old_timestamp(_: int) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
         return _utc(int.from_bytes(data[at : at + 4], "little")), at + 4
@@ -624,7 +631,10 @@ def _old_timestamp(_: int) -> Read:
 def _old_datetime(_: int) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
         text = f"{int.from_bytes(data[at : at + 8], 'little'):014d}"
-        return f"{text[:4]}-{text[4:6]}-{text[6:8]} {text[8:10]}:{text[10:12]}:{text[12:14]}", at + 8
+        month, day, hour, minute, second = (text[place : place + 2] for place in range(4, 14, 2))
+        if len(text) > 14 or month > "12" or day > "31" or hour > "23" or minute > "59" or second > "59":
+            raise ValueError(_OLD_FRACTION)
+        return f"{text[:4]}-{month}-{day} {hour}:{minute}:{second}", at + 8
 
     return read
 
@@ -633,6 +643,8 @@ def _old_time(_: int) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
         raw = int.from_bytes(data[at : at + 3], "little", signed=True)
         text = f"{abs(raw):06d}"
+        if text[-4:-2] > "59" or text[-2:] > "59":
+            raise ValueError(_OLD_FRACTION)
         return f"{'-' if raw < 0 else ''}{text[:-4]}:{text[-4:-2]}:{text[-2:]}", at + 3
 
     return read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import decimal
 import struct
 import zlib
@@ -164,3 +165,16 @@ def test_a_text_is_certain_if_its_bytes_come_as_that_text(charset: str, text: st
     except UnicodeError:
         return
     assert is_certain(charset, text) == (decoder(charset)(raw) == text)
+
+
+@given(st.datetimes(min_value=datetime.datetime(1, 1, 1)))
+def test_old_times_are_times_and_with_a_fraction_refused(moment: datetime.datetime) -> None:
+    number = int(f"{moment:%Y%m%d%H%M%S}".rjust(14, "0"))
+    text, end = columns._old_datetime(0)(number.to_bytes(8, "little"), 0)
+    assert (text, end) == (str(moment.replace(microsecond=0)), 8)
+    text, end = columns._old_time(0)((-(number % 10**6)).to_bytes(3, "little", signed=True), 0)
+    assert (text.lstrip("-"), end) == (f"{moment:%H:%M:%S}", 3)
+    seconds = (((moment.year * 13 + moment.month) * 32 + moment.day) * 24 + moment.hour) * 3600
+    fraction = (seconds + moment.minute * 60 + moment.second) * 10**6 + moment.microsecond
+    with pytest.raises(ValueError, match=r"ALTER TABLE \.\.\. FORCE"):
+        columns._old_datetime(0)((fraction | 0xFF).to_bytes(8, "big"), 0)
