@@ -11,6 +11,7 @@ from barnabas.connect.mysql.connection import name_quoted
 
 Image = list[str]
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_EMPTY = "''"
 _MOST_BIT = len("b''") + 64
 _BY_NAME = frozenset({"uuid", "inet6", "inet4"})
 
@@ -52,9 +53,19 @@ class Table:
 
     def _where(self, row: Image) -> str:
         if self._key:
-            return " AND ".join(f"{self._names[n]} = {_compared(self.columns[n], row[n])}" for n in self._key)
+            found = [f"{self._names[n]} = {_compared(self.columns[n], row[n])}" for n in self._key]
+            return " AND ".join(found + [each for n in self._key for each in self._members(n, row[n])])
         found = [_same(self._names[n], self.columns[n], row[n]) for n in range(len(row))]
+        found += [each for n in range(len(row)) for each in self._members(n, row[n])]
         return " AND ".join(found) + " LIMIT 1"
+
+    def _members(self, number: int, literal: str) -> list[str]:
+        """That a value is of exactly the members whose text is given: others of an ENUM or SET may have the same text."""
+        name, column = self._names[number], self.columns[number]
+        if column.kind not in ("enum", "set") or not literal.startswith("'"):
+            return []
+        count = f"BIT_COUNT({name} + 0) = {literal.count(',') + 1 if literal != _EMPTY else 0}"
+        return [_bytes_are(name, column, literal), f"{name} + 0 > 0" if column.kind == "enum" else count]
 
 
 def _compared(column: Known, literal: str) -> str:
@@ -72,12 +83,16 @@ def _compared(column: Known, literal: str) -> str:
     return literal
 
 
+def _bytes_are(name: str, column: Known, literal: str) -> str:
+    return f"CAST({name} AS BINARY) = CAST(CONVERT({literal} USING {column.charset}) AS BINARY)"
+
+
 def _same(name: str, column: Known, literal: str) -> str:
     """A condition that a column has exactly this value, whatever its collation holds for the same."""
     if literal == "NULL":
         return f"{name} IS NULL"
     if column.kind in _TEXTS:
-        return f"CAST({name} AS BINARY) = CAST(CONVERT({literal} USING {column.charset}) AS BINARY)"
+        return _bytes_are(name, column, literal)
     if column.kind in GEOMETRIES:
         return f"HEX({name}) = HEX({literal})"
     if column.kind == "bit":
