@@ -152,14 +152,14 @@ def test_members_with_the_same_text_are_told_apart(
     subscriber = subscribed(tmp_path, mariadb, server, "members", *options)
     made = ["CREATE DATABASE members", "USE members"]
     for name, (kind, numbers) in kinds.items():
-        values = ", ".join(f"({number})" for number in numbers)
+        values = ", ".join(f"({number})" for number in reversed(numbers))
         for table, key in ((f"{name}1", "PRIMARY KEY"), (f"{name}2", "NOT NULL")):
             made += [
                 f"CREATE TABLE {table} (v {kind} {key}, n INT DEFAULT 0)",
                 f"INSERT INTO {table} (v) VALUES {values}",
             ]
             made += [f"UPDATE {table} SET n = {number} WHERE v + 0 = {number}" for number in numbers]
-            made += [f"DELETE FROM {table} WHERE v + 0 = {number}" for number in (2, 3)]
+            made += [f"DELETE FROM {table} WHERE v + 0 = {number}" for number in (0, 1, 4)]
     mariadb.sql(*SESSION, *made)
     finish(subscriber)
     Applying(tmp_path, target, server.address, "members", "--topic", "members", "--ddl").to_the_end()

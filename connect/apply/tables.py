@@ -60,7 +60,7 @@ class Table:
         return " AND ".join(found) + " LIMIT 1"
 
     def _members(self, number: int, literal: str) -> list[str]:
-        """That a value is of exactly the members whose text is given: others of an ENUM or SET may have the same text."""
+        """That a value is of exactly the members whose text is given: other members may have the same text."""
         name, column = self._names[number], self.columns[number]
         if column.kind not in ("enum", "set") or not literal.startswith("'"):
             return []
