@@ -337,7 +337,9 @@ class _Parts:
         if bits is not None:
             rank = self._rank(self._lists.numeric)
             return bool(bits[rank // 8] & 0x80 >> rank % 8)
-        return self._told is not None and self._told.unsigned
+        if self._told is None:
+            raise EventError(f"nothing says whether the column {self.name} has a sign")
+        return self._told.unsigned
 
     def charset(self) -> str:
         number = self._collation(self._lists.character, self._table.charsets, self._table.default_charset)
@@ -363,7 +365,9 @@ class _Parts:
         """The texts of an ENUM or SET; none where they are not known."""
         listed = self._table.enums if kind == ENUM else self._table.sets
         if listed is None:
-            return self._told.values if self._told is not None else ()
+            if self._told is None:
+                raise EventError(f"nothing says what members the column {self.name} has")
+            return self._told.values
         number = self._collation(_CHOICES, self._table.enum_charsets, self._table.enum_default_charset)
         decode = decoder(self._named(number))
         texts = [decode(each) for each in listed[self._rank(frozenset({kind}))]]

@@ -22,7 +22,8 @@ CHARSETS = {63: "binary", 45: "utf8mb4", 8: "latin1"}
 def table(types: bytes, metadata: bytes) -> Table:
     """A table map that says all that it may."""
     names = [f"c{number}" for number in range(len(types))]
-    return Table("d", "t", types, metadata, bytes(8), None, (45, {}), None, names, None, None, None, None, [0])
+    signs = bytes((sum(kind in columns._OF_MARIADB.numeric for kind in types) + 7) // 8)
+    return Table("d", "t", types, metadata, bytes(8), signs, (45, {}), None, names, None, None, None, None, [0])
 
 
 def encoded(value: decimal.Decimal, precision: int, scale: int) -> bytes:
@@ -91,7 +92,7 @@ def test_what_cannot_be_said_as_text_keeps_its_bytes() -> None:
 
 
 def test_columns_that_nobody_names_are_asked_for() -> None:
-    unnamed = table(b"\x03\x0f", b"\x20\x00")._replace(names=None, default_charset=None)
+    unnamed = table(b"\x03\x0f", b"\x20\x00")._replace(names=None, signedness=None, default_charset=None)
     assert columns.needs_telling(unnamed)
     told = [Told("id", True, "binary", key=1), Told("name", False, "utf8mb4")]
     layout = layout_of(unnamed._replace(primary_key=[]), CHARSETS, told)

@@ -9,7 +9,7 @@ import itertools
 import string
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -199,6 +199,23 @@ def test_a_list_that_is_too_short_or_too_long_is_refused(columns: list[Made], na
     for changed in [] if listed is None else [listed[:-1], listed * 2]:
         with pytest.raises(EventError, match=rf"the table map of d\.t lists {len(changed)} "):
             layout_of(table._replace(**{name: changed}), COLLATIONS, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reason"),
+    [
+        (NUMBERS[0], "signedness", "whether the column a0 has a sign"),
+        (TEXTUAL[0], "charsets", "which character set the column a0 has"),
+        (CHOICES[0], "enums", "what members the column a0 has"),
+        (CHOICES[1], "sets", "what members the column a0 has"),
+        (CHOICES[0], "enum_charsets", "which character set the column a0 has"),
+    ],
+)
+def test_what_a_table_map_with_names_leaves_out_is_not_guessed(kind: Kind, name: str, reason: str) -> None:
+    table = table_of(table_map([Made(kind, True, 45)]))
+    without: dict[str, Any] = {name: None}
+    with pytest.raises(EventError, match=f"nothing says {reason}"):
+        layout_of(table._replace(**without), COLLATIONS, None)
 
 
 # --- maps without names -----------------------------------------------------------------------------------------------
