@@ -189,6 +189,13 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
         "written in parts that are marked (split), or with its longest texts cut and a mark (truncate)",
     )
     binlog.add_argument(
+        "--row-metadata",
+        choices=("full", "any"),
+        default="full",
+        help="full (the default): rows of which the binary log does not say what their columns were end the "
+        "subscription; any: the table's columns of now are taken, which after an ALTER TABLE may be wrong",
+    )
+    binlog.add_argument(
         "--silence",
         type=float,
         default=15.0,

@@ -15,7 +15,7 @@ def place_of(server: MariaDb) -> Place:
     """The end of the binary log."""
 
     async def ask() -> Place:
-        asked = Server(server.reader(), 4242)
+        asked = Server(server.reader(), 4242, any_metadata=True)
         async with await asked.open() as connection:
             return await asked.now(connection)
 
@@ -27,12 +27,12 @@ def items(server: MariaDb, place: Place) -> list[Item]:
     end = place_of(server)
 
     async def follow() -> list[Item]:
-        asked = Server(server.reader(), 4242)
+        asked = Server(server.reader(), 4242, any_metadata=True)
         found: list[Item] = []
         with trio.fail_after(SECONDS):
             async with await asked.open() as connection:
                 await asked.begin(connection, place)
-                reader = Reader(place, asked.charsets, mariadb=asked.mariadb)
+                reader = Reader(place, asked.charsets, mariadb=asked.mariadb, exact=asked.exact, any_metadata=True)
                 while reader.place.gtids != end.gtids:
                     event = await connection.event()
                     while True:

@@ -125,7 +125,7 @@ def test_a_large_row_ends_the_subscription_until_there_is_room(
     gtid = place_of(mariadb).gtids
     told = subscriber.ended()
     assert f"message 2 of {gtid} has 20," in told
-    assert "stopped takes 10,000: barnabas topics alter stopped --config max.message.bytes=40" in told
+    assert "stopped takes 10,000: barnabas topics alter stopped --config max.message.bytes=65536" in told
     with Cluster(server.address) as cluster:
         set_topic_config(cluster, "stopped", {"max.message.bytes": "50000"})
     subscriber.start()

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import trio
 
+from barnabas.connect.binlog.events import EventError
 from barnabas.connect.binlog.messages import plain
 from barnabas.connect.binlog.selected import SESSION as selected_session
 from barnabas.connect.binlog.selected import Selected
@@ -69,6 +70,21 @@ TYPES = {
     "LONGBLOB": ["REPEAT(x'00ff',100000)"],
     "ENUM('a','it''s','ö','')": ["'a'", "'it''s'", "'ö'", "''"],
     "SET('x','y','z''')": ["''", "'x'", "'x,z'''", "'x,y,z'''"],
+    "SET('a','','b')": ["2", "0", "3", "6", "7"],
+    r"ENUM('b\\s','n\nl','c\rr','z\0z','q''q','\Z','t\t','%_')": [str(n) for n in range(1, 9)],
+    r"SET('b\\s','n\nl','c\rr','z\0z','q''q','\Z','t\t','%_')": ["0", "255", "170", "15"],
+    "ENUM('ö','😀','😁','?')": ["1", "2", "3", "4"],
+    "SET('ö','😀','😁','?')": ["0", "1", "6", "15"],
+    "ENUM('ö','😀','😁','?') COLLATE utf8mb4_bin": ["1", "2", "3", "4"],
+    "SET('ö','😀','😁','?') COLLATE utf8mb4_bin": ["0", "1", "6", "15"],
+    "ENUM('a','A','Ä','b ')": ["1", "2", "3", "4"],
+    "SET('a','A','Ä','b ') COLLATE utf8mb4_bin": ["1", "3", "15"],
+    "ENUM('a',x'e4') CHARACTER SET binary": ["1", "2"],
+    "SET('a',x'e4') CHARACTER SET binary": ["0", "1", "3"],
+    "ENUM('a',x'c0') CHARACTER SET geostd8": ["1", "2"],
+    "SET('a',x'c0','') CHARACTER SET geostd8": ["0", "1", "2", "3", "4"],
+    "ENUM('ö','漢') CHARACTER SET ucs2": ["1", "2"],
+    "SET('ö','','漢') CHARACTER SET utf16le": ["0", "2", "5", "7"],
     "JSON": ['\'{"a": [1, "ö", null]}\''],
     "GEOMETRY": ["ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('POLYGON((0 0,0 1,1 1,0 0))', 4326)"],
     "POINT": ["POINT(1.5, -2.5)"],
@@ -101,7 +117,7 @@ CHARSETS = {
     "keybcs2": ["x'8081'"],
     "dec8": ["x'e4f6'"],
     "hp8": ["x'cc'"],
-    "swe7": ["'abc'"],
+    "swe7": ["'abc'", "x'405b5c5d5e607b7c7d7e'", "x'7f'"],
     "ascii": ["'plain'"],
     "gbk": ["'汉字'", "x'a1a4'", "x'815c'"],
     "gb2312": ["'汉字'"],
@@ -157,7 +173,7 @@ def selected(mariadb: MariaDb, database: str, number: int) -> list[tuple[str, li
     """The rows of a table by their keys, as a snapshot reads them."""
 
     async def ask() -> list[tuple[str, list[str]]]:
-        asked = Server(mariadb.reader(), 4242)
+        asked = Server(mariadb.reader(), 4242, any_metadata=True)
         async with await asked.open() as connection:
             table = Selected(database, f"a{number}", await known_columns(connection, database, f"a{number}"))
             for statement in selected_session:
@@ -189,7 +205,7 @@ def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, comp
     for key, (kind, value) in enumerate(ROWS):
         number = kinds.index(kind)
         values.append(f"INSERT INTO a{number} VALUES ({key}, {value}, NULL)")
-        values.append(f"UPDATE a{number} SET w = v WHERE id = {key}")
+        values.append(f"UPDATE a{number} SET w = {value} WHERE id = {key}")
     mariadb.sql(*SESSION, *values)
     found = changes(mariadb, place)
     assert len(found) == 2 * len(ROWS)
@@ -206,14 +222,19 @@ def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, comp
             assert [column.name for column in change.layout.columns] == ["id", "v", "w"]
             assert change.layout.key == (0,)
     copied = {key: literals for number in range(len(kinds)) for key, literals in selected(mariadb, database, number)}
-    assert copied == logged
-    if os.environ.get("BARNABAS_RENEW_TYPES"):
-        TABLE.write_text(table_of(shown))
-    assert table_of(shown) == TABLE.read_text(), "BARNABAS_RENEW_TYPES=1 renews the documentation"
+    for row, literals in copied.items():  # the server's own tables have no character of four bytes
+        if metadata == "FULL" or "😀" not in ROWS[int(row)][0]:
+            assert literals == logged[row]
+    if metadata == "FULL":
+        if os.environ.get("BARNABAS_RENEW_TYPES"):
+            TABLE.write_text(table_of(shown))
+        assert table_of(shown) == TABLE.read_text(), "BARNABAS_RENEW_TYPES=1 renews the documentation"
     mariadb.sql(*SESSION, *again)
     differ = {}
     for number, kind in enumerate(kinds):
         texts = "" if kind in ("GEOMETRY", "POINT") else "AND CAST(a.v AS CHAR) <=> CAST(b.v AS CHAR)"
+        if kind.startswith(("ENUM", "SET")):
+            texts += " AND a.v + 0 <=> b.v + 0 AND a.v + 0 <=> b.w + 0"
         rows = mariadb.sql(
             f"USE {database}",
             f"SELECT a.id, HEX(a.v), HEX(b.v), HEX(b.w) FROM a{number} a LEFT JOIN b{number} b USING (id) "
@@ -222,3 +243,30 @@ def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, comp
         if rows:
             differ[kind] = rows
     assert not differ
+
+
+OLD = "SET GLOBAL mysql56_temporal_format = "
+
+
+@pytest.mark.parametrize("fraction", ["", "(6)"])
+def test_times_in_the_format_of_mariadb_5_3_come_unless_they_have_a_fraction(mariadb: MariaDb, fraction: str) -> None:
+    """A DATETIME(6) of then has as many bytes as one without a fraction, and no table map tells them apart."""
+    mariadb.sql(
+        "SET GLOBAL binlog_row_metadata = FULL", "CREATE DATABASE IF NOT EXISTS old", "DROP TABLE IF EXISTS old.t"
+    )
+    columns = "t TIME, s TIMESTAMP NULL, v VARCHAR(5)"
+    mariadb.sql(OLD + "OFF", f"CREATE TABLE old.t (d DATETIME{fraction}, {columns})", OLD + "ON")
+    place = place_of(mariadb)
+    values = ["'2024-02-29 12:34:56'", "'-10:00:01'", "'2024-02-29 12:00:00'", "'x'"]
+    mariadb.sql(*SESSION, f"INSERT INTO old.t VALUES ({', '.join(values)})")
+    if fraction:
+        with pytest.raises(
+            EventError, match=r"a row of old\.t cannot be read: .*ALTER TABLE \.\.\. FORCE renews the table"
+        ):
+            changes(mariadb, place)
+        mariadb.sql("ALTER TABLE old.t FORCE")
+        place = place_of(mariadb)
+        mariadb.sql(*SESSION, f"INSERT INTO old.t VALUES ({', '.join(values)})")
+        values[0] = "'2024-02-29 12:34:56.000000'"
+    (change,) = changes(mariadb, place)
+    assert [change.layout.literals(image) for (image,) in change.rows] == [values]

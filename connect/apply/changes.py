@@ -8,7 +8,6 @@ are passed on as such, to be judged by who applies them.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -245,5 +244,5 @@ def _text_literal(value: str, column: Known, table: str) -> str | None:
         )
     try:
         return literal(base64.b64decode(value, validate=True))
-    except binascii.Error:
+    except ValueError:  # of bad base64, and of characters that base64 does not have
         return None

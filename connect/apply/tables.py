@@ -5,13 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from barnabas.connect.binlog.selected import Known
+from barnabas.connect.binlog.columns import GREATEST_FLOAT
+from barnabas.connect.binlog.selected import GEOMETRIES, Known
 from barnabas.connect.mysql.connection import name_quoted
 
 Image = list[str]
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
-_GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "geometrycollection"})
-_GEOMETRIES |= {"multipoint", "multilinestring", "multipolygon"}
+_EMPTY = "''"
+_MOST_BIT = len("b''") + 64
 _BY_NAME = frozenset({"uuid", "inet6", "inet4"})
 
 
@@ -52,9 +53,19 @@ class Table:
 
     def _where(self, row: Image) -> str:
         if self._key:
-            return " AND ".join(f"{self._names[n]} = {_compared(self.columns[n], row[n])}" for n in self._key)
+            found = [f"{self._names[n]} = {_compared(self.columns[n], row[n])}" for n in self._key]
+            return " AND ".join(found + [each for n in self._key for each in self._members(n, row[n])])
         found = [_same(self._names[n], self.columns[n], row[n]) for n in range(len(row))]
+        found += [each for n in range(len(row)) for each in self._members(n, row[n])]
         return " AND ".join(found) + " LIMIT 1"
+
+    def _members(self, number: int, literal: str) -> list[str]:
+        """That a value is of exactly the members whose text is given: other members may have the same text."""
+        name, column = self._names[number], self.columns[number]
+        if column.kind not in ("enum", "set") or not literal.startswith("'"):
+            return []
+        count = f"BIT_COUNT({name} + 0) = {literal.count(',') + 1 if literal != _EMPTY else 0}"
+        return [_bytes_are(name, column, literal), f"{name} + 0 > 0" if column.kind == "enum" else count]
 
 
 def _compared(column: Known, literal: str) -> str:
@@ -63,12 +74,17 @@ def _compared(column: Known, literal: str) -> str:
     if literal == "NULL":
         return literal
     if kind == "float" and literal[0] not in "'xb_":  # the shortest number is not the DOUBLE that a FLOAT is
-        return repr(struct.unpack("<f", struct.pack("<f", float(literal)))[0])
-    if kind == "bit" and literal.startswith("b'"):
+        number = float(literal)
+        return repr(struct.unpack("<f", struct.pack("<f", number))[0]) if abs(number) <= GREATEST_FLOAT else literal
+    if kind == "bit" and literal.startswith("b'") and len(literal) <= _MOST_BIT:
         return str(int(literal[2:-1], 2))
     if kind in _BY_NAME:
         return f"CAST({literal} AS {kind})"
     return literal
+
+
+def _bytes_are(name: str, column: Known, literal: str) -> str:
+    return f"CAST({name} AS BINARY) = CAST(CONVERT({literal} USING {column.charset}) AS BINARY)"
 
 
 def _same(name: str, column: Known, literal: str) -> str:
@@ -76,8 +92,8 @@ def _same(name: str, column: Known, literal: str) -> str:
     if literal == "NULL":
         return f"{name} IS NULL"
     if column.kind in _TEXTS:
-        return f"CAST({name} AS BINARY) = CAST(CONVERT({literal} USING {column.charset}) AS BINARY)"
-    if column.kind in _GEOMETRIES:
+        return _bytes_are(name, column, literal)
+    if column.kind in GEOMETRIES:
         return f"HEX({name}) = HEX({literal})"
     if column.kind == "bit":
         return f"{name} + 0 = {_compared(column, literal)}"

@@ -53,6 +53,7 @@ CODECS = {
     "utf16": "utf-16-be",
     "utf16le": "utf-16-le",
     "utf32": "utf-32-be",
+    "swe7": "swe7-of-mysql",
 }
 _NEC_SELECTED = "".join(
     text
@@ -84,9 +85,8 @@ class Undecoded(msgspec.Struct, frozen=True):
     data: bytes
 
 
-def _latin1() -> codecs.CodecInfo:
-    """MySQL's latin1: cp1252, with the C1 controls where that has nothing."""
-    table = "".join(_of_cp1252(number) for number in range(256))
+def _of_table(name: str, table: str) -> codecs.CodecInfo:
+    """A codec of the characters of all bytes, of which U+FFFE is none."""
     to_bytes = codecs.charmap_build(table)
 
     def encode(text: str, errors: str = "strict") -> tuple[bytes, int]:
@@ -95,7 +95,7 @@ def _latin1() -> codecs.CodecInfo:
     def decode(data: Buffer, errors: str = "strict") -> tuple[str, int]:
         return codecs.charmap_decode(bytes(data), errors, table)
 
-    return codecs.CodecInfo(encode, decode, name="latin1-of-mysql")
+    return codecs.CodecInfo(encode, decode, name=name)
 
 
 def _of_cp1252(number: int) -> str:
@@ -105,17 +105,28 @@ def _of_cp1252(number: int) -> str:
         return chr(number)
 
 
-_LATIN1 = _latin1()
+_OWN = {
+    #: MySQL's latin1: cp1252, with the C1 controls where that has nothing.
+    "latin1": _of_table("latin1-of-mysql", "".join(map(_of_cp1252, range(256)))),
+    #: Seven bits, in which letters stand in the place of other characters of ASCII.
+    "swe7": _of_table(
+        "swe7-of-mysql",
+        bytes(range(127)).decode().translate(str.maketrans("@[\\]^`{|}~", "ÉÄÖÅÜéäöåü")).ljust(256, "\ufffe"),
+    ),
+}
+
+
+def _codec(charset: str) -> codecs.CodecInfo:
+    return _OWN.get(charset) or codecs.lookup(CODECS[charset])
 
 
 def decoder(charset: str) -> Callable[[bytes], str | bytes | Undecoded]:
     """What makes a text of a column's bytes; bytes stay bytes."""
     if charset == BINARY:
         return bytes
-    codec = CODECS.get(charset)
-    if codec is None:
+    if charset not in CODECS:
         return lambda data: _ascii_or(charset, data)
-    found = _LATIN1 if charset == "latin1" else codecs.lookup(codec)
+    found = _codec(charset)
     decode, encode = found.decode, found.encode
     one_way = charset in _ONE_WAY
     different = frozenset(_DIFFERENT.get(charset, ""))
@@ -130,6 +141,17 @@ def decoder(charset: str) -> Callable[[bytes], str | bytes | Undecoded]:
         return Undecoded(charset, data)
 
     return text
+
+
+def is_certain(charset: str, text: str) -> bool:
+    """Whether a text in a column of this character set is given as a text."""
+    if charset not in CODECS:
+        return charset != BINARY and text.isascii()
+    try:
+        raw = _codec(charset).encode(text)[0]
+    except UnicodeError:
+        return False
+    return decoder(charset)(raw) == text
 
 
 def _ascii_or(charset: str, data: bytes) -> str | Undecoded:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import struct
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from barnabas.connect.mysql.packets import ProtocolError, lenenc_int
 Value = int | float | str | bytes | Undecoded | None
 #: From the bytes at a position to a value, and the position after it.
 Read = Callable[[bytes, int], tuple[Any, int]]
+#: The texts of an ENUM or SET; None of what has no certain text.
+Texts = tuple[str | None, ...]
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR = (
     1,
@@ -38,11 +41,26 @@ TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETI
 )
 VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 15, 16, 17, 18, 19
 BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141
-JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
-_NUMERIC = frozenset({TINY, SHORT, LONG, INT24, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL, YEAR})
-_CHARACTER = frozenset({VARCHAR, STRING, VAR_STRING, BLOB, BLOB_COMPRESSED, VARCHAR_COMPRESSED})
+VECTOR, JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 242, 245, 246, 247, 248, 252, 253, 254, 255
+_INTEGERS = frozenset({TINY, SHORT, LONG, INT24, LONGLONG})
+_CHOICES = frozenset({ENUM, SET})
+
+
+class _Listed(NamedTuple):
+    """Which columns have a place in a table map's lists of signedness and of collations (not ENUM and SET)."""
+
+    numeric: frozenset[int]
+    character: frozenset[int]
+
+
+#: MySQL's YEAR has no signedness, and its GEOMETRY no collation. Its VECTOR has one, as it is kept as a BLOB.
+_OF_MYSQL = _Listed(_INTEGERS | {FLOAT, DOUBLE, NEWDECIMAL}, frozenset({VARCHAR, STRING, VAR_STRING, BLOB, VECTOR}))
+_OF_MARIADB = _Listed(
+    _OF_MYSQL.numeric | {YEAR},
+    frozenset({VARCHAR, STRING, VAR_STRING, BLOB, GEOMETRY, BLOB_COMPRESSED, VARCHAR_COMPRESSED}),
+)
 _META_SIZES = {
-    **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, BLOB, GEOMETRY, BLOB_COMPRESSED), 1),
+    **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, VECTOR, BLOB, GEOMETRY, BLOB_COMPRESSED), 1),
     **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, ENUM, SET, VAR_STRING, STRING, VARCHAR_COMPRESSED), 2),
 }
 #: Of a partial update: that JSON is told as changes, and how many bytes tell the length of these.
@@ -52,22 +70,39 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class Told(NamedTuple):
-    """What another source than the table map says of a column: the server's own tables."""
+    """What another source than the table map says of a column: the server's own tables, as they are now.
+
+    `logged` are the types, each with its metadata, by which a table map has such a column; None: whatever it was.
+    """
 
     name: str
     unsigned: bool
     charset: str
-    values: tuple[str, ...] = ()  # of ENUM and SET
+    values: Texts = ()  # of ENUM and SET
     key: int = 0  # its place in the primary key, from 1
+    logged: frozenset[tuple[int, bytes]] | None = None
+    nullable: bool = True
 
 
 class Column(NamedTuple):
-    """A column of a table as the binary log has it. `kind` is a name of the field: int, text, bytes, ..."""
+    """A column of a table as the binary log has it. `kind` is a name of the field: int, text, bytes, ...
+
+    `values` are those that an ENUM or SET may have.
+    """
 
     name: str
     kind: str
     read: Read
     literal: Callable[[Any], str]
+    values: Texts = ()
+
+    def number(self, value: int | str) -> int:
+        """Of a value of an ENUM or SET."""
+        if isinstance(value, int):
+            return value
+        if self.kind == "enum":
+            return self.values.index(value) + 1
+        return sum(1 << self.values.index(each) for each in value.split(",")) if value else 0
 
 
 class Layout(NamedTuple):
@@ -161,15 +196,25 @@ class Layout(NamedTuple):
         ]
 
 
-def layout_of(table: Table, charsets: dict[int, str], told: list[Told] | None) -> Layout:
-    """What a table map says, and `told` for what it leaves out. Raises EventError for what cannot be read."""
-    if told is not None and len(told) != len(table.types):
-        raise EventError(
-            f"{table.database}.{table.name} had {len(table.types)} columns, and has {len(told)} now: "
-            "set binlog_row_metadata=FULL on the server, so that the binary log says what they were"
-        )
+def layout_of(
+    table: Table,
+    charsets: dict[int, str],
+    told: list[Told] | None,
+    *,
+    mariadb: bool = True,
+    exact: frozenset[int] = frozenset(),
+) -> Layout:
+    """What a table map says, and `told` for what it leaves out. Raises EventError for what cannot be read.
+
+    `charsets` are collations by number, `exact` those in which no two texts are equal.
+    """
+    lists = _OF_MARIADB if mariadb else _OF_MYSQL
+    _check_lists(table, lists)
+    if told is not None:
+        _compare(table, charsets, told, lists)
     columns = [
-        _column(table, kind, meta, _Parts(table, charsets, told, number)) for number, kind, meta in _metas(table)
+        _column(table, kind, meta, _Parts(table, charsets, exact, told, lists, number))
+        for number, kind, meta in _metas(table)
     ]
     key = tuple(table.primary_key)
     if not key and told is not None:
@@ -178,9 +223,58 @@ def layout_of(table: Table, charsets: dict[int, str], told: list[Told] | None) -
     return Layout(table.database, table.name, tuple(columns), key, json)
 
 
+def _check_lists(table: Table, lists: _Listed) -> None:
+    """A list that has more or less than the table has columns of its kind would shift all behind. Raises EventError."""
+    kinds = [kind for _, kind, _ in _metas(table)]
+
+    def count(*of: int) -> int:
+        return sum(kind in of for kind in kinds)
+
+    told = [
+        ("signedness", table.signedness, (count(*lists.numeric) + 7) // 8),
+        ("collations", table.charsets, count(*lists.character)),
+        ("names", table.names, len(kinds)),
+        ("SETs", table.sets, count(SET)),
+        ("ENUMs", table.enums, count(ENUM)),
+        ("collations of ENUM and SET", table.enum_charsets, count(ENUM, SET)),
+    ]
+    for name, listed, wanted in told:
+        if listed is not None and len(listed) != wanted:
+            raise EventError(
+                f"the table map of {table.database}.{table.name} lists {len(listed)} {name}, where its columns have "
+                f"{wanted}"
+            )
+
+
+def _compare(table: Table, charsets: dict[int, str], told: list[Told], lists: _Listed) -> None:
+    """That a table was, by all that its map says, what it is now. Raises EventError."""
+    name = f"{table.database}.{table.name}"
+    if len(told) != len(table.types):
+        raise EventError(f"{name} had {len(table.types)} columns, and has {len(told)} now{_ANEW}")
+    for number, kind, meta in _metas(table):
+        now = told[number]
+        if now.logged is None:
+            continue
+        parts = _Parts(table, charsets, frozenset(), None, lists, number)
+        was = bool(table.nullable[number // 8] >> number % 8 & 1)
+        if (kind, meta) not in now.logged or was != now.nullable or parts.differs(kind, now):
+            raise EventError(f"column {number + 1} of {name} was another one than {now.name} is now{_ANEW}")
+
+
+_ANEW = (
+    ", and the binary log does not say what its columns were: run SET GLOBAL binlog_row_metadata = 'FULL' on the "
+    "server, and begin anew, with a new name (--name) and --snapshot initial"
+)
+
+
 def needs_telling(table: Table) -> bool:
     """Whether a table map leaves out what a reader must know."""
     return table.names is None
+
+
+def whatever(table: Table) -> list[Told]:
+    """Columns of which nobody needs more than where the next one begins."""
+    return [Told(f"@{number}", False, BINARY) for number in range(1, len(table.types) + 1)]
 
 
 def _metas(table: Table) -> Iterator[tuple[int, int, bytes]]:
@@ -205,8 +299,16 @@ def _metas(table: Table) -> Iterator[tuple[int, int, bytes]]:
 class _Parts:
     """What is known of one column besides its type."""
 
-    def __init__(self, table: Table, charsets: dict[int, str], told: list[Told] | None, number: int) -> None:
-        self._table, self._charsets, self._number = table, charsets, number
+    def __init__(
+        self,
+        table: Table,
+        charsets: dict[int, str],
+        exact: frozenset[int],
+        told: list[Told] | None,
+        lists: _Listed,
+        number: int,
+    ) -> None:
+        self._table, self._charsets, self._exact, self._lists, self._number = table, charsets, exact, lists, number
         self._told = None if told is None else told[number]
         self._kinds = [kind for _, kind, _ in _metas(table)]
 
@@ -220,53 +322,91 @@ class _Parts:
         """Which of the columns of these kinds it is."""
         return sum(kind in kinds for kind in self._kinds[: self._number])
 
+    def differs(self, kind: int, now: Told) -> bool:
+        """Whether the table map says of signedness, or of a character set, what is not so now."""
+        if self._table.signedness is not None and kind in _OF_MYSQL.numeric and self.unsigned != now.unsigned:
+            return True
+        if kind not in self._lists.character or kind == GEOMETRY:
+            return False
+        number = self._collation(self._lists.character, self._table.charsets, self._table.default_charset)
+        return number is not None and self._named(number) != now.charset
+
     @property
     def unsigned(self) -> bool:
         bits = self._table.signedness
         if bits is not None:
-            rank = self._rank(_NUMERIC)
+            rank = self._rank(self._lists.numeric)
             return bool(bits[rank // 8] & 0x80 >> rank % 8)
-        return self._told is not None and self._told.unsigned
+        if self._told is None:
+            raise EventError(f"nothing says whether the column {self.name} has a sign")
+        return self._told.unsigned
 
     def charset(self) -> str:
-        return self._charset(_CHARACTER, self._table.charsets, self._table.default_charset)
+        number = self._collation(self._lists.character, self._table.charsets, self._table.default_charset)
+        return self._told.charset if number is None and self._told is not None else self._named(number)
 
-    def enum_charset(self) -> str:
-        return self._charset(frozenset({ENUM, SET}), self._table.enum_charsets, self._table.enum_default_charset)
-
-    def _charset(
+    def _collation(
         self, kinds: frozenset[int], listed: list[int] | None, default: tuple[int, dict[int, int]] | None
-    ) -> str:
-        if listed is None and default is None:
-            if self._told is None:
-                raise EventError(f"nothing says which character set the column {self.name} has")
-            return self._told.charset
+    ) -> int | None:
         rank = self._rank(kinds)
         if listed is not None:
-            number = listed[rank]
-        else:
-            assert default is not None
-            number = default[1].get(rank, default[0])
-        try:
-            return self._charsets[number]
-        except KeyError:
-            raise EventError(f"the server does not say what collation {number} is") from None
+            return listed[rank]
+        return None if default is None else default[1].get(rank, default[0])
 
-    def values(self, kind: int) -> list[str] | None:
-        """The texts of an ENUM or SET; None where they are not known, or no text."""
+    def _named(self, collation: int | None) -> str:
+        if collation is None:
+            raise EventError(f"nothing says which character set the column {self.name} has")
+        try:
+            return self._charsets[collation]
+        except KeyError:
+            raise EventError(f"the server does not say what collation {collation} is") from None
+
+    def values(self, kind: int) -> Texts:
+        """The texts of an ENUM or SET; none where they are not known."""
         listed = self._table.enums if kind == ENUM else self._table.sets
         if listed is None:
-            return list(self._told.values) if self._told is not None and self._told.values else None
-        decode = decoder(self.enum_charset())
+            if self._told is None:
+                raise EventError(f"nothing says what members the column {self.name} has")
+            return self._told.values
+        number = self._collation(_CHOICES, self._table.enum_charsets, self._table.enum_default_charset)
+        decode = decoder(self._named(number))
         texts = [decode(each) for each in listed[self._rank(frozenset({kind}))]]
-        return [each for each in texts if isinstance(each, str)] if all(isinstance(e, str) for e in texts) else None
+        return distinct([text if isinstance(text, str) else None for text in texts], exact=number in self._exact)
+
+
+def distinct(texts: Sequence[str | None], *, exact: bool) -> Texts:
+    """None also of what the column's collation may hold for a member before it, which the server would take it for.
+
+    There is no such member unless the table was made without strict mode; and none but itself, if the collation is
+    `exact`.
+    """
+    seen: set[str] = set()
+    found: list[str | None] = []
+    for text in texts:
+        same = text if exact or text is None else _folded(text)
+        found.append(None if same in seen else text)
+        if same is not None:
+            seen.add(same)
+    return tuple(found)
+
+
+def is_exact(collation: str) -> bool:
+    """Whether texts are equal in it only if their bytes are."""
+    return collation == BINARY or collation.endswith("_bin")
+
+
+def _folded(text: str) -> str:
+    """Without what collations pass over. They hold all characters of four bytes for the same, and `?` stands for these
+    in the server's own tables."""
+    parts = unicodedata.normalize("NFKD", text.rstrip(" "))
+    kept = ["?" if ord(each) > 0xFFFF else each for each in parts if unicodedata.category(each)[0] not in "MC"]
+    return "".join(kept).casefold()
 
 
 def _column(table: Table, kind: int, meta: bytes, parts: _Parts) -> Column:
     name = parts.name
-    number_of = _integers(kind, unsigned=parts.unsigned) if kind in _NUMERIC else None
-    if number_of is not None:
-        return Column(name, "int", number_of, str)
+    if kind in _INTEGERS:
+        return Column(name, "int", _integer(kind, unsigned=parts.unsigned), str)
     if kind == FLOAT:
         return Column(name, "float", _float, repr)
     if kind == DOUBLE:
@@ -300,9 +440,11 @@ def _column(table: Table, kind: int, meta: bytes, parts: _Parts) -> Column:
         bits = meta[0] + meta[1] * 8
         return Column(name, "bit", _bit((bits + 7) // 8), bit_literal(bits))
     if kind == ENUM:
-        return Column(name, "enum", _enum(meta[0], parts.values(ENUM)), choice_literal)
+        values = parts.values(ENUM)
+        return Column(name, "enum", _enum(meta[0], values), choice_literal, values)
     if kind == SET:
-        return Column(name, "set", _set(meta[0], parts.values(SET)), choice_literal)
+        values = parts.values(SET)
+        return Column(name, "set", _set(meta[0], values), choice_literal, values)
     raise EventError(f"{table.database}.{table.name}: the column {name} has type {kind}, which is not supported")
 
 
@@ -310,13 +452,11 @@ def _text_kind(charset: str) -> str:
     return "bytes" if charset == BINARY else "text"
 
 
-def _integers(kind: int, *, unsigned: bool) -> Read | None:
-    """How integers of a type are read; None for another type."""
+def _integer(kind: int, *, unsigned: bool) -> Read:
+    """How integers of a type are read."""
     if kind == INT24:
         return _medium_unsigned if unsigned else _medium
-    form = {TINY: "b", SHORT: "h", LONG: "i", LONGLONG: "q"}.get(kind)
-    if form is None:
-        return None
+    form = {TINY: "b", SHORT: "h", LONG: "i", LONGLONG: "q"}[kind]
     code = struct.Struct("<" + (form.upper() if unsigned else form))
     unpack, size = code.unpack_from, code.size
 
@@ -335,7 +475,7 @@ def _medium_unsigned(data: bytes, at: int) -> tuple[int, int]:
 
 
 #: A number above is out of range for the server, even if it is rounded to this one.
-_GREATEST_FLOAT = float((1 << 24) - 1 << 104)
+GREATEST_FLOAT = float((1 << 24) - 1 << 104)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
@@ -350,7 +490,7 @@ def shortest_float(raw: bytes) -> float:
         short = float(f"{value:.{digits}g}")
         try:
             if _FLOAT.pack(short) == raw:
-                return short if abs(short) <= _GREATEST_FLOAT else value
+                return short if abs(short) <= GREATEST_FLOAT else value
         except OverflowError:  # rounded up over the greatest float
             continue
     assert isinstance(value, float)
@@ -478,6 +618,13 @@ def _time2(digits: int) -> Read:
     return read
 
 
+#: Types before MySQL 5.6. MariaDB 5.3 to 10.0 kept fractions of seconds in them, and no table map says how many digits.
+_OLD_FRACTION = (
+    "a time in the format of MariaDB 5.3 with a fraction of a second, which the binary log does not describe: ALTER "
+    "TABLE ... FORCE renews the table"
+)
+
+
 def _old_timestamp(_: int) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
         return _utc(int.from_bytes(data[at : at + 4], "little")), at + 4
@@ -488,7 +635,10 @@ def _old_timestamp(_: int) -> Read:
 def _old_datetime(_: int) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
         text = f"{int.from_bytes(data[at : at + 8], 'little'):014d}"
-        return f"{text[:4]}-{text[4:6]}-{text[6:8]} {text[8:10]}:{text[10:12]}:{text[12:14]}", at + 8
+        month, day, hour, minute, second = (text[place : place + 2] for place in range(4, 14, 2))
+        if len(text) > 14 or month > "12" or day > "31" or hour > "23" or minute > "59" or second > "59":
+            raise ValueError(_OLD_FRACTION)
+        return f"{text[:4]}-{month}-{day} {hour}:{minute}:{second}", at + 8
 
     return read
 
@@ -497,6 +647,8 @@ def _old_time(_: int) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
         raw = int.from_bytes(data[at : at + 3], "little", signed=True)
         text = f"{abs(raw):06d}"
+        if text[-4:-2] > "59" or text[-2:] > "59":
+            raise ValueError(_OLD_FRACTION)
         return f"{'-' if raw < 0 else ''}{text[:-4]}:{text[-4:-2]}:{text[-2:]}", at + 3
 
     return read
@@ -593,24 +745,35 @@ def bit_literal(bits: int) -> Callable[[int], str]:
     return lambda value: f"b'{value:0{bits}b}'"
 
 
-def _enum(size: int, values: list[str] | None) -> Read:
+def _enum(size: int, values: Texts) -> Read:
     def read(data: bytes, at: int) -> tuple[int | str, int]:
         number = int.from_bytes(data[at : at + size], "little")
-        if values is not None and 0 < number <= len(values):
-            return values[number - 1], at + size
-        return number, at + size
+        text = values[number - 1] if 0 < number <= len(values) else None
+        return number if text is None else text, at + size
 
     return read
 
 
-def _set(size: int, values: list[str] | None) -> Read:
+def _set(size: int, values: Texts) -> Read:
     def read(data: bytes, at: int) -> tuple[int | str, int]:
-        bits = int.from_bytes(data[at : at + size], "little")
-        if values is None or bits >> len(values):
-            return bits, at + size
-        return ",".join(value for number, value in enumerate(values) if bits >> number & 1), at + size
+        return members(int.from_bytes(data[at : at + size], "little"), values), at + size
 
     return read
+
+
+def members(bits: int, values: Texts) -> int | str:
+    """What is chosen of a SET; as a number where a text is not known."""
+    chosen = [value for number, value in enumerate(values) if bits >> number & 1]
+    texts = [value for value in chosen if value is not None]
+    if bits >> len(values) or len(texts) != len(chosen):
+        return bits
+    return chosen_of(bits, ",".join(texts))
+
+
+def chosen_of(bits: int, text: str) -> int | str:
+    """The text of what is chosen of a SET; its number if the empty member is, as texts do not always show that."""
+    parts = text.split(",") if text else []
+    return text if "" not in parts and len(parts) == bits.bit_count() else bits
 
 
 def choice_literal(value: int | str) -> str:

@@ -45,7 +45,8 @@ def binlog(args: argparse.Namespace) -> int:
         settings = _settings(args, args.name or f"{source.host}-{source.port}")
     except (SourceError, ValueError) as error:
         return failed(str(error))
-    server = Server(source, args.server_id or server_id_of(settings.name), args.silence)
+    server_id = args.server_id or server_id_of(settings.name)
+    server = Server(source, server_id, args.silence, any_metadata=args.row_metadata == "any")
     in_order = args.order == "transaction"
     sink = Sink(args.server, settings.name, settings.partitions, settings.configs, args.oversize, in_order=in_order)
     prepare()

@@ -270,6 +270,8 @@ def _table(body: bytes) -> Table:
     metadata, at = lenenc_bytes(body, at + count)
     end = at + (count + 7) // 8
     nullable = body[at:end]
+    if len(nullable) != (count + 7) // 8:
+        raise ProtocolError("what may be NULL is missing")
     parts: dict[int, bytes] = {}
     while end < len(body):
         kind = body[end]

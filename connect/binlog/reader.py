@@ -3,22 +3,23 @@
     event -> Begin | Change | Statement | End | None        `Reader.read`, one event at a time
 
 A group begins with its GTID and ends with a commit, or with its only event. Where a table map leaves out what the
-columns are, `read` raises TableUnknownError: who calls asks the server, tells it (`tell`), and calls again.
+columns were, the reader ends; unless it shall take what they are now (`any_metadata`): then `read` raises
+TableUnknownError, and who calls asks the server, tells it (`tell`), and calls again.
 What cannot be understood raises EventError: a change is never left out.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from barnabas.connect.binlog import events
 from barnabas.connect.binlog.charsets import decoder
-from barnabas.connect.binlog.columns import Layout, Told, Value, layout_of, needs_telling
-from barnabas.connect.binlog.events import EventError, Header, MariaGtid, Query
+from barnabas.connect.binlog.columns import Layout, Told, Value, layout_of, needs_telling, whatever
+from barnabas.connect.binlog.events import EventError, Header, MariaGtid, Query, Table
 from barnabas.connect.binlog.gtid_set import decoded, gtid_set_of
 from barnabas.connect.binlog.payload import events_in
 from barnabas.connect.mysql.packets import lenenc_int
@@ -97,10 +98,24 @@ class TableUnknownError(Exception):
 
 
 class Reader:
-    """The state between events. `charsets` are the server's collations by number."""
+    """The state between events. `charsets` are the server's collations by number, `exact` those without equal texts.
 
-    def __init__(self, place: Place, charsets: dict[int, str], *, mariadb: bool) -> None:
-        self._charsets, self._mariadb = charsets, mariadb
+    `any_metadata`: where a table map does not say what the columns were, they are asked for. `chosen` says of which
+    tables the values are wanted; of the others rows are only counted, and their columns have no names.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        charsets: dict[int, str],
+        *,
+        mariadb: bool,
+        exact: frozenset[int] = frozenset(),
+        any_metadata: bool = False,
+        chosen: Callable[[str, str], bool] = lambda database, name: True,
+    ) -> None:
+        self._charsets, self._mariadb, self._exact = charsets, mariadb, exact
+        self._any_metadata, self._chosen = any_metadata, chosen
         self.file, self.position = place.file, place.position
         self._gtids = _domains(place.gtids) if mariadb else {}
         #: Of MySQL, where all transactions so far have GTIDs.
@@ -272,16 +287,23 @@ class Reader:
         known = self._layouts.get(body)
         if known is None:
             table = events.table_of(body)
-            told = None
-            if needs_telling(table):
-                told = self._told.get((table.database, table.name))
-                if told is None:
-                    raise TableUnknownError(table.database, table.name)
-            known = layout_of(table, self._charsets, told)
+            told = self._told_of(table) if needs_telling(table) else None
+            known = layout_of(table, self._charsets, told, mariadb=self._mariadb, exact=self._exact)
             if len(self._layouts) >= _MOST_TABLES:
                 del self._layouts[next(iter(self._layouts))]
             self._layouts[body] = known
         self._tables[number] = known
+
+    def _told_of(self, table: Table) -> list[Told]:
+        """What is taken for the columns of a table whose map does not say. Raises EventError, TableUnknownError."""
+        if not self._chosen(table.database, table.name):
+            return whatever(table)
+        if not self._any_metadata:
+            raise EventError(_NOT_FULL.format(f"{table.database}.{table.name}"))
+        told = self._told.get((table.database, table.name))
+        if told is None:
+            raise TableUnknownError(table.database, table.name)
+        return told
 
     def forget(self) -> None:
         """DDL has changed tables: what the server told of them may not hold any more."""
@@ -317,6 +339,11 @@ class Reader:
         return Change(kind, layout, list(rows), header.timestamp)
 
 
+_NOT_FULL = (
+    "rows of {0} were logged before binlog_row_metadata was FULL (or in a transaction that had begun before), and "
+    "nothing says what its columns were: begin anew behind them, with a new name (--name) and --snapshot initial; "
+    "or let --row-metadata any take what they are now, until these rows are read"
+)
 _REFUSED = {
     events.START_ENCRYPTION: "the binary log comes encrypted, which a server does not send to replicas",
     events.INCIDENT: "the server says that changes are missing from its binary log (an incident event)",

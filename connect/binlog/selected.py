@@ -2,7 +2,7 @@
 
 The server sends the bytes of a text in the column's own character set (`character_set_results = NULL`), so a text is
 made, or kept as bytes, exactly as in a row event. What the text protocol rounds or paraphrases is asked for in another
-form: FLOAT as DOUBLE, ENUM and SET as numbers, UUID and INET as bytes.
+form: FLOAT as DOUBLE, ENUM and SET with their numbers, UUID and INET as bytes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from barnabas.connect.binlog.columns import (
     Value,
     bit_literal,
     choice_literal,
+    chosen_of,
+    distinct,
+    is_exact,
     shortest_float,
     year_literal,
 )
@@ -32,9 +35,9 @@ _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _TIMES = frozenset({"date", "time", "datetime", "timestamp"})
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
-_GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "geometrycollection"})
-_GEOMETRIES |= {"multipoint", "multilinestring", "multipolygon"}
-_SIZES = {"uuid": 16, "inet6": 16, "inet4": 4}
+GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "geometrycollection"})
+GEOMETRIES |= {"multipoint", "multilinestring", "multipolygon", "geomcollection"}
+SIZES = {"uuid": 16, "inet6": 16, "inet4": 4}
 #: SETs the session up in which rows are selected, and in which their literals are inserted again.
 SESSION = (
     "SET SESSION time_zone = '+00:00', sql_mode = '', character_set_results = NULL",
@@ -50,19 +53,23 @@ class Known(NamedTuple):
     full: str  # COLUMN_TYPE
     charset: str
     collation: str
-    values: tuple[str, ...]  # of ENUM and SET
+    values: tuple[str, ...]  # of ENUM and SET, with `?` for a character of four bytes
     key: int  # its place in the primary key, from 1
     generated: bool = False
+    octets: int = 0  # the most that a text or bytes may have
+    nullable: bool = True
 
 
 class _Part(NamedTuple):
     select: str
     make: Make
     column: Column
-    #: Of a value the literal by which the server finds the row again.
+    #: Of a value the literal by which the server finds the row again; of an ENUM or SET, of its number.
     place: Callable[[Any], str]
     #: Such a literal, compared as the column is where it stands alone.
     typed: Callable[[str], str]
+    #: What `place` is made of.
+    keyed: Make
 
 
 class Selected:
@@ -96,13 +103,18 @@ class Selected:
     def row(self, raw: RawRow) -> list[Value]:
         return [None if data is None else part.make(data) for part, data in zip(self._parts, raw, strict=True)]
 
-    def place(self, row: Sequence[Value]) -> list[str]:
+    def place(self, raw: RawRow) -> list[str]:
         """Where a row is, in the order of the primary key."""
-        return [self._parts[number].place(row[number]) for number in self._key]
+        parts = [self._parts[number] for number in self._key]
+        return [part.place(part.keyed(raw[number] or b"")) for number, part in zip(self._key, parts, strict=True)]
 
     def place_in(self, layout: Layout, row: Sequence[Value]) -> list[str]:
         """As `place`, of a row of an event, whose columns may be others but for the primary key."""
-        values = {column.name: value for column, value in zip(layout.columns, row, strict=True)}
+        values: dict[str, Any] = {
+            column.name: column.number(value) if column.kind in ("enum", "set") else value  # type: ignore[arg-type]
+            for column, value in zip(layout.columns, row, strict=True)
+            if value is not None
+        }
         return [self._parts[number].place(values[self.layout.columns[number].name]) for number in self._key]
 
     def is_behind(self, row: Sequence[str], place: Sequence[str]) -> str:
@@ -126,7 +138,7 @@ def _part(table: str, known: Known) -> _Part:
     name, kind = name_quoted(known.name), known.kind
 
     def part(kind: str, make: Make, literal: Callable[[Any], str], select: str = name) -> _Part:
-        return _Part(select, make, Column(known.name, kind, _unread, literal), literal, str)
+        return _Part(select, make, Column(known.name, kind, _unread, literal), literal, str, make)
 
     if kind in _INTEGERS:
         return part("int", int, str)
@@ -151,10 +163,10 @@ def _part(table: str, known: Known) -> _Part:
         return found._replace(typed=lambda text: f"CONVERT({text} USING {known.charset}) COLLATE {known.collation}")
     if kind in _BYTES:
         return part("bytes", bytes, literal)
-    if kind in _GEOMETRIES:
+    if kind in GEOMETRIES:
         return part("geometry", bytes, literal)
-    if kind in _SIZES:
-        found = part("bytes", bytes, literal, f"CAST({name} AS BINARY({_SIZES[kind]}))")
+    if kind in SIZES:
+        found = part("bytes", bytes, literal, f"CAST({name} AS BINARY({SIZES[kind]}))")
         return found._replace(
             place=lambda raw: f"'{_address(kind, raw)}'", typed=lambda text: f"CAST({text} AS {kind})"
         )
@@ -162,32 +174,35 @@ def _part(table: str, known: Known) -> _Part:
 
 
 def _choice(part: Callable[..., _Part], name: str, known: Known) -> _Part:
-    values = known.values
+    """Its number and its text, with a comma between: the server's own tables do not have each text as it is."""
+    decode = decoder(known.charset)
+    repeated = _repeated(known)
+    mask = sum(1 << number - 1 for number in repeated if number)
+
+    def number(raw: bytes) -> int:
+        return int(raw.partition(b",")[0])
+
+    def enum(raw: bytes) -> int | str:
+        told, _, data = raw.partition(b",")
+        text = decode(data)
+        return text if isinstance(text, str) and int(told) not in repeated else int(told)
 
     def chosen(raw: bytes) -> int | str:
-        number = int(raw)
-        return values[number - 1] if 0 < number <= len(values) else number
+        told, _, data = raw.partition(b",")
+        bits, text = int(told), decode(data) if data else ""
+        return chosen_of(bits, text) if isinstance(text, str) and not bits & mask else bits
 
-    def chosen_set(raw: bytes) -> int | str:
-        bits = int(raw)
-        if bits >> len(values):
-            return bits
-        return ",".join(value for number, value in enumerate(values) if bits >> number & 1)
+    select = f"CONCAT(CAST(CAST({name} AS UNSIGNED) AS BINARY), x'2c', CAST({name} AS BINARY))"
+    make = enum if known.kind == "enum" else chosen
+    return part(known.kind, make, choice_literal, select)._replace(place=str, keyed=number)
 
-    def number(value: int | str) -> str:
-        if type(value) is int:
-            return str(value)
-        return str(values.index(str(value)) + 1)
 
-    def bits(value: int | str) -> str:
-        if type(value) is int:
-            return str(value)
-        return str(sum(1 << values.index(each) for each in str(value).split(",") if each))
-
-    select = f"CAST({name} AS UNSIGNED)"
-    if known.kind == "enum":
-        return part("enum", chosen, choice_literal, select)._replace(place=number)
-    return part("set", chosen_set, choice_literal, select)._replace(place=bits)
+def _repeated(known: Known) -> frozenset[int]:
+    """The numbers of members that have no text of their own; and 0, which is none."""
+    exact = is_exact(known.collation)
+    texts = [None if exact and "?" in text else text for text in known.values]
+    left = distinct(texts, exact=exact)
+    return frozenset({0, *(n for n, text in enumerate(texts, 1) if text is not None and left[n - 1] is None)})
 
 
 def _unread(data: bytes, at: int) -> tuple[Value, int]:

@@ -7,8 +7,9 @@ import re
 import trio
 
 from barnabas.connect.binlog import events
-from barnabas.connect.binlog.columns import Told
+from barnabas.connect.binlog.columns import Told, is_exact
 from barnabas.connect.binlog.gtid_set import gtid_set_of
+from barnabas.connect.binlog.logged import told_of
 from barnabas.connect.binlog.reader import Place, fingerprint_of
 from barnabas.connect.binlog.selected import Known
 from barnabas.connect.mysql.connection import CONNECT_SECONDS, Connection, columns_of, connect, quoted
@@ -31,12 +32,16 @@ class RefusedError(Exception):
 class Server:
     """A server whose binary log is read."""
 
-    def __init__(self, source: Source, server_id: int, silence: float = SILENCE_SECONDS) -> None:
-        self.source, self.server_id, self.silence = source, server_id, silence
+    def __init__(
+        self, source: Source, server_id: int, silence: float = SILENCE_SECONDS, *, any_metadata: bool = False
+    ) -> None:
+        """`any_metadata`: what the binary log does not say of columns is taken from what they are now."""
+        self.source, self.server_id, self.silence, self.any_metadata = source, server_id, silence, any_metadata
         self.mariadb = True
         self.version = ""
+        #: Of each collation its character set; and the collations in which no two texts are equal.
         self.charsets: dict[int, str] = {}
-        self.full_metadata = False
+        self.exact: frozenset[int] = frozenset()
         #: Of MySQL: whether each transaction has a GTID.
         self.has_gtids = False
 
@@ -63,11 +68,14 @@ class Server:
             raise RefusedError(
                 f"{self.source} itself has the server id {self.server_id}: give another one with --server-id"
             )
-        self.full_metadata = told.get("binlog_row_metadata", "").upper() == "FULL"
+        metadata = told.get("binlog_row_metadata", "")
+        if metadata.upper() != "FULL" and not self.any_metadata:
+            raise RefusedError((_NOT_FULL if metadata else _NO_METADATA).format(self.source, metadata))
         self.has_gtids = told.get("gtid_mode", "").upper() == "ON"
         view = "COLLATION_CHARACTER_SET_APPLICABILITY" if self.mariadb else "COLLATIONS"
-        rows = await connection.query(f"SELECT ID, CHARACTER_SET_NAME FROM information_schema.{view}")
+        rows = await connection.query(f"SELECT ID, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.{view}")
         self.charsets = {int(row[0]): row[1] for row in rows if row[0] and row[1]}
+        self.exact = frozenset(int(row[0]) for row in rows if row[0] and is_exact(row[2] or ""))
 
     async def now(self, connection: Connection) -> Place:
         """The end of the binary log. Raises ServerError."""
@@ -174,26 +182,18 @@ class Server:
             await connection.close()
         if not known:
             raise RefusedError(
-                f"nothing says what the columns of {database}.{table} were, and it is there no more: set "
-                "binlog_row_metadata=FULL on the server, and begin behind its last change (--start now)"
+                f"nothing says what the columns of {database}.{table} were, and it is there no more: run SET GLOBAL "
+                "binlog_row_metadata = 'FULL' on the server, and begin behind its last change (--start now)"
             )
-        return [
-            Told(
-                each.name,
-                "unsigned" in each.full.lower() or "zerofill" in each.full.lower(),
-                each.charset,
-                each.values,
-                each.key,
-            )
-            for each in known
-        ]
+        return [told_of(each) for each in known]
 
 
 async def known_columns(connection: Connection, database: str, table: str) -> list[Known]:
     """What the server says of the columns of a table; nothing where there is none. Raises ServerError."""
     of = f"WHERE TABLE_SCHEMA = {quoted(database)} AND TABLE_NAME = {quoted(table)}"
     rows = await connection.query(
-        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA "
+        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA, "
+        "CHARACTER_OCTET_LENGTH, IS_NULLABLE "
         f"FROM information_schema.COLUMNS {of} ORDER BY ORDINAL_POSITION"
     )
     keys = await connection.query(
@@ -207,25 +207,43 @@ async def known_columns(connection: Connection, database: str, table: str) -> li
             full or "",
             charset or "binary",
             collation or "",
-            _values(full or ""),
+            values_of(full or ""),
             places.get(name, 0),
             "GENERATED" in (extra or "").upper().replace("DEFAULT_GENERATED", ""),
+            int(octets or 0),
+            nullable == "YES",
         )
-        for name, kind, full, charset, collation, extra in rows
+        for name, kind, full, charset, collation, extra, octets, nullable in rows
     ]
 
 
+_NOT_FULL = (
+    "{0} has binlog_row_metadata={1}, so its binary log does not say what the columns of a row were: run SET GLOBAL "
+    "binlog_row_metadata = 'FULL' there, and set it in its configuration; --row-metadata any takes what they are now"
+)
+_NO_METADATA = (
+    "{0} is older than MariaDB 10.5 or MySQL 8.0.1, so its binary log does not say what the columns of a row were: "
+    "--row-metadata any takes what they are now"
+)
 _OTHER_HISTORY = (
     "the binary log of {0} is not the one that was read (at {1}, position {2}, is another event, or none): it was "
     "reset, or this is another server: begin anew with --start now, or a new name (--name)"
 )
 
 
-def _values(kind: str) -> tuple[str, ...]:
+#: A text in a type as information_schema writes it, and what stands for another character in it.
+_TEXT, _ESCAPED = re.compile(r"'((?:[^'\\]|''|\\.)*+)'", re.DOTALL), re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPES = {"0": "\0", "n": "\n", "r": "\r"}
+
+
+def values_of(kind: str) -> tuple[str, ...]:
     """The texts of an ENUM or SET as information_schema writes its type."""
     if not kind.lower().startswith(("enum(", "set(")):
         return ()
-    return tuple(text.replace("''", "'") for text in re.findall(r"'((?:[^']|'')*)'", kind))
+    return tuple(
+        _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]) if found[1] else "'", text)
+        for text in _TEXT.findall(kind)
+    )
 
 
 def is_final(error: ServerError) -> bool:

@@ -49,9 +49,10 @@ class Out(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """What a topic takes: batches of so many bytes. In a compacted one, the last record of a key is left."""
+    """What a topic takes: batches of so many bytes, in segments of so many. A compacted one keeps the last of a key."""
 
     bytes: int
+    segment: int
     compacted: bool
 
 
@@ -193,15 +194,15 @@ class Sink:
             told = admin.topic_configs(self._cluster, [topic], keys, defaults=True).get(topic, {})
         except RefusedError:  # who may write to a topic need not be one who may see its configuration
             told = {}
-        sizes = [int(told[key]) for key in (_MOST_BYTES, _SEGMENT_BYTES) if key in told]
-        return _Room(min([*sizes, _REQUEST_BYTES]), "compact" in told.get(_POLICY, ""))
+        most, segment = (int(told.get(key, _REQUEST_BYTES)) for key in (_MOST_BYTES, _SEGMENT_BYTES))
+        return _Room(min(most, segment, _REQUEST_BYTES), segment, "compact" in told.get(_POLICY, ""))
 
     def _look_again(self, topic: str, size: int) -> None:
         """A batch was too large: does its topic take less by now? Raises ClientError if so, else TooLargeError."""
         room = self._asked_room(topic)
         if room.bytes < self._rooms[topic].bytes:
             raise ClientError(f"{topic} takes only {room.bytes:,} bytes now, not {self._rooms[topic].bytes:,}")
-        raise TooLargeError(f"a change has {size:,} bytes, which {topic} does not take{_raised(topic, size)}")
+        raise TooLargeError(f"a change has {size:,} bytes, which {topic} does not take{_raised(topic, room, size)}")
 
     def _fitted(self, message: Out) -> list[Out]:
         """A message that is too large in a form that its topic takes. Raises TooLargeError."""
@@ -213,16 +214,16 @@ class Sink:
         said = f"{where} has {size:,} bytes, and {topic} takes {room.bytes:,}"
         most = room.bytes - size + len(value)
         if self._way == oversize.STOP or most < _LEAST_PART:
-            raise TooLargeError(f"{said}{_raised(topic, size)}, or choose --oversize split or truncate")
+            raise TooLargeError(f"{said}{_raised(topic, room, size)}, or choose --oversize split or truncate")
         if self._way == oversize.TRUNCATE:
             cut = oversize.truncated(value, most)
             if cut is None:
-                raise TooLargeError(f"{said}, and cutting its texts does not help{_raised(topic, size)}")
+                raise TooLargeError(f"{said}, and cutting its texts does not help{_raised(topic, room, size)}")
             return [message._replace(value=cut)]
         if room.compacted:
             raise TooLargeError(
-                f"{said}; of its parts, which have one key, compaction would leave the last{_raised(topic, size)}, or "
-                "choose --oversize truncate"
+                f"{said}; of its parts, which have one key, compaction would leave the last"
+                f"{_raised(topic, room, size)}, or choose --oversize truncate"
             )
         parts = oversize.split(value, most)
         return [
@@ -266,8 +267,17 @@ class Sink:
                 time.sleep(0.05)
 
 
-def _raised(topic: str, size: int) -> str:
-    return f": barnabas topics alter {topic} --config max.message.bytes={2 * size}"
+def _raised(topic: str, room: _Room, size: int) -> str:
+    """What to raise so that the topic takes the row, and an UPDATE of it, which has the row before and after."""
+    both = 2 * size
+    if size > _REQUEST_BYTES:
+        return f": no request has more than {_REQUEST_BYTES:,}"
+    enough = min(1 << both.bit_length(), _REQUEST_BYTES)
+    keys = [_MOST_BYTES, *([_SEGMENT_BYTES] if room.segment < enough else [])]
+    remedy = f": barnabas topics alter {topic}{''.join(f' --config {key}={enough}' for key in keys)}"
+    if both > _REQUEST_BYTES:
+        remedy += f" (an UPDATE of it, with the row before and after, exceeds the {_REQUEST_BYTES:,} of a request)"
+    return remedy
 
 
 def _size(message: Out) -> int:

@@ -31,7 +31,7 @@ from barnabas.connect.binlog.reader import Change, Place, Statement
 from barnabas.connect.binlog.selected import SESSION, Selected
 from barnabas.connect.binlog.server import RefusedError, Server, known_columns
 from barnabas.connect.binlog.sink import Out
-from barnabas.connect.mysql.connection import Connection, name_quoted
+from barnabas.connect.mysql.connection import Connection, RawRow, name_quoted
 from barnabas.connect.mysql.packets import ServerError
 
 #: Of one SELECT: the server's read is over before its client may be too slow.
@@ -244,16 +244,14 @@ class Copier:
         while True:
             after = self._copied.after
             rows = 0
-            place: list[str] = []
+            raw: RawRow = ()
             async for raw in connection.raw_rows(selected.sql(after, CHUNK_ROWS)):
                 rows += 1
                 row = selected.row(raw)
                 seen = shown(row)
                 self._add(topic, key_of(layout, seen), message((seen,), self._next()))
-                if selected.has_key:
-                    place = selected.place(row)
                 if self._size >= CHUNK_BYTES:
-                    self._advance(after=tuple(place) or None)
+                    self._advance(after=tuple(selected.place(raw)) or None)
                     await self._flush()
                 elif time.perf_counter() - self._held > _HOLD_SECONDS:
                     await trio.lowlevel.checkpoint()
@@ -261,7 +259,7 @@ class Copier:
             self.done += rows
             if rows < CHUNK_ROWS or not selected.has_key:
                 break
-            self._advance(after=tuple(place))
+            self._advance(after=tuple(selected.place(raw)))
         self._mark(topic, self._format.copying(self._group, self._next(), *table[:2], done=True))
         self._advance(whole=True)
         await self._flush()

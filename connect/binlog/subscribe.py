@@ -180,7 +180,15 @@ class Subscription:
         judge: Judge | None = None,
     ) -> Position:
         """All changes up to a place, and the position there; for ever without one."""
-        reader = Reader(maker.place, self._server.charsets, mariadb=self._server.mariadb)
+        server = self._server
+        reader = Reader(
+            maker.place,
+            server.charsets,
+            mariadb=server.mariadb,
+            exact=server.exact,
+            any_metadata=server.any_metadata,
+            chosen=self._chosen.has,
+        )
         held = time.perf_counter()
         while target is None or not reader.has_reached(target):
             if not connection.is_drained:

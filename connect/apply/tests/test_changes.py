@@ -158,6 +158,9 @@ def test_names_are_quoted() -> None:
         ("bit", -1),
         ("bit", "1"),
         ("blob", "no base64!"),
+        ("blob", "größe"),
+        ("binary", "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")),
+        ("uuid", "é"),
         ("varchar", 5),
         ("varchar", ["x"]),
         ("datetime", 5),
@@ -170,6 +173,32 @@ def test_a_value_that_is_none_of_its_column_is_refused(kind: str, value: Any) ->
     charset = "utf8mb4" if kind == "varchar" else "binary"
     with pytest.raises(BadMessageError, match="is no value of v"):
         literals_of({"v": value}, [column("v", kind, charset)], "d.t")
+
+
+_KINDS = ["int", "bigint", "decimal", "float", "double", "bit", "year", "date", "timestamp", "enum", "set", "char"]
+_KINDS += ["varchar", "text", "binary", "blob", "geometry", "uuid", "inet6"]
+_VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.lists(st.integers())
+_NUMBERS = st.sampled_from(["1e39", "1e999", "-1e999", "9" * 400, "b'" + "1" * 20_000 + "'", "x'00'", "NULL", "'1'"])
+
+
+@given(st.sampled_from(_KINDS), _VALUES, st.sampled_from(["utf8mb4", "latin1", "binary", "gbk"]))
+def test_any_value_in_any_column_is_a_literal_or_refused(kind: str, value: Any, charset: str) -> None:
+    known = column("v", kind, charset)
+    try:
+        row = literals_of({"v": value}, [known], "d.t")
+    except BadMessageError:
+        return
+    for key in (0, 1):
+        table = Table("d", "t", [known._replace(key=key)])
+        table.inserted([row]), table.deleted([row]), table.updated(row, ["0"])
+
+
+@given(st.sampled_from(_KINDS), _NUMBERS)
+def test_any_literal_is_looked_for_in_any_column(kind: str, literal: str) -> None:
+    row = literals_of([literal], [column("v", kind)], "d.t")
+    for key in (0, 1):
+        found = Table("d", "t", [column("v", kind)._replace(key=key)]).deleted([row])
+        assert "inf" not in found
 
 
 def test_values_of_the_other_formats_are_literals() -> None:

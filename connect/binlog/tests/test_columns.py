@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import decimal
 import struct
 import zlib
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.connect.binlog import columns, events
-from barnabas.connect.binlog.charsets import Undecoded, decoder, literal
+from barnabas.connect.binlog.charsets import CODECS, Undecoded, decoder, is_certain, literal
 from barnabas.connect.binlog.columns import Told, layout_of
 from barnabas.connect.binlog.events import EventError, Table
 
@@ -21,8 +22,8 @@ CHARSETS = {63: "binary", 45: "utf8mb4", 8: "latin1"}
 def table(types: bytes, metadata: bytes) -> Table:
     """A table map that says all that it may."""
     names = [f"c{number}" for number in range(len(types))]
-    charsets = [45] * len(types)
-    return Table("d", "t", types, metadata, bytes(8), bytes(8), None, charsets, names, None, None, None, None, [0])
+    signs = bytes((sum(kind in columns._OF_MARIADB.numeric for kind in types) + 7) // 8)
+    return Table("d", "t", types, metadata, bytes(8), signs, (45, {}), None, names, None, None, None, None, [0])
 
 
 def encoded(value: decimal.Decimal, precision: int, scale: int) -> bytes:
@@ -85,11 +86,13 @@ def test_what_cannot_be_said_as_text_keeps_its_bytes() -> None:
     assert literal(decoder("geostd8")(b"\xc0")) == "_geostd8 x'c0'"
     assert decoder("utf8mb4")(b"\xff") == Undecoded("utf8mb4", b"\xff")
     assert literal(b"\x00\xff") == "x'00ff'"
+    assert decoder("swe7")(b"][\\{") == "ÅÄÖä"
+    assert decoder("swe7")(b"\x7f") == Undecoded("swe7", b"\x7f")
     assert decoder("latin1")(b"\x81\x8d\xe4") == "\x81\x8d\xe4"
 
 
 def test_columns_that_nobody_names_are_asked_for() -> None:
-    unnamed = table(b"\x03\x0f", b"\x20\x00")._replace(names=None, signedness=None, charsets=None)
+    unnamed = table(b"\x03\x0f", b"\x20\x00")._replace(names=None, signedness=None, default_charset=None)
     assert columns.needs_telling(unnamed)
     told = [Told("id", True, "binary", key=1), Told("name", False, "utf8mb4")]
     layout = layout_of(unnamed._replace(primary_key=[]), CHARSETS, told)
@@ -97,7 +100,7 @@ def test_columns_that_nobody_names_are_asked_for() -> None:
     assert layout.key == (0,)
     row = b"\x00" + (2**32 - 1).to_bytes(4, "little") + b"\x02hi"
     assert list(layout.rows(row, 0, images=1)) == [([2**32 - 1, "hi"],)]
-    with pytest.raises(EventError, match="had 2 columns, and has 1 now: set binlog_row_metadata=FULL"):
+    with pytest.raises(EventError, match=r"had 2 columns, and has 1 now, .*SET GLOBAL binlog_row_metadata = 'FULL'"):
         layout_of(unnamed, CHARSETS, told[:1])
 
 
@@ -135,3 +138,44 @@ def test_compressed_data_does_not_grow_over_what_it_says() -> None:
     assert events.inflated(b"\x83" + (1 << 20).to_bytes(3, "big") + bomb) == bytes(1 << 20)
     with pytest.raises(EventError, match="begins with 0x33"):
         events.inflated(b"\x33")
+
+
+@given(st.lists(st.text(alphabet="ab'\\", max_size=3), min_size=1, max_size=64, unique=True), st.data())
+def test_what_is_chosen_of_a_set_is_a_text_that_chooses_the_same_or_a_number(
+    values: list[str], data: st.DataObject
+) -> None:
+    bits = data.draw(st.integers(0, 2 ** len(values) - 1))
+    found = columns.members(bits, tuple(values))
+    if isinstance(found, str):
+        assert bits == (sum(1 << values.index(each) for each in found.split(",")) if found else 0)
+    else:
+        assert found == bits
+        assert "" in [value for number, value in enumerate(values) if bits >> number & 1]
+
+
+def test_a_member_without_a_certain_text_is_a_number_and_the_others_are_texts() -> None:
+    values = ("a", None, "b")
+    assert [columns._enum(1, values)(bytes([number]), 0)[0] for number in range(5)] == [0, "a", 2, "b", 4]
+    assert [columns.members(bits, values) for bits in (0, 1, 2, 5, 7, 8)] == ["", "a", 2, "a,b", 7, 8]
+
+
+@given(st.sampled_from([*CODECS, "geostd8", "binary"]), st.text(max_size=3))
+def test_a_text_is_certain_if_its_bytes_come_as_that_text(charset: str, text: str) -> None:
+    try:
+        raw = text.encode({"latin1": "cp1252", "swe7": "ascii"}.get(charset) or CODECS.get(charset, "ascii"))
+    except UnicodeError:
+        return
+    assert is_certain(charset, text) == (decoder(charset)(raw) == text)
+
+
+@given(st.datetimes(min_value=datetime.datetime(1, 1, 1)))
+def test_old_times_are_times_and_with_a_fraction_refused(moment: datetime.datetime) -> None:
+    number = int(f"{moment:%Y%m%d%H%M%S}".rjust(14, "0"))
+    text, end = columns._old_datetime(0)(number.to_bytes(8, "little"), 0)
+    assert (text, end) == (str(moment.replace(microsecond=0)), 8)
+    text, end = columns._old_time(0)((-(number % 10**6)).to_bytes(3, "little", signed=True), 0)
+    assert (text.lstrip("-"), end) == (f"{moment:%H:%M:%S}", 3)
+    seconds = (((moment.year * 13 + moment.month) * 32 + moment.day) * 24 + moment.hour) * 3600
+    fraction = (seconds + moment.minute * 60 + moment.second) * 10**6 + moment.microsecond
+    with pytest.raises(ValueError, match=r"ALTER TABLE \.\.\. FORCE"):
+        columns._old_datetime(0)((fraction | 0xFF).to_bytes(8, "big"), 0)

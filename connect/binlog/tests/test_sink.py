@@ -10,8 +10,13 @@ import pytest
 from barnabas.client.errors import ClientError
 from barnabas.client.tests.scripted import Scripted, metadata, scripted
 from barnabas.connect.binlog import sink
+from barnabas.connect.binlog.charsets import literal
+from barnabas.connect.binlog.columns import Column, Layout
+from barnabas.connect.binlog.events import UPDATE, WRITE
+from barnabas.connect.binlog.messages import FORMATS, Group, format_of
 from barnabas.connect.binlog.place import Position
-from barnabas.connect.binlog.reader import Place
+from barnabas.connect.binlog.reader import Change, Place
+from barnabas.connect.binlog.selected import _unread
 from barnabas.connect.binlog.sink import OtherReaderError, Out, Sink, TooLargeError
 from barnabas.wire.batch import iter_records
 from barnabas.wire.errors import ErrorCode
@@ -181,3 +186,41 @@ def test_a_bound_that_was_lowered_meanwhile_is_asked_for_again(broker: Broker) -
         TooLargeError, match=r"message 2 of 0-1-6 has 2,\d+ bytes, and t takes 1,000: barnabas topics alter"
     ):
         broker.sink.write([out(b"v" * 2000)], AFTER)
+
+
+@pytest.mark.parametrize(
+    ("size", "segment", "remedy"),
+    [
+        (1_500_000, 1 << 30, "--config max.message.bytes=4194304"),
+        (1_500_000, 2 << 20, "--config max.message.bytes=4194304 --config segment.bytes=4194304"),
+        (60 << 20, 1 << 30, f"--config max.message.bytes={99 << 20} (an UPDATE of it"),
+        (100 << 20, 1 << 30, "no request has more than 103,809,024, or choose --oversize split or truncate"),
+    ],
+)
+def test_the_size_to_raise_to_holds_the_row_before_and_after(
+    broker: Broker, size: int, segment: int, remedy: str
+) -> None:
+    broker.configs = {"max.message.bytes": "1048588", "segment.bytes": str(segment)}
+    with pytest.raises(TooLargeError) as told:
+        broker.sink.write([out(b"v" * size)], AFTER)
+    assert remedy in str(told.value)
+
+
+@pytest.mark.parametrize("shape", FORMATS)
+def test_a_topic_that_was_raised_takes_the_first_update_of_a_row_even_if_that_grows_a_little(
+    broker: Broker, shape: str
+) -> None:
+    layout = Layout("d", "t", (Column("v", "text", _unread, literal),), ())
+    group = Group("0-1-6", 5, "h", 1, "name", "bin.1", 4)
+
+    def message(kind: int, *images: str) -> Out:
+        change = format_of(shape).change(group, Change(kind, layout, [], 5))
+        return out(change(tuple([image] for image in images), 2))
+
+    broker.configs = {"max.message.bytes": "1048588"}
+    row, grown = "x" * (1 << 20), "x" * (1 << 20) + "y" * 5000
+    with pytest.raises(TooLargeError) as told:
+        broker.sink.write([message(WRITE, row)], AFTER)
+    broker.configs = {"max.message.bytes": str(told.value).partition("max.message.bytes=")[2].split(",")[0]}
+    broker.sink.begin()
+    broker.sink.write([message(UPDATE, row, grown)], AFTER)
