@@ -61,7 +61,7 @@ def run(folder: Path, args: argparse.Namespace) -> None:
             changes += [[RemoveTopicRecord(topic_id=gone)]] if gone is not None else []
             gone = topic_id
         for change in changes:
-            image.write(change)
+            image.write(image.batch_of(change))
             for record in change:
                 image.apply(record)
         if args.snapshot_bytes and image.bytes_since_snapshot >= args.snapshot_bytes:

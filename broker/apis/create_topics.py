@@ -17,6 +17,7 @@ from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.broker.settings.config import TOPIC, BrokerConfig
 from barnabas.broker.settings.resource_configs import tell_unused, topic_entries
+from barnabas.broker.workers import Yielder
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_topics import (
@@ -42,7 +43,9 @@ async def handle(
     named = Counter(topic.name for topic in request.topics)
     answers = []
     done: set[str] = set()
+    yielder = Yielder()
     for topic in request.topics:
+        await yielder()
         if topic.name in done:
             continue
         done.add(topic.name)

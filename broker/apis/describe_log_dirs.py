@@ -10,9 +10,11 @@ from __future__ import annotations
 import trio
 
 from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.workers import Yielder
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode
@@ -32,14 +34,20 @@ async def handle(
     partitions: Partitions,
     metadata: MetadataImage,
     data_dir: DataDir,
-) -> DescribeLogDirsResponse:
-    wanted = None if request.topics is None else {(t.topic, index) for t in request.topics for index in t.partitions}
-    vnodes = [
-        vnode
-        for topic in metadata.topics.values()
-        for index in sorted(topic.partitions)
-        if (wanted is None or (topic.name, index) in wanted) and (vnode := partitions.get(topic.name, index))
-    ]
+) -> LargeResponse:
+    wanted: dict[str, set[int]] = {}
+    for asked in request.topics or ():
+        wanted.setdefault(asked.topic, set()).update(asked.partitions)
+    yielder = Yielder()
+    vnodes = []
+    for name in list(metadata.topics) if request.topics is None else wanted:
+        topic = metadata.topics.get(name)
+        found = set(topic.partitions) if topic is not None else set()
+        for index in sorted(found if request.topics is None else found & wanted[name]):
+            vnode = partitions.get(name, index)
+            if vnode is not None:
+                vnodes.append(vnode)
+            await yielder()
     # A partition that nobody has used since the start is not opened for this: what is stored of it is looked at.
     closed = [vnode for vnode in vnodes if not vnode.loaded]
     stored, (total, usable) = await trio.to_thread.run_sync(_look, data_dir, closed)
@@ -48,19 +56,17 @@ async def handle(
     for vnode in vnodes:
         size = vnode.size_bytes if vnode.loaded else sizes.get(vnode)
         if size is not None:
-            topic = topics.setdefault(vnode.topic, DescribeLogDirsTopic(name=vnode.topic, partitions=[]))
-            topic.partitions.append(DescribeLogDirsPartition(partition_index=vnode.partition, partition_size=size))
-    return DescribeLogDirsResponse(
-        results=[
-            DescribeLogDirsResult(
-                error_code=ErrorCode.NONE,
-                log_dir=data_dir.path,
-                topics=list(topics.values()),
-                total_bytes=total,
-                usable_bytes=usable,
-            )
-        ]
+            answer = topics.setdefault(vnode.topic, DescribeLogDirsTopic(name=vnode.topic, partitions=[]))
+            answer.partitions.append(DescribeLogDirsPartition(partition_index=vnode.partition, partition_size=size))
+        await yielder()
+    result = DescribeLogDirsResult(
+        error_code=ErrorCode.NONE,
+        log_dir=data_dir.path,
+        topics=list(topics.values()),
+        total_bytes=total,
+        usable_bytes=usable,
     )
+    return LargeResponse(DescribeLogDirsResponse(results=[result]))
 
 
 def _look(data_dir: DataDir, vnodes: list[Vnode]) -> tuple[list[int | None], tuple[int, int]]:

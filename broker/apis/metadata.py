@@ -34,8 +34,12 @@ from barnabas.wire.messages.metadata import (
 )
 from barnabas.wire.types import ZERO_UUID, replace
 
-# An answer about more partitions gives way to others while it is made.
-PARTITIONS_AT_ONCE = 1000
+# An answer about more partitions gives way to others while it is made, after each piece.
+PARTITIONS_AT_ONCE, PARTITIONS_IN_A_PIECE = 1000, 500
+#: Name and id, of which one is there.
+Asked = tuple[str | None, bytes]
+#: What was asked for, or why it is not there.
+Found = TopicImage | MetadataResponseTopic
 
 
 @api(MetadataRequest, MetadataResponse, uses=METADATA, changes=METADATA)
@@ -43,46 +47,53 @@ def handle(
     context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity, config: BrokerConfig
 ) -> MetadataResponse | Awaitable[MetadataResponse | LargeResponse]:
     everything = request.topics is None or (context.version == 0 and not request.topics)
-    if everything:
-        names = sorted(topics.metadata.topics)
-        if sum(len(topic.partitions) for topic in topics.metadata.topics.values()) > PARTITIONS_AT_ONCE:
-            return _answer_slowly(context, request, topics, identity, names)
-        return _answer(context, request, identity, [_known(topics, name) for name in names])
     create = request.allow_auto_topic_creation and config["auto.create.topics.enable"]
-    wanted = list(dict.fromkeys((asked.name, asked.topic_id) for asked in request.topics or ()))
-    if create and any(i == ZERO_UUID and name and name not in topics.metadata.topics for name, i in wanted):
-        return _create_and_answer(context, request, topics, identity, wanted)
-    return _answer(context, request, identity, [_find(topics, name, topic_id) for name, topic_id in wanted])
+    known = topics.metadata.topics
+    found: list[Found]
+    if everything:
+        found = [known[name] for name in sorted(known)]
+    else:
+        wanted = list(dict.fromkeys((asked.name, asked.topic_id) for asked in request.topics or ()))
+        if create and any(topic_id == ZERO_UUID and name and name not in known for name, topic_id in wanted):
+            return _create_and_answer(context, request, topics, identity, wanted)
+        found = [_find(topics, asked) for asked in wanted]
+    if sum(len(topic.partitions) for topic in found if isinstance(topic, TopicImage)) > PARTITIONS_AT_ONCE:
+        return _answer_slowly(context, request, topics, identity, found, everything)
+    return _answer(context, request, identity, [_shown(topic) for topic in found])
 
 
 async def _answer_slowly(
-    context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity, names: list[str]
-) -> LargeResponse:
-    """The answer about many partitions: others have their turn meanwhile."""
-    known = topics.metadata
-    yielder = Yielder()
-    answers = []
-    for name in names:
-        topic = known.topics.get(name)
-        if topic is None:
-            continue  # deleted meanwhile
-        partitions: list[MetadataResponsePartition] = []
-        items = sorted(topic.partitions.items())
-        for start in range(0, len(items), PARTITIONS_AT_ONCE):
-            partitions += _partitions(items[start : start + PARTITIONS_AT_ONCE])
-            await yielder()
-        answers.append(_topic(topic, partitions))
-    return LargeResponse(_answer(context, request, identity, answers))
-
-
-async def _create_and_answer(
     context: Context,
     request: MetadataRequest,
     topics: TopicManager,
     identity: Identity,
-    wanted: list[tuple[str | None, bytes]],
-) -> MetadataResponse:
+    found: list[Found],
+    everything: bool,
+) -> LargeResponse:
+    """The answer about many partitions: others have their turn meanwhile."""
+    yielder = Yielder()
     answers = []
+    for topic in found:
+        if isinstance(topic, TopicImage) and topic.topic_id not in topics.metadata.by_id:  # deleted meanwhile
+            if not everything:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                answers.append(MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id))
+        elif isinstance(topic, TopicImage):
+            partitions: list[MetadataResponsePartition] = []
+            items = sorted(topic.partitions.items())
+            for start in range(0, len(items), PARTITIONS_IN_A_PIECE):
+                partitions += _partitions(items[start : start + PARTITIONS_IN_A_PIECE])
+                await yielder()
+            answers.append(_topic(topic, partitions))
+        else:
+            answers.append(topic)
+    return LargeResponse(_answer(context, request, identity, answers))
+
+
+async def _create_and_answer(
+    context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity, wanted: list[Asked]
+) -> LargeResponse:
+    found: list[Found] = []
     for name, topic_id in wanted:
         code = ErrorCode.NONE
         if topic_id == ZERO_UUID and name and name not in topics.metadata.topics:
@@ -90,26 +101,26 @@ async def _create_and_answer(
                 await topics.auto_create(name)
             except KafkaError as error:
                 code = error.code
-        answers.append(MetadataResponseTopic(error_code=code, name=name) if code else _find(topics, name, topic_id))
-    return _answer(context, request, identity, answers)
+        found.append(MetadataResponseTopic(error_code=code, name=name) if code else _find(topics, (name, topic_id)))
+    return await _answer_slowly(context, request, topics, identity, found, False)
 
 
-def _find(topics: TopicManager, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
+def _find(topics: TopicManager, asked: Asked) -> Found:
+    """The topic that is asked for, or the answer that says why there is none."""
+    name, topic_id = asked
     if topic_id != ZERO_UUID:
-        topic = topics.metadata.by_id.get(topic_id)
-        if topic is None:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-        return _known(topics, topic.name)
+        by_id = topics.metadata.by_id.get(topic_id)
+        return by_id or MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
     if name is None or not topics.is_valid_name(name):
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name or "")
-    if name not in topics.metadata.topics:
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
-    return _known(topics, name)
+    unknown = MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+    return topics.metadata.topics.get(name) or unknown
 
 
-def _known(topics: TopicManager, name: str) -> MetadataResponseTopic:
-    topic = topics.metadata.topics[name]
-    return _topic(topic, _partitions(sorted(topic.partitions.items())))
+def _shown(topic: Found) -> MetadataResponseTopic:
+    if isinstance(topic, TopicImage):
+        return _topic(topic, _partitions(sorted(topic.partitions.items())))
+    return topic
 
 
 def _topic(topic: TopicImage, partitions: list[MetadataResponsePartition]) -> MetadataResponseTopic:

@@ -73,6 +73,11 @@ class TopicImage:
         return TopicImage(self.name, self.topic_id, dict(self.partitions), dict(self.configs))
 
 
+def metric_name(topic: str) -> str:
+    """A topic's name in Kafka's metrics, in which two topics must not be the same."""
+    return topic.replace(".", "_")
+
+
 class Listener:
     """Hears of each change when the image has it, and at a start of all that there is. What it does, it does at once.
 
@@ -102,6 +107,8 @@ class MetadataImage:
 
     def _clear(self) -> None:
         self.topics: dict[str, TopicImage] = {}
+        #: Names by what they are in metrics, where a dot and an underscore are the same.
+        self.metric_names: dict[str, set[str]] = {}
         self.by_id: dict[bytes, TopicImage] = {}
         self.removed_ids: set[bytes] = set()
         #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
@@ -186,13 +193,17 @@ class MetadataImage:
                             self.apply(change, record.timestamp)
                 offset = header.last_offset + 1
 
-    def write(self, records: Sequence[Message]) -> int:
-        """Write a change as one batch; gives the offset that must be durable before it is applied.
+    def batch_of(self, records: Sequence[Message]) -> bytes:
+        """A change as it is written. That of many partitions takes long: a thread may make it."""
+        now = self._clock.wall_ms()
+        return build_batch([Record(None, frame(record), now) for record in records])
+
+    def write(self, batch: bytes) -> int:
+        """Write a change; gives the offset that must be durable before it is applied.
 
         Raises KafkaError if the log cannot be written; then nothing has changed.
         """
         now = self._clock.wall_ms()
-        batch = build_batch([Record(None, frame(record), now) for record in records])
         self.bytes_since_snapshot += len(batch)
         self.newest_ms = now
         result = self.log.append(batch, now_ms=now, origin=Origin.COORDINATOR)
@@ -203,6 +214,9 @@ class MetadataImage:
         before: dict[bytes, TopicImage | None] = {}
         settings = False
         for record in records:
+            if isinstance(record, PartitionRecord) and record.topic_id in before:  # there can be many
+                self.apply(record)
+                continue
             for topic_id in self._touched(record):
                 if topic_id not in before:
                     known = self.by_id.get(topic_id)
@@ -242,6 +256,7 @@ class MetadataImage:
                 self.apply(RemoveTopicRecord(topic_id=before.topic_id), timestamp)
             topic = TopicImage(record.name, record.topic_id)
             self.topics[record.name] = self.by_id[record.topic_id] = topic
+            self.metric_names.setdefault(metric_name(record.name), set()).add(record.name)
         elif isinstance(record, PartitionRecord):
             leader = Leader(record.leader, record.leader_epoch)
             self.by_id[record.topic_id].partitions[record.partition_id] = leader
@@ -255,6 +270,7 @@ class MetadataImage:
             self.removed_ids.add(record.topic_id)
             if gone is not None and self.topics.get(gone.name) is gone:
                 del self.topics[gone.name]
+                self._forget_metric_name(gone.name)
                 self.removed_ms[gone.name] = self._clock.wall_ms() if timestamp is None else timestamp
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
@@ -264,6 +280,12 @@ class MetadataImage:
             self.features[record.name] = record.feature_level
         elif isinstance(record, ConfigRecord):
             self._apply_config(record)
+
+    def _forget_metric_name(self, name: str) -> None:
+        alike = self.metric_names[metric_name(name)]
+        alike.discard(name)
+        if not alike:
+            del self.metric_names[metric_name(name)]
 
     def _apply_config(self, record: ConfigRecord) -> None:
         if record.resource_type == RESOURCE_TOPIC:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.features import FEATURES
-from barnabas.broker.metadata.image import METADATA_TOPIC, Listener, MetadataImage, TopicImage
+from barnabas.broker.metadata.image import METADATA_TOPIC, Listener, MetadataImage, TopicImage, metric_name
 from barnabas.broker.settings.config import BrokerConfig, check_topic_configs
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.workers import Yielder
@@ -29,6 +31,8 @@ from barnabas.wire.types import ZERO_UUID, Message
 
 MAX_NAME = 249
 MAX_PARTITIONS = 100_000
+# A thread makes the batch of a change with more records.
+RECORDS_AT_ONCE = 500
 # Topics of coordinators: what their configuration keys begin with, and how their records are compressed, as in Kafka.
 _COORDINATORS = {
     OFFSETS_TOPIC: ("offsets.topic", "producer"),
@@ -69,8 +73,10 @@ class TopicManager(Listener):
         self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
         #: Topics whose vnodes have yet to get their settings and leader epochs, by their ids.
         self._unsettled: dict[bytes, None] = {}
-        #: Removed topics of which a folder has resisted: until the next start it must be known that they are removed.
+        #: Removed topics of which folders are left: until these are gone it must be known that they are removed.
         self.unremoved: set[bytes] = set()
+        #: Names of removed topics whose folders are being taken away; the event says when that is done.
+        self._leaving: dict[str, trio.Event] = {}
         self.changes = trio.Lock()
 
     # --- checks -------------------------------------------------------------------------------------------------------
@@ -86,13 +92,8 @@ class TopicManager(Listener):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is illegal")
         if name in self.metadata.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        plain = name.replace(".", "_")
-        if plain != name or "_" in name:
-            for other in self.metadata.topics:
-                if other.replace(".", "_") == plain:
-                    raise KafkaError(
-                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
-                    )
+        for other in self.metadata.metric_names.get(metric_name(name), ()):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
         self._check_count(count)
         try:
             check_topic_configs(configs)
@@ -128,12 +129,16 @@ class TopicManager(Listener):
     ) -> None:
         """Write a metadata change, wait until it is on disk, and let everybody see it. The caller holds `changes`.
 
-        `written` is called at once when the change is in the log, before anything else runs; `make` does what must be
-        there when the change is seen. Raises KafkaError if the log cannot be written, and what `make` raises; then
-        nobody has seen anything.
+        `written` is called at once when the change is in the log, and with it nothing else runs before; `make` does
+        what must be there when the change is seen. Raises KafkaError if the log cannot be written, and what `make`
+        raises; then nobody has seen anything.
         """
         assert self.changes.locked()
-        end = self.metadata.write(records)
+        if len(records) < RECORDS_AT_ONCE or written is not None:
+            batch = self.metadata.batch_of(records)
+        else:
+            batch = await trio.to_thread.run_sync(self.metadata.batch_of, records)
+        end = self.metadata.write(batch)
         if written is not None:
             written()
         await self.flusher.flushed(self.metadata.log, end)
@@ -178,11 +183,12 @@ class TopicManager(Listener):
     async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> TopicImage:
         """Make a topic. It is complete when it is first seen. Raises KafkaError."""
         with trio.CancelScope(shield=True):  # a client that leaves must not leave half a topic
-            async with self.changes:
+            async with self._when_gone(name):
                 self.check_new(name, count, configs or {})
                 values = {key: value for key, value in (configs or {}).items() if value is not None}
                 topic = TopicImage(name, new_topic_id(), configs=values)
-                records = self.metadata.topic_records(name, topic.topic_id, count, values)
+                made = partial(self.metadata.topic_records, name, topic.topic_id, count, values)
+                records = made() if count < RECORDS_AT_ONCE else await trio.to_thread.run_sync(made)
                 try:
                     await self.commit(records, lambda: self.make_vnodes(topic, range(count)))
                 except KafkaError:
@@ -250,27 +256,48 @@ class TopicManager(Listener):
                 await self.commit(records, lambda: self.make_vnodes(topic, added))
 
     async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> TopicImage:
-        """Delete a topic; what readers have open stays readable to them. Raises KafkaError."""
+        """Delete a topic; what readers have open stays readable to them. Raises KafkaError.
+
+        Other changes go on while its folders are taken away; a topic of the same name waits for that.
+        """
         with trio.CancelScope(shield=True):
             async with self.changes:
                 topic = self.find(name, topic_id)
                 indexes = list(topic.partitions)
                 await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
-                await self._drop_vnodes(topic, indexes)
+                self._leaving[topic.name] = trio.Event()
+                self.unremoved.add(topic.topic_id)
+            await self._drop_vnodes(topic, indexes)
+            self._leaving.pop(topic.name).set()
         self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
         return topic
 
     async def _drop_vnodes(self, topic: TopicImage, indexes: list[int]) -> None:
         """Take the partitions of a removed topic away. What resists is deleted at the next start."""
+        yielder, resists = Yielder(), False
         for index in indexes:
             if (topic.name, index) in self.data_dir.vnodes:
                 try:
                     self.data_dir.delete_vnode(topic.name, index)
                 except KafkaError as error:
+                    resists = True
                     self.unremoved.add(topic.topic_id)
                     self.log.error("partition.not_deleted", topic=topic.name, partition=index, error=error)
                     self.data_dir.vnodes.pop((topic.name, index), None)
-            await trio.lowlevel.checkpoint()
+            await yielder()
+        if not resists:
+            self.unremoved.discard(topic.topic_id)
+
+    @asynccontextmanager
+    async def _when_gone(self, name: str) -> AsyncIterator[None]:
+        """Hold the lock of all changes at a time when no folder of a removed topic of that name is left."""
+        while True:
+            async with self.changes:
+                leaving = self._leaving.get(name)
+                if leaving is None:
+                    yield
+                    return
+            await leaving.wait()
 
     async def make_vnodes(self, topic: TopicImage, indexes: range) -> None:
         """Make the partitions that are not there, and let those begin where they should that do not yet.
@@ -278,6 +305,7 @@ class TopicManager(Listener):
         These are of a topic that became a query topic, or of a creation that was cut short. Raises KafkaError.
         """
         config = self.config.log_config(topic.configs)
+        yielder = Yielder()  # a large topic must not hold up everybody else
         for index in indexes:
             first = first_offset(topic.configs, index)
             made = self.data_dir.vnodes.get((topic.name, index))
@@ -285,7 +313,7 @@ class TopicManager(Listener):
                 made.begin_at(first)
             if made is None:
                 self.data_dir.create_vnode(topic.name, index, topic.topic_id, config, first_offset=first)
-                await trio.lowlevel.checkpoint()  # a large topic must not hold up everybody else
+                await yielder()
 
     async def reconcile(self) -> None:
         """After a start: make the directories what the metadata log says, and take over folders from elsewhere."""

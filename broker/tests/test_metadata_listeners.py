@@ -101,9 +101,10 @@ def test_a_start_tells_of_all_that_there_is_once_and_of_nothing_that_is_gone() -
     first = image_with()
     first.load(log)
     for change in (topic("gone", ID), topic("t", OTHER_ID), [RemoveTopicRecord(ID)]):
-        first.write(change)
+        first.write(first.batch_of(change))
         first.change(change)
-    first.write([setting(RESOURCE_TOPIC, "t", "7"), PartitionChangeRecord(0, OTHER_ID, leader=3)])
+    last = [setting(RESOURCE_TOPIC, "t", "7"), PartitionChangeRecord(0, OTHER_ID, leader=3)]
+    first.write(first.batch_of(last))
     log.flush()
     heard = Heard()
     image_with(heard).load(log)

@@ -1,14 +1,28 @@
-"""A topic is seen by others only when all of it is there."""
+"""Changes of topics beside each other: a topic is seen when all of it is there, and nobody waits for long."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 
+from barnabas.broker import workers
+from barnabas.broker.clock import Clock
 from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.node import Node
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.tests.conftest import Start
+from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from barnabas.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.wire.records.cluster_metadata import RemoveTopicRecord
 
 
 async def test_a_topic_is_not_seen_before_its_partitions_are(tmp_path: Path) -> None:
@@ -54,3 +68,106 @@ async def test_groups_are_served_by_whoever_asks_first_and_second(tmp_path: Path
         assert len(shards) == 50
         assert all(shard.is_loaded for shard in shards.values())
         node.stop()
+
+
+async def test_while_a_topic_is_taken_away_others_are_changed_and_its_name_waits(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of it until then is known as removed: a snapshot that forgets that is not taken."""
+    monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)  # others have their turn after each partition
+    async with start() as running:
+        topics, vnodes = running.node.topics, running.node.vnodes
+        old = await topics.create("t", 60)
+        done: list[str] = []
+        snapshots: list[object] = []
+
+        async def delete() -> None:
+            await topics.delete("t")
+            assert not [key for key in vnodes if key[0] == "t"]
+            done.append("deleted")
+
+        async def create(name: str, count: int) -> None:
+            while "t" in running.node.metadata.topics:
+                await trio.lowlevel.checkpoint()
+            assert ("t", 59) in vnodes
+            made = await topics.create(name, count)
+            done.append(name)
+            assert all(vnodes[name, index].topic_id == made.topic_id for index in range(count))
+
+        async def snapshot() -> None:
+            while "t" in running.node.metadata.topics:
+                await trio.lowlevel.checkpoint()
+            snapshots.append(await running.node.metadata_snapshots.take())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(delete)
+            nursery.start_soon(create, "other", 1)
+            nursery.start_soon(create, "t", 3)
+            nursery.start_soon(snapshot)
+        assert done.index("other") < done.index("deleted") < done.index("t")
+        assert snapshots == [None]
+        assert running.node.metadata.topics["t"].topic_id != old.topic_id
+        assert await running.node.metadata_snapshots.take() is not None
+
+
+LARGE = 3000
+ASKED = {
+    "Metadata of a large topic": (MetadataRequest([MetadataRequestTopic(name="large")], False), 5),
+    "DescribeLogDirs": (DescribeLogDirsRequest(None), LARGE),
+    "CreateTopics, to be checked": (
+        CreateTopicsRequest([CreatableTopic(f"name_{n}", 1, 1, [], []) for n in range(80)], 1000, True),
+        80,
+    ),
+    "AlterConfigs of a large topic": (
+        IncrementalAlterConfigsRequest(
+            [AlterConfigsResource(2, "large", [AlterableConfig("retention.ms", 0, "9")])], False
+        ),
+        LARGE,
+    ),
+    "AlterConfigs of the broker": (
+        IncrementalAlterConfigsRequest(
+            [AlterConfigsResource(4, "", [AlterableConfig("log.retention.ms", 0, "9")])], False
+        ),
+        LARGE,
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+async def test_others_have_their_turn_while_much_is_gone_through(
+    start: Start, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    request, pieces = ASKED[asked]
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with start() as running, await running.client() as client:
+        topics = running.node.topics
+        async with topics.changes:  # without logs, which take long to make
+            await topics.commit(running.node.metadata.topic_records("large", b"l" * 16, LARGE, {}))
+        monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            await trio.lowlevel.checkpoint()
+            turns = 0
+            await client.ask(request)
+            nursery.cancel_scope.cancel()
+    assert turns >= pieces
+
+
+def test_a_name_is_compared_with_those_that_are_like_it_only() -> None:
+    """Not with all topics: what a dot and an underscore have in common is looked up."""
+    image = MetadataImage(1, Clock())
+    for number, name in enumerate(("a.b", "a_b", "a_c", "plain")):
+        image.change(image.topic_records(name, bytes([number]) * 16, 1, {}))
+    assert image.metric_names == {"a_b": {"a.b", "a_b"}, "a_c": {"a_c"}, "plain": {"plain"}}
+    image.change([RemoveTopicRecord(b"\0" * 16), RemoveTopicRecord(b"\2" * 16)])
+    assert image.metric_names == {"a_b": {"a_b"}, "plain": {"plain"}}
+    image.change(image.topic_records("a_b", b"n" * 16, 1, {}))  # made again
+    image.change([RemoveTopicRecord(b"n" * 16)])
+    assert image.metric_names == {"plain": {"plain"}}

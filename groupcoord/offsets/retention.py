@@ -15,6 +15,8 @@ from barnabas.wire.streams.keys import is_stream
 log = logging.getLogger(__name__)
 # Offsets that are removed elsewhere at one time.
 _MOST_AT_ONCE = 500
+# Offsets that are looked at before others have their turn.
+_LOOKED_AT_ONCE = 2000
 
 
 class Retention:
@@ -24,18 +26,26 @@ class Retention:
         self._shards = shards
         self._offsets = offsets
         self._around = around
+        #: Of the round that is under way: groups that nobody has looked at yet.
+        self._left: list[str] = []
         self._deadline = around.deadlines.new(self._check)
         self._set_next()
 
     def _set_next(self) -> None:
         interval = self._around.config.offsets_retention_check_interval_ms / 1000
-        self._deadline.set(self._around.deadlines.clock() + interval)
+        self._deadline.set(self._around.deadlines.clock() + (0 if self._left else interval))
 
     def _check(self) -> None:
-        self._set_next()
+        """Look at some groups; the next ones come when others have had their turn."""
+        self._left = self._left or list(reversed(self._shards.groups))
         elsewhere = self._offsets.elsewhere
         beside: list[tuple[str, list[TopicPartition]]] = []
-        for group in list(self._shards.groups.values()):
+        looked_at = 0
+        while self._left and looked_at < _LOOKED_AT_ONCE:
+            group = self._shards.groups.get(self._left.pop())
+            if group is None:  # it has gone meanwhile
+                continue
+            looked_at += 1 + self._count(group)
             old = self._expired(group)
             if old and elsewhere is not None and not elsewhere.alone:
                 beside.append((group.group_id, old))
@@ -43,6 +53,10 @@ class Retention:
                 self._forget(group, old)
         if elsewhere is not None:
             self._forget_beside(elsewhere, beside)
+        self._set_next()
+
+    def _count(self, group: Group) -> int:
+        return len((self._shards.of(group.group_id).offsets.get(group.group_id) or NO_OFFSETS).committed)
 
     def _expired(self, group: Group) -> list[TopicPartition]:
         if is_stream(group.group_id):  # a stream that rests goes on where it was, whenever that is

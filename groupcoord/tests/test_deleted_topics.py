@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from barnabas.groupcoord.offsets import deleted_topics
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.groupcoord.offsets import deleted_topics, retention
 from barnabas.groupcoord.offsets.committed import Offsets
 from barnabas.groupcoord.tests.harness import ORDERS, PAYMENTS, World
 from barnabas.groupcoord.topics import Topic
@@ -110,3 +111,19 @@ def test_the_readers_of_a_topic_are_those_that_have_offsets_of_it(seed: int) -> 
             assert has <= {(topic, name) for topic, names in shard.readers.items() for name in names}
             assert set().union(*shard.readers.values()) <= set(shard.offsets)
             assert all(shard.readers.values())
+
+
+def test_a_round_of_expiry_is_made_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "_LOOKED_AT_ONCE", 20)
+    world = World(GroupConfig(offsets_retention_minutes=1))
+    for number in range(50):
+        world.commit(1, group=f"g{number}").get()
+    world.clock.now = world.coordinator.deadlines.next()
+    left = []
+    while any(world.committed(f"g{number}") for number in range(50)):
+        world.coordinator.deadlines.fire_due()
+        left.append(sum(bool(world.committed(f"g{number}")) for number in range(50)))
+    assert left == [40, 30, 20, 10, 0]
+    world.commit(1, group="g7").get()
+    world.pass_time(world.config.offsets_retention_check_interval_ms / 1000)
+    assert world.committed("g7") == {}, "the next round comes after the interval, as before"
