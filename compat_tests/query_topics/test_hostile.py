@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from barnabas.client.admin import set_topic_config
+from barnabas.client.admin import create_topic, set_topic_config
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.wire.batch import Record as Written
@@ -37,6 +38,7 @@ if reason := missing("java"):
 INIT = """
 def init(spark):
     spark.udf.register("spins", spins, "double")
+    spark.conf.set("spark.sql.variable.substitute", "true")
 
 def spins(temp):
     while temp == 3:
@@ -106,6 +108,19 @@ def test_a_statement_that_commands_does_nothing_however_it_comes(
     goes_on(broker, admin)
     assert not out.exists()
     assert driver_of(broker) == was
+
+
+def test_the_drivers_environment_is_not_in_a_text(broker: Barnabas, admin: Driver) -> None:
+    """Whatever the operator's file has set."""
+    expressions = ("'${env:PATH}' a", "'${system:user.home}' b", "'${spark:spark.driver.extraJavaOptions}' c")
+    admin.create_topic("told", -1, {"barnabas.query": f"SELECT {', '.join(expressions)} FROM source"})
+    goes_on(broker, admin)
+    wait_for(broker, "told", "source")
+    value = json.loads(records(broker, "told")[-1][2] or b"")
+    assert value == {"a": "${env:PATH}", "b": "${system:user.home}", "c": "${spark:spark.driver.extraJavaOptions}"}
+    with Cluster(broker.address) as cluster:
+        made = create_topic(cluster, "asked", {"barnabas.query": "SELECT device FROM `${env:PATH}`"})
+    assert "there is no topic ${env:PATH}" in (made.error_message or "")
 
 
 def test_a_catastrophic_pattern_holds_nobody_up(broker: Barnabas, admin: Driver) -> None:

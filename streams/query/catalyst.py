@@ -13,6 +13,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from barnabas.streams.query.session import SUBSTITUTE
+
 #: What is raised for an attribute, a class (Py4J takes it for a package) or a method that is not there.
 SHUT = (AttributeError, TypeError, Py4JError)
 
@@ -26,6 +28,23 @@ def session_state(spark: SparkSession) -> Any:
     """The parser, the analyser and the catalog of a session."""
     session: Any = spark._jsparkSession
     return session.sessionState()
+
+
+def parsed(spark: SparkSession, text: str) -> Any:
+    """The tree that Spark's parser makes of a text. Nothing runs, and nothing is put into the text.
+
+    The parser takes its settings from the thread, not from the session whose parser it is. Whoever has changed them
+    there, it does not put variables into a text of a client.
+    """
+    settings = getattr(jvm_of(spark), "org.apache.spark.sql.internal.SQLConf").get()
+    if settings.variableSubstituteEnabled():
+        settings.setConfString(SUBSTITUTE, "false")
+    return session_state(spark).sqlParser().parsePlan(text)
+
+
+def is_collated(jvm: Any, kind: Any) -> bool:
+    """Whether a type has texts that are compared by other rules than by their bytes."""
+    return bool(getattr(jvm, "org.apache.spark.sql.util.SchemaUtils").hasNonUTF8BinaryCollation(kind))
 
 
 def optimised_plan(frame: DataFrame) -> Any:

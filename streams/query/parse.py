@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from barnabas.streams.query.catalyst import jvm_of, kind_of, seq, session_state
+from barnabas.streams.query.catalyst import is_collated, jvm_of, kind_of, parsed, seq, session_state
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS, INSTEAD, PLANS, REGULAR, WITH_LAMBDA
 from barnabas.streams.query.growth import MAX_ADDS, MAX_GROWS, Bound, Node, bound_of, together
@@ -24,6 +24,7 @@ MAX_DEPTH, MAX_NODES = 100, 1000
 _LEAVES = ("Literal", "UnresolvedAttribute", "UnresolvedNamedLambdaVariable")
 SHAPE = "a query topic is SELECT columns FROM topic [WHERE condition]"
 SUBQUERIES = f"subqueries are not possible here: {SHAPE}"
+COLLATIONS = "collations are not possible here: compare lower(column), or what else you want to be equal"
 _STREAM = "need a stream, which keeps state: each record of a query topic comes from one record"
 #: Plans and expressions that are often asked for, and what to do instead.
 REMEDIES = {
@@ -45,6 +46,12 @@ REMEDIES = {
     **dict.fromkeys(("ScalarSubquery", "InSubquery", "ListQuery", "Exists"), SUBQUERIES),
     "OneRowRelation": f"the query reads no topic: {SHAPE}",
     "UnresolvedInlineTable": f"the query reads no topic: {SHAPE}",
+    "Collate": COLLATIONS,
+    **dict.fromkeys(("NamedParameter", "PosParameter"), "there are no parameters here: write the value"),
+    **dict.fromkeys(
+        ("PlanWithUnresolvedIdentifier", "ExpressionWithUnresolvedIdentifier"),
+        "IDENTIFIER is not possible here: write the name, in backquotes if need be",
+    ),
     "SubqueryProject": f"write it as one SELECT, without subqueries and columns made of others' aliases: {SHAPE}",
 }
 
@@ -140,7 +147,7 @@ def plain(text: str) -> Iterator[int]:
 
 def _parsed(spark: SparkSession, text: str) -> Any:
     try:
-        return session_state(spark).sqlParser().parsePlan(text)
+        return parsed(spark, text)
     except PySparkException as error:
         raise QueryError(first_line(error)) from None
     except Exception as error:  # the JVM's stack has overflown
@@ -167,8 +174,9 @@ class _Reader:
     """Expressions of Spark's parser to nodes, as far as they are allowed."""
 
     def __init__(self, spark: SparkSession) -> None:
+        self._jvm = jvm_of(spark)
         self._catalog = session_state(spark).catalog()
-        self._identifier = jvm_of(spark).org.apache.spark.sql.catalyst.FunctionIdentifier
+        self._identifier = self._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
         self._left = MAX_NODES
         self.columns: set[str] = set()
         self.patterns = 0
@@ -197,6 +205,8 @@ class _Reader:
             self.patterns += found.name.lower() in REGULAR
         elif kind.lower() in REGULAR:
             self.patterns += 1
+        elif kind == "Cast" and is_collated(self._jvm, expression.dataType()):
+            raise QueryError(COLLATIONS)
         elif kind == "LambdaFunction":
             if variables is not None:
                 raise QueryError("a lambda in a lambda is not possible here")
