@@ -52,7 +52,7 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         "--tick-timeout-ms",
         type=int,
         default=30_000,
-        help="a query that takes longer for one tick is stopped (default: %(default)s)",
+        help="a query that works longer at one batch of records is stopped (default: %(default)s)",
     )
     to.add_argument(
         "--max-streams",

@@ -85,6 +85,12 @@ def jvm_has_ended(spark: SparkSession) -> bool:
     return False
 
 
+def status_tracker(spark: SparkSession) -> Any:
+    """What Spark tells of jobs and stages."""
+    context: Any = spark.sparkContext
+    return context._jsc.sc().statusTracker()
+
+
 def nodes(tree: Any) -> Iterator[Any]:
     """A Catalyst tree, from its root on."""
     yield tree
