@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.streams.query.work import Busiest, Seconds, Watch, Worked, cpu_of
+from compat_tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,8 +127,11 @@ def watched_by(spark: SparkSession, most: float) -> Watched:
 
 
 @pytest.mark.parametrize("where", ["python", "jvm"])
-def test_a_task_that_spins_is_stopped_wherever_it_does(spark: SparkSession, where: str) -> None:
+def test_a_task_that_spins_is_stopped_wherever_it_does(spark: SparkSession, tmp_path: Path, where: str) -> None:
+    worker = tmp_path / "worker"
+
     def spins(batches: Iterable[Any]) -> Iterator[Any]:
+        worker.symlink_to(f"/proc/{os.getpid()}")
         while True:
             pass
         yield from batches
@@ -136,6 +140,7 @@ def test_a_task_that_spins_is_stopped_wherever_it_does(spark: SparkSession, wher
     with pytest.raises(Exception, match="cancelled"):
         run(spark, spins if where == "python" else None, watched)
     assert watched.watch.why == "a batch of records took more than 0.5 s of CPU time"
+    until(lambda: not worker.exists(), "Spark has ended the worker", PATIENT)
 
 
 def test_a_task_that_waits_is_not_stopped(spark: SparkSession, tmp_path: Path) -> None:
