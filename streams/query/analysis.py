@@ -22,6 +22,7 @@ from barnabas.streams.query.catalyst import SHUT, column, companion, jvm_of, nod
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.linear import Linear
+from barnabas.streams.query.literals import Literals
 from barnabas.streams.query.parse import REMEDIES, SHAPE, ParsedQuery, first_line, parse_query, plain
 from barnabas.streams.query.pushdown import Least, least_of
 from barnabas.streams.query.simple import Simple
@@ -101,8 +102,11 @@ def resolve(spark: SparkSession, query: str, source: str, frame: DataFrame, valu
             raise QueryError(_no_column(f"`{name}`", values))
     frame.createOrReplaceTempView(f"`{source}`")
     project, conditions = _shape(_analysed(spark, asked, values))
+    literals = Literals(spark)
     for expression in (*seq(project.projectList()), *conditions):
         _check_expression(expression)
+        literals.check_times(expression)
+        literals.check(expression)
     linear = Linear(spark)
     expressions = [linear.of(expression) for expression in seq(project.projectList())]
     conditions = [linear.of(one) for one in conditions]

@@ -47,6 +47,11 @@ def is_collated(jvm: Any, kind: Any) -> bool:
     return bool(getattr(jvm, "org.apache.spark.sql.util.SchemaUtils").hasNonUTF8BinaryCollation(kind))
 
 
+def analysed_plan(frame: DataFrame) -> Any:
+    """A frame with its names resolved."""
+    return frame._jdf.queryExecution().analyzed()
+
+
 def optimised_plan(frame: DataFrame) -> Any:
     """What Spark would run for a frame."""
     return frame._jdf.queryExecution().optimizedPlan()
@@ -54,7 +59,7 @@ def optimised_plan(frame: DataFrame) -> Any:
 
 def projected(frame: DataFrame) -> list[Any]:
     """The named expressions of a frame that is a projection."""
-    return list(seq(frame._jdf.queryExecution().analyzed().projectList()))
+    return list(seq(analysed_plan(frame).projectList()))
 
 
 def column(jvm: Any, expression: Any) -> Column:

@@ -7,6 +7,7 @@ stand (deep nesting, comments in comments) is counted in the text before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from barnabas.streams.query.catalyst import is_collated, jvm_of, kind_of, parsed
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS, INSTEAD, PLANS, REGULAR, WITH_LAMBDA
 from barnabas.streams.query.growth import MAX_ADDS, MAX_GROWS, Bound, Node, bound_of, together
+from barnabas.streams.query.literals import changes, is_now
 
 #: Of a query's text: characters, brackets in brackets, and types in types. Of its tree: levels, and nodes.
 MAX_CHARS, MAX_NESTING, MAX_TYPES = 16 << 10, 40, 100
@@ -25,6 +27,7 @@ _LEAVES = ("Literal", "UnresolvedAttribute", "UnresolvedNamedLambdaVariable")
 SHAPE = "a query topic is SELECT columns FROM topic [WHERE condition]"
 SUBQUERIES = f"subqueries are not possible here: {SHAPE}"
 COLLATIONS = "collations are not possible here: compare lower(column), or what else you want to be equal"
+_TIME = re.compile(r"(?:DATE|TIMESTAMP|TIMESTAMP_NTZ|TIMESTAMP_LTZ)\s*['\"]([^'\"]*)", re.IGNORECASE)
 _STREAM = "need a stream, which keeps state: each record of a query topic comes from one record"
 #: Plans and expressions that are often asked for, and what to do instead.
 REMEDIES = {
@@ -115,6 +118,8 @@ def check_text(text: str) -> None:
             depth += 1
         elif text[at] in ")]":
             depth -= 1
+        elif (now := _TIME.match(text, at)) and is_now(now[1]) and not text[at - 1 : at].isidentifier():
+            raise QueryError(changes(now[1]))
         elif words.startswith("CASE", at):
             depth, skip = depth + 1, at + 3
         elif words.startswith("END", at):
