@@ -17,7 +17,7 @@ _HELP = {
     "CREATE": "CREATE TOPIC [IF NOT EXISTS] name [(column TYPE, ...)] [PARTITIONS n] [WITH ('key' = 'value', ...)] "
     "[AS SELECT ...] | CREATE STREAM [IF NOT EXISTS] name [option ...] [INTO topic] [PARTITIONS n] "
     "[WITH ('key' = 'value', ...)] AS SELECT ...",
-    "DROP": "DROP TOPIC|STREAM [IF EXISTS] name",
+    "DROP": "DROP TOPIC [IF EXISTS] name [CASCADE] | DROP STREAM [IF EXISTS] name",
     "ALTER": "ALTER TOPIC name AS SELECT ... | SET ('key' = 'value', ...) | INFER SCHEMA",
     "INSERT": "INSERT INTO topic [(column, ...)] VALUES (...), ...",
     "SHOW": "SHOW TOPICS | SHOW QUERIES | SHOW STREAMS | SHOW CONSUMERS | SHOW SUBSCRIPTIONS",
@@ -39,8 +39,11 @@ class CreateTopic(NamedTuple):
 
 
 class DropTopic(NamedTuple):
+    """With `cascade` also a topic that query topics or streams read."""
+
     name: str
     if_exists: bool
+    cascade: bool = False
 
 
 class AlterTopic(NamedTuple):
@@ -227,11 +230,12 @@ def _topic(text: str, found: list[Token], at: int) -> tuple[str, int]:
 
 
 def _drop(text: str) -> DropTopic | DropStream | None:
-    found = _match(rf"DROP\s+(?P<kind>TOPIC|STREAM)\s+(?P<quiet>IF\s+EXISTS\s+)?{_NAME}\s*$", text)
+    found = _match(rf"DROP\s+(?P<kind>TOPIC|STREAM)\s+(?P<quiet>IF\s+EXISTS\s+)?{_NAME}(?P<all>\s+CASCADE)?\s*$", text)
     if found is None:
         return None
-    make = DropTopic if found["kind"].upper() == "TOPIC" else DropStream
-    return make(_name(found), bool(found["quiet"]))
+    if found["kind"].upper() == "TOPIC":
+        return DropTopic(_name(found), bool(found["quiet"]), bool(found["all"]))
+    return None if found["all"] else DropStream(_name(found), bool(found["quiet"]))
 
 
 def _control(text: str) -> ControlStream | None:

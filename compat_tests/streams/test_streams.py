@@ -155,6 +155,30 @@ def test_the_life_of_a_stream(broker: Barnabas, admin: Driver, capsys: pytest.Ca
     until(lambda: not folders(broker), "the state is removed with the topic", DEADLINE)
 
 
+def test_a_topic_that_others_read_is_dropped_with_cascade_only(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.create_topic("read", 1, SENSORS)
+    sql(broker, capsys, "CREATE TOPIC reading AS SELECT device FROM read")
+    sql(broker, capsys, "CREATE TOPIC matching AS SELECT device FROM topics('read')")
+    sql(broker, capsys, "CREATE STREAM counting INTO counts AS SELECT count(*) AS c FROM read INTERVAL(10s)")
+    table = (
+        "CREATE STREAM joining AS SELECT count(*) AS c FROM reading JOIN read r WITHIN 1s ON reading.device = r.device"
+    )
+    sql(broker, capsys, f"{table} INTERVAL(10s)")
+    told = refused(broker, capsys, "DROP TOPIC read")
+    assert "read is read by stream counting, stream joining, query topic reading, which would end" in told
+    assert "DROP TOPIC read CASCADE" in told
+    assert "read" in admin.topics()
+    broker.expected_errors += ["the source read was deleted", "topic=reading", "topic=counts", "topic=joining"]
+    for statement in ("DROP STREAM joining", "DROP TOPIC matching", "DROP TOPIC read CASCADE"):
+        sql(broker, capsys, statement)
+    assert "the source read was deleted" in wait_for_state(broker, "counting", "FAILED")["last_error"]
+    for statement in ("DROP TOPIC reading", "DROP TOPIC counts", "DROP TOPIC joining"):
+        sql(broker, capsys, statement)
+    assert "read" not in admin.topics()
+
+
 def test_what_is_no_stream_is_refused_with_the_reason(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
