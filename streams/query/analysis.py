@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from barnabas.streams.doors import warn_shut
+from barnabas.streams.encode.times import OBJECT
 from barnabas.streams.query.catalyst import SHUT, column, companion, jvm_of, nodes, optimised_plan, seq, session_state
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.growth import Bound
@@ -167,7 +168,7 @@ def selected(found: Resolved, frame: DataFrame, values: StructType, least: Least
         fields = StructType([StructField(name, _spark_type(e)) for name, (_, e) in plain.items()])
         kind, schema = "json", ", ".join(f"{_quoted(f.name)} {f.dataType.simpleString()}" for f in fields.fields)
         struct = F.struct(*(each.alias(name) for name, (each, _) in plain.items()))
-        value = F.to_json(struct, {"ignoreNullFields": "false"})
+        value = F.to_json(struct, OBJECT)
     else:
         raise QueryError("the query selects no value: name at least one column, or _value")
     needed |= {"_headers"} | ({"_key"} - outputs.keys()) | ({"_timestamp"} - outputs.keys())

@@ -48,7 +48,7 @@ class Reading(NamedTuple):
 
 
 def text(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def write(logs: Logs, seed: int, count: int = 400, *, sorted_: bool = False) -> list[Reading]:
