@@ -35,7 +35,7 @@ from barnabas.scripts.statements import (
     parse,
     split,
 )
-from barnabas.scripts.status import is_fresh, last_status, saying_that_spark_starts
+from barnabas.scripts.status import cell, is_fresh, last_status, saying_that_spark_starts
 from barnabas.scripts.topics import absent
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.queries.keys import FORMAT, PLAN, QUERY, SCHEMA
@@ -260,13 +260,12 @@ def _queries(cluster: Cluster) -> str:
     rows = []
     for name, plan in queries.items():
         if told is not None and name in told:
-            rows.append([getattr(told[name], key) for _, key in _COLUMNS])
+            rows.append([cell(key, getattr(told[name], key)) for _, key in _COLUMNS])
             continue
         known = {"topic": name, "source": plan.source, "state": "UNKNOWN", "last_error": "no driver runs"}
         if told is not None:
             known |= {"state": "STARTING", "last_error": ""}
-        rows.append([known.get(key) for _, key in _COLUMNS])
-    rows = [["" if cell is None else cell for cell in row] for row in rows]
+        rows.append([cell(key, known.get(key)) for _, key in _COLUMNS])
     return table([title for title, _ in _COLUMNS], rows)
 
 

@@ -379,8 +379,9 @@ class Driver:
         for key in self._catalog.inputs(group[0]):
             lo = self._places[group[0].topic, key]
             ranges[key] = (lo, max(lo, last[key]))
+        lag = sum(hi - lo for lo, hi in ranges.values())
         for definition in group:
-            self._health[definition.topic].lag = sum(hi - lo for lo, hi in ranges.values())
+            self._health[definition.topic].lag = lag
         idle = all(lo == hi for lo, hi in ranges.values())
         kind = self._is_simple(group[0])
         if idle and kind in self._warm:
@@ -407,11 +408,13 @@ class Driver:
             health.ran(now(), sum(r.written for r in mine), sum(r.dead for r in mine), seconds)
             if job.worked is not None:
                 health.held_up(_told(job.worked))
+            left = lag
             for report in mine:
                 part = tick.parts[report.task]
                 place = (definition.topic, (part.source, part.partition))
-                health.lag -= report.next - self._places[place]
+                left -= report.next - self._places[place]
                 self._places[place] = report.next
+            health.lag = left
         self._commit([d for d in group if now() - self._committed_at.get(d.topic, 0.0) >= _COMMIT_SECONDS])
 
     def _plan_tick(

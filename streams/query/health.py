@@ -21,7 +21,7 @@ class Health:
         self.state = RUNNING
         self.error: str | None = None
         self.rows = self.dead = 0
-        self.lag = 0
+        self.lag: int | None = None  # not known yet
         self.batch_ms = 0.0
         self._failures = self._disturbed = 0
         self._next_try = 0.0
