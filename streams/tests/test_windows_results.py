@@ -257,7 +257,7 @@ def test_keys_and_timestamps_of_results(session: SparkSession, tmp_path: Path) -
                 "SUBTABLE(concat('of ', coalesce(device, 'nobody'))) "
                 "AS SELECT count(*) c FROM sensors PARTITION BY device",
                 "AS SELECT count(*) c FROM sensors",
-                "TAGS(N, d AS Device) AS SELECT n, count(*) c FROM sensors PARTITION BY device, temp, n",
+                "TAGS(N, Device AS d) AS SELECT n, count(*) c FROM sensors PARTITION BY device, temp, n",
                 "TAGS(n) AS SELECT count(*) c FROM sensors PARTITION BY device, n",
             )
         )

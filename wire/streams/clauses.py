@@ -416,11 +416,13 @@ class _Parser(Cursor):
         for part in split_at(self.inside(), ","):
             plain = [token for token in part if token.kind in (WORD, QUOTED)]
             if len(part) == 3 and len(plain) == 3 and part[1].says("AS"):
-                found.append(Item((part[2],), part[0].name))
+                found.append(Item((part[0],), part[2].name))
             elif len(part) == 1 == len(plain):
                 found.append(Item((part[0],), part[0].name))
             else:
-                raise self.wrong("expected columns of PARTITION BY: TAGS(device, tag AS site)", (part or [opening])[0])
+                raise self.wrong(
+                    "expected columns of PARTITION BY: TAGS(device, site AS place)", (part or [opening])[0]
+                )
         self.found["tags"] = tuple(found)
 
     _OPTIONS: ClassVar[dict[str, Callable[[_Parser], None]]] = {
