@@ -7,7 +7,6 @@ The shape is held to SELECT ... FROM one topic WHERE ...: one record gives at mo
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,15 +23,15 @@ from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.linear import Linear
 from barnabas.streams.query.literals import Literals
-from barnabas.streams.query.parse import REMEDIES, SHAPE, ParsedQuery, first_line, parse_query, plain
+from barnabas.streams.query.parse import REMEDIES, SHAPE, ParsedQuery, first_line, parse_query
 from barnabas.streams.query.pushdown import Least, least_of
 from barnabas.streams.query.simple import Simple
 from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE
 from barnabas.streams.source.where import Condition
+from barnabas.wire.streams.tokens import STRING, SyntaxProblem, string_value, tokens
 
 #: The view that stands for all topics of a pattern.
 ALL_TOPICS = "topics(...)"
-_TOPICS = re.compile(r"\btopics\s*\(\s*'((?:[^']|'')*)'\s*\)", re.IGNORECASE)
 #: Where Spark has its expressions, and those of them that no name may stand for.
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 _NEVER = frozenset(
@@ -63,10 +62,15 @@ class Selected(NamedTuple):
 
 def over_pattern(query: str) -> tuple[str, str | None]:
     """A query `FROM topics('PATTERN')` as one from a view of all those topics, and the pattern; else as it is, None."""
-    found = next((found for at in plain(query) if query[at] in "tT" and (found := _TOPICS.match(query, at))), None)
-    if found is None:
+    try:
+        found = tokens(query)
+    except SyntaxProblem:  # what parses it says why
         return query, None
-    return f"{query[: found.start()]}`{ALL_TOPICS}`{query[found.end() :]}", found[1].replace("''", "'")
+    for at in range(len(found) - 3):
+        word, opening, text, closing = found[at : at + 4]
+        if word.says("TOPICS") and opening.says("(") and text.kind == STRING and closing.says(")"):
+            return f"{query[: word.start]}`{ALL_TOPICS}`{query[closing.end :]}", string_value(text)
+    return query, None
 
 
 def source_of(spark: SparkSession, query: str) -> str:

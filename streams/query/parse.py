@@ -7,7 +7,6 @@ stand (deep nesting, comments in comments) is counted in the text before.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS, INSTEAD, PLANS, REGULAR, WITH_LAMBDA
 from barnabas.streams.query.growth import MAX_ADDS, MAX_GROWS, Bound, Node, bound_of, together
 from barnabas.streams.query.literals import changes, is_now
+from barnabas.wire.streams.tokens import BRACKETED, COMMENT, STRING, SyntaxProblem, Token, lexed, string_value
 
 #: Of a query's text: characters, brackets in brackets, and types in types. Of its tree: levels, and nodes.
 MAX_CHARS, MAX_NESTING, MAX_TYPES = 16 << 10, 40, 100
@@ -27,7 +27,7 @@ _LEAVES = ("Literal", "UnresolvedAttribute", "UnresolvedNamedLambdaVariable")
 SHAPE = "a query topic is SELECT columns FROM topic [WHERE condition]"
 SUBQUERIES = f"subqueries are not possible here: {SHAPE}"
 COLLATIONS = "collations are not possible here: compare lower(column), or what else you want to be equal"
-_TIME = re.compile(r"(?:DATE|TIMESTAMP|TIMESTAMP_NTZ|TIMESTAMP_LTZ)\s*['\"]([^'\"]*)", re.IGNORECASE)
+_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
 _STREAM = "need a stream, which keeps state: each record of a query topic comes from one record"
 #: Plans and expressions that are often asked for, and what to do instead.
 REMEDIES = {
@@ -108,46 +108,27 @@ def check_text(text: str) -> None:
     """Raises QueryError for a text that Spark's parser should not see."""
     if len(text) > MAX_CHARS:
         raise QueryError(f"the query has {len(text)} characters: at most {MAX_CHARS} are possible")
-    depth, words, skip = 0, text.upper(), -1
-    for at in plain(text):
-        if at <= skip:
-            continue
-        if text.startswith("/*", at):
+    depth, before = 0, ""
+    for token in _lexed(text):
+        if token.kind == BRACKETED:
             raise QueryError("comments like /* this */ and hints are not possible here")
-        if text[at] in "([":
-            depth += 1
-        elif text[at] in ")]":
-            depth -= 1
-        elif (now := _TIME.match(text, at)) and is_now(now[1]) and not text[at - 1 : at].isidentifier():
-            raise QueryError(changes(now[1]))
-        elif words.startswith("CASE", at):
-            depth, skip = depth + 1, at + 3
-        elif words.startswith("END", at):
-            depth, skip = depth - 1, at + 2
+        if token.kind == STRING and before in _TIMES and is_now(string_value(token)):
+            raise QueryError(changes(string_value(token)))
+        depth += token.says("(", "[", "CASE") - token.says(")", "]", "END")
         if depth > MAX_NESTING:
             raise QueryError(f"the query is nested too deeply: at most {MAX_NESTING} brackets may stand in each other")
+        before = token.text.upper()
+    words = text.upper()
     if sum(words.count(kind) for kind in ("ARRAY<", "MAP<", "STRUCT<", "ARRAY <", "MAP <", "STRUCT <")) > MAX_TYPES:
         raise QueryError(f"the query names too many types: at most {MAX_TYPES} are possible")
 
 
-def plain(text: str) -> Iterator[int]:
-    """The places of a text that are not in quotes, nor in a comment to the end of a line."""
-    at, quote = 0, ""
-    while at < len(text):
-        char = text[at]
-        if quote:
-            if char == "\\" and quote != "`":
-                at += 1
-            elif char == quote:
-                quote = ""
-        elif text.startswith("--", at):
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
-        else:
-            yield at
-            if char in "'\"`":
-                quote = char
-        at += 1
+def _lexed(text: str) -> Iterator[Token]:
+    """The tokens of a text, and comments that may hold hints. Raises QueryError."""
+    try:
+        yield from (token for token in lexed(text) if token.kind != COMMENT)
+    except SyntaxProblem as error:
+        raise QueryError(str(error)) from None
 
 
 def _parsed(spark: SparkSession, text: str) -> Any:

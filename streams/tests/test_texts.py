@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.streams.query.analysis import resolve, source_of
+from barnabas.streams.query.catalyst import kind_of, nodes, seq
+from barnabas.streams.query.catalyst import parsed as parsed_by_spark
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.job import Job
 from barnabas.streams.query.session import SUBSTITUTE
@@ -20,6 +24,7 @@ from barnabas.streams.query.source_rows import value_columns
 from barnabas.streams.windows.plan import check, parsed, source_schema
 from barnabas.streams.windows.session import streams_session
 from barnabas.wire.queries.plan import Values
+from barnabas.wire.streams.tokens import STRING, SyntaxProblem, string_value, tokens
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +75,13 @@ REFUSED = [
     "device:a",
     "${env:PATH}",
 ]
+
+
+#: What decides on where a text in quotes ends, and what it means.
+PARTS = [
+    "\\", "'", '"', "n", "t", "0", "1", "7", "u", "U", "Z", "%", "_", "a", "é", "4", "e", " ", "\n", "\\\\", "''", '""',
+    "\\'", '\\"', "\\u00e9", "\\101", "\\U0001F600", "\\ud83d", "\\ude00", "--",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +163,22 @@ def test_a_record_is_made_of_the_text_as_it_is_written(hostile: SparkSession) ->
     found = Job.check(hostile, "SELECT '${env:PATH}' AS x FROM s", "s", VALUES)
     (row,) = hostile.range(1).select(found.value.cast("string")).collect()
     assert json.loads(row[0]) == {"x": "${env:PATH}"}
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(["'", '"', "r'", 'R"']), st.lists(st.sampled_from(PARTS), max_size=8).map("".join))
+def test_quotes_end_where_they_do_for_spark_and_mean_the_same(hostile: SparkSession, quote: str, inside: str) -> None:
+    text = f"{quote}{inside}{quote[-1]}"
+    try:
+        plan = parsed_by_spark(hostile, f"SELECT {text}")
+    except Exception:
+        plan = None
+    try:
+        mine = tokens(text)
+    except SyntaxProblem:
+        assert plan is None
+        return
+    if plan is None or any(token.kind != STRING for token in mine):
+        return  # two texts with something between
+    literals = [one for one in nodes(next(seq(plan.projectList()))) if kind_of(one) == "Literal"]
+    assert [str(one.value().toString()) for one in literals] == ["".join(map(string_value, mine))]

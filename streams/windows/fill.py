@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from barnabas.streams.encode.times import READ_TIMES, TIMES
 from barnabas.streams.windows.row_plan import OUTGROWN, PARTS, encoded
-from barnabas.wire.streams.tokens import NUMBER, STRING, Token
+from barnabas.wire.streams.tokens import NUMBER, STRING, Token, string_value
 from barnabas.wire.streams.windows import LINEAR, NEXT, PREV, VALUE, Fill
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _literal(tokens: tuple[Token, ...], kind: str) -> Column:
     if last.kind == NUMBER and kind.startswith(_NUMBERS):
         return F.lit(text).cast("double" if kind in ("float", "double") else "decimal(38,10)").cast(kind)
     if last.kind == STRING and kind == "string":
-        return F.lit(text[1:-1])
+        return F.lit(string_value(last))
     if last.says("TRUE", "FALSE") and kind == "boolean":
         return F.lit(last.says("TRUE"))
     raise ValueError(f"FILL(VALUE) has {text} for an aggregate that is a {kind}")

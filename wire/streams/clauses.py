@@ -298,7 +298,7 @@ class _Parser(Cursor):
         if word in _NOT:
             raise self.wrong(f"{word} is not supported: {_NOT[word]}", token)
         if word == "STREAM_OPTIONS":
-            self.options()
+            self.stream_options()
             return
         handler = self._OPTIONS.get(word)
         if handler is None:
@@ -307,7 +307,7 @@ class _Parser(Cursor):
             self.once(token)
         handler(self)
 
-    def options(self) -> None:
+    def stream_options(self) -> None:
         """STREAM_OPTIONS(a | b): the same options in another form."""
         opening = self.at
         end = closing(self.text, self.tokens, opening) if self.peek().says("(") else -1
