@@ -153,7 +153,7 @@ def steady(broker: Barnabas, cluster: Cluster, count: int, seconds: float) -> li
         (f"{what}, delay p50", "s", found[len(found) // 2]),
         (f"{what}, delay p99", "s", found[len(found) * 99 // 100]),
         (f"{what}, a batch", "ms", max(each.batch_ms for each in told)),
-        (f"{what}, lag", "records", max(each.lag for each in told)),
+        (f"{what}, lag", "records", max(each.lag or 0 for each in told)),
         (f"{what}, CPU", "cores", cores),
         (f"{what}, making one more", "s", max(made[1:], default=made[0])),
     ]
@@ -213,8 +213,8 @@ def backlog(broker: Barnabas, cluster: Cluster, records: int, step_us: int, task
     name = f"out-of-{source}"
     began = time.perf_counter()
     make(cluster, name, of_backlog(source, tasks))
-    wait(cluster, [name], lambda told: 0 < told.lag < records)
-    left, at = streams_of(cluster)[name].lag, time.perf_counter()
+    wait(cluster, [name], lambda told: 0 < (told.lag or 0) < records)
+    left, at = streams_of(cluster)[name].lag or 0, time.perf_counter()
     wait(cluster, [name], lambda told: told.lag == 0)
     took, ran = time.perf_counter() - began, time.perf_counter() - at
     delete_topic(cluster, name)

@@ -412,7 +412,7 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
         "  CREATE TOPIC [IF NOT EXISTS] name [(column TYPE, ...)] [PARTITIONS n] [WITH ('key' = 'value', ...)]\n"
         "               [AS SELECT ... FROM topic [WHERE ...]]\n"
         "  ALTER TOPIC name AS SELECT ... | SET ('key' = 'value', ...) | INFER SCHEMA\n"
-        "  DROP TOPIC [IF EXISTS] name\n"
+        "  DROP TOPIC [IF EXISTS] name [CASCADE]\n"
         "  INSERT INTO topic [(column, ...)] VALUES (...), ...\n"
         "  SHOW TOPICS | QUERIES | STREAMS | CONSUMERS | SUBSCRIPTIONS\n"
         "  DESCRIBE TOPIC name\n"

@@ -9,7 +9,6 @@ import importlib
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,11 +20,11 @@ from barnabas.scripts.produce import Sender
 from barnabas.scripts.topics import absent
 from barnabas.wire.batch import Record
 from barnabas.wire.queries.keys import FORMAT, SCHEMA, VALUES
-from barnabas.wire.streams.tokens import NUMBER, QUOTED, STRING, WORD, Token, closing, problem, split_at, tokens
+from barnabas.wire.streams.cursor import Cursor
+from barnabas.wire.streams.tokens import NUMBER, QUOTED, STRING, WORD, Token, split_at, string_value
 from barnabas.wire.text import SPARK_REMEDY
 
 _KEY, _VALUE, _TIMESTAMP = "_key", "_value", "_timestamp"
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b"}
 _RAW = "raw"
 
 #: A number keeps its digits; a time is the text that stands in its quotes.
@@ -42,102 +41,70 @@ class Insert(NamedTuple):
 
 def parse_insert(text: str) -> Insert:
     """Raises SyntaxProblem with the place."""
-    found = tokens(text)
-    at = 1
-    if at >= len(found) or not found[at].says("INTO"):
-        raise _expected(text, found, at, "INTO")
-    at += 1
-    if at >= len(found) or found[at].kind not in (WORD, QUOTED):
-        raise _expected(text, found, at, "the name of a topic")
-    begun = at
-    at += 1
-    # A name may have dots and dashes, which are tokens of their own.
-    while found[begun].kind == WORD and at < len(found) and found[at].start == found[at - 1].end:
-        if found[at].says("(", ","):
-            break
-        at += 1
-    topic = found[begun].name if found[begun].kind == QUOTED else text[found[begun].start : found[at - 1].end]
+    cursor = Cursor(text)
+    cursor.expect("INSERT")
+    cursor.expect("INTO")
+    topic = cursor.topic()
     columns = None
-    if at < len(found) and found[at].says("("):
-        end = closing(text, found, at)
-        columns = [_column(text, part, found[end]) for part in split_at(found[at + 1 : end], ",")]
-        at = end + 1
-    if at >= len(found) or not found[at].says("VALUES"):
-        raise _expected(text, found, at, "VALUES")
+    if cursor.peek().says("("):
+        opening = cursor.peek()
+        columns = [_column(cursor, part, opening) for part in split_at(cursor.inside(), ",")]
+    cursor.expect("VALUES")
     rows: list[list[Literal]] = []
-    at += 1
     while True:
-        if at >= len(found) or not found[at].says("("):
-            raise _expected(text, found, at, "a row in parentheses")
-        end = closing(text, found, at)
-        parts = split_at(found[at + 1 : end], ",")
-        row = [_literal(text, part, found[end]) for part in parts]
+        opening = cursor.peek()
+        if not opening.says("("):
+            raise cursor.wrong("expected a row in parentheses")
+        row = [_literal(cursor, part, opening) for part in split_at(cursor.inside(), ",")]
         wanted = len(columns or (rows[0] if rows else row))
         if len(row) != wanted:
-            raise problem(text, found[at].start, f"the row has {len(row)} values, not {wanted}")
+            raise cursor.wrong(f"the row has {len(row)} values, not {wanted}", opening)
         rows.append(row)
-        at = end + 1
-        if at >= len(found):
+        if cursor.at == len(cursor.tokens):
             return Insert(topic, columns, rows)
-        if not found[at].says(","):
-            raise _expected(text, found, at, "a comma or the end")
-        at += 1
+        if not cursor.takes(","):
+            raise cursor.wrong("expected a comma or the end")
 
 
-def _expected(text: str, found: Sequence[Token], at: int, what: str) -> Exception:
-    return problem(text, found[at].start if at < len(found) else len(text), f"expected {what}")
-
-
-def _column(text: str, part: list[Token], end: Token) -> str:
+def _column(cursor: Cursor, part: list[Token], opening: Token) -> str:
     if len(part) != 1 or part[0].kind not in (WORD, QUOTED):
-        raise problem(text, (part or [end])[0].start, "expected the name of a column")
+        raise cursor.wrong("expected the name of a column", part[0] if part else opening)
     return part[0].name
 
 
-def _literal(text: str, part: list[Token], end: Token) -> Literal:
+def _literal(cursor: Cursor, part: list[Token], opening: Token) -> Literal:
     what = "expected a literal: a number, 'text', X'hex', TIMESTAMP 'time', DATE 'day', TRUE, FALSE or NULL"
     if not part:
-        raise problem(text, end.start, what)
+        raise cursor.wrong(what, opening)
     first = part[0]
     if first.says("-", "+") and len(part) == 2 and part[1].kind == NUMBER:
-        return _number(text, part[1], "-" if first.text == "-" else "")
+        return _number(cursor, part[1], "-" if first.text == "-" else "")
     if first.kind == NUMBER and len(part) == 1:
-        return _number(text, first, "")
+        return _number(cursor, first, "")
     if first.says("TRUE", "FALSE") and len(part) == 1:
         return first.text.upper() == "TRUE"
     if first.says("NULL") and len(part) == 1:
         return None
     strings = part[1:] if first.says("TIMESTAMP", "DATE", "X") else part
-    if not strings or any(token.kind != STRING for token in strings):
-        raise problem(text, first.start, what)
-    value = _text(text, strings)
+    if not strings or strings[0].kind != STRING:
+        raise cursor.wrong(what, first)
+    if len(strings) > 1:
+        raise cursor.wrong("expected a comma", strings[1])
+    value = string_value(strings[0])
     if not first.says("X"):
         return value
     try:
         return bytes.fromhex(value)
     except ValueError:
-        raise problem(text, first.start, "this is no hexadecimal number") from None
+        raise cursor.wrong("this is no hexadecimal number", first) from None
 
 
-def _number(text: str, token: Token, sign: str) -> msgspec.Raw:
+def _number(cursor: Cursor, token: Token, sign: str) -> msgspec.Raw:
     try:
         msgspec.json.decode(token.text)
     except msgspec.DecodeError:
-        raise problem(text, token.start, "this is no number") from None
+        raise cursor.wrong("this is no number", token) from None
     return msgspec.Raw((sign + token.text).encode())
-
-
-def _text(text: str, strings: Sequence[Token]) -> str:
-    """The text in quotes. Quotes that stand together are one quote, as in 'it''s'."""
-    for before, token in pairwise(strings):
-        if token.start != before.end or token.text[0] != before.text[0]:
-            raise problem(text, token.start, "expected a comma")
-    return strings[0].text[0].join(_unescaped(token.text[1:-1]) for token in strings)
-
-
-def _unescaped(inside: str) -> str:
-    parts = iter(inside)
-    return "".join((_ESCAPES.get(escaped := next(parts, "\\"), escaped) if char == "\\" else char) for char in parts)
 
 
 # -- into the topic --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -34,11 +35,13 @@ from barnabas.scripts.statements import (
     parse,
     split,
 )
-from barnabas.scripts.status import is_fresh, last_status, saying_that_spark_starts
+from barnabas.scripts.status import cell, is_fresh, last_status, saying_that_spark_starts
 from barnabas.scripts.topics import absent
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.queries.keys import FORMAT, PLAN, QUERY, SCHEMA
 from barnabas.wire.queries.plan import plan_of
+from barnabas.wire.streams.keys import STREAM_KEYS, STREAM_NAME
+from barnabas.wire.streams.plan import stream_plan_of
 from barnabas.wire.table import table
 from barnabas.wire.text import SPARK_REMEDY, visible, visible_bytes
 
@@ -76,10 +79,7 @@ def _run(args: argparse.Namespace, statement: Statement) -> None:
         if isinstance(statement, CreateTopic):
             _create(cluster, statement)
         elif isinstance(statement, DropTopic):
-            code, message = delete_topic(cluster, statement.name)
-            if not (statement.if_exists and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                check(code, f"Topic {statement.name}", message)
-                print(f"Dropped topic {statement.name}.")
+            _drop(cluster, statement)
         elif isinstance(statement, Insert):
             print(f"Wrote {insert(cluster, statement)} record(s) to {statement.topic}.")
         elif isinstance(statement, AlterTopic):
@@ -181,6 +181,36 @@ def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) ->
         _tell_values(cluster, statement.name)
 
 
+def _drop(cluster: Cluster, statement: DropTopic) -> None:
+    name = statement.name
+    readers = [] if statement.cascade else _readers(cluster, name)
+    if readers:
+        raise ClientError(
+            f"{name} is read by {', '.join(readers)}, which would end: drop them first, or write "
+            f"DROP TOPIC {name} CASCADE"
+        )
+    code, message = delete_topic(cluster, name)
+    if not (statement.if_exists and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        check(code, f"Topic {name}", message)
+        print(f"Dropped topic {name}.")
+
+
+def _readers(cluster: Cluster, name: str) -> list[str]:
+    """The query topics and streams that read a topic. Those of a pattern go on without it, and are none of them."""
+    topics = {topic.name or "": topic.topic_id for topic in cluster.metadata(None) if not topic.is_internal}
+    if name not in topics:
+        return []
+    read = (name, str(uuid.UUID(bytes=topics.pop(name))))
+    found = []
+    for topic, configs in sorted(topic_configs(cluster, topics, [QUERY, PLAN, *STREAM_KEYS]).items()):
+        plan, stream = plan_of(configs), stream_plan_of(configs)
+        if plan is not None and QUERY in configs and (plan.source, plan.source_id) == read:
+            found.append(f"query topic {topic}")
+        if stream is not None and read in stream.sources.items():
+            found.append(f"stream {configs.get(STREAM_NAME, topic)}")
+    return found
+
+
 def _describe(cluster: Cluster, name: str) -> None:
     configs = topic_configs(cluster, [name]).get(name)
     if configs is None:
@@ -230,13 +260,12 @@ def _queries(cluster: Cluster) -> str:
     rows = []
     for name, plan in queries.items():
         if told is not None and name in told:
-            rows.append([getattr(told[name], key) for _, key in _COLUMNS])
+            rows.append([cell(key, getattr(told[name], key)) for _, key in _COLUMNS])
             continue
         known = {"topic": name, "source": plan.source, "state": "UNKNOWN", "last_error": "no driver runs"}
         if told is not None:
             known |= {"state": "STARTING", "last_error": ""}
-        rows.append([known.get(key) for _, key in _COLUMNS])
-    rows = [["" if cell is None else cell for cell in row] for row in rows]
+        rows.append([cell(key, known.get(key)) for _, key in _COLUMNS])
     return table([title for title, _ in _COLUMNS], rows)
 
 

@@ -8,16 +8,14 @@ from typing import NamedTuple
 
 from barnabas.client.errors import ClientError
 from barnabas.scripts.insert import Insert, parse_insert
-from barnabas.wire.streams.tokens import QUOTED, WORD, SyntaxProblem, Token, closing, problem, tokens
+from barnabas.wire.streams.cursor import Cursor
+from barnabas.wire.streams.tokens import BRACKETED, COMMENT, WORD, SyntaxProblem, lexed
 
-_NAME = r"(?:`(?P<quoted>[^`]+)`|(?P<name>[A-Za-z0-9._-]+))"
-_OPTION = re.compile(r"\s*'(?P<key>[^']+)'\s*=\s*'(?P<value>(?:[^']|'')*)'\s*(?P<more>,?)")
-_TOKENS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/|;""", re.DOTALL)
 _HELP = {
     "CREATE": "CREATE TOPIC [IF NOT EXISTS] name [(column TYPE, ...)] [PARTITIONS n] [WITH ('key' = 'value', ...)] "
     "[AS SELECT ...] | CREATE STREAM [IF NOT EXISTS] name [option ...] [INTO topic] [PARTITIONS n] "
     "[WITH ('key' = 'value', ...)] AS SELECT ...",
-    "DROP": "DROP TOPIC|STREAM [IF EXISTS] name",
+    "DROP": "DROP TOPIC [IF EXISTS] name [CASCADE] | DROP STREAM [IF EXISTS] name",
     "ALTER": "ALTER TOPIC name AS SELECT ... | SET ('key' = 'value', ...) | INFER SCHEMA",
     "INSERT": "INSERT INTO topic [(column, ...)] VALUES (...), ...",
     "SHOW": "SHOW TOPICS | SHOW QUERIES | SHOW STREAMS | SHOW CONSUMERS | SHOW SUBSCRIPTIONS",
@@ -39,8 +37,11 @@ class CreateTopic(NamedTuple):
 
 
 class DropTopic(NamedTuple):
+    """With `cascade` also a topic that query topics or streams read."""
+
     name: str
     if_exists: bool
+    cascade: bool = False
 
 
 class AlterTopic(NamedTuple):
@@ -112,19 +113,18 @@ Statement = (
 
 
 def split(text: str) -> Iterator[str]:
-    """The statements of a text, which `;` ends, without comments."""
+    """The statements of a text, which `;` ends, without comments. Hints stay. Raises ClientError."""
     begin, parts = 0, ""
-    for found in _TOKENS.finditer(text):
-        token = found[0]
-        if token == ";":
-            parts += text[begin : found.start()]
-            begin = found.end()
-            if parts.strip():
-                yield parts.strip()
-            parts = ""
-        elif token.startswith(("--", "/*")):
-            parts += text[begin : found.start()] + " "
-            begin = found.end()
+    try:
+        for token in lexed(text):
+            if token.says(";"):
+                parts, begin, whole = "", token.end, parts + text[begin : token.start]
+                if whole.strip():
+                    yield whole.strip()
+            elif token.kind in (COMMENT, BRACKETED) and not token.text.startswith("/*+"):
+                parts, begin = f"{parts}{text[begin : token.start]} ", token.end
+    except SyntaxProblem as error:
+        raise ClientError(str(error)) from None
     if (parts + text[begin:]).strip():
         yield (parts + text[begin:]).strip()
 
@@ -134,182 +134,126 @@ def parse(text: str) -> Statement:
     word = (re.match(r"[A-Za-z]+", text) or [""])[0].upper()
     if word in ("SELECT", "WITH", "FROM", "VALUES"):
         return Select(text)
-    make: dict[str, Callable[[str], Statement | None]] = {
-        "CREATE": _create,
-        "DROP": _drop,
-        "ALTER": _alter,
-        "INSERT": _insert,
-        "SHOW": _show,
-        "DESCRIBE": _describe,
-        "DESC": _describe,
-        "EXPLAIN": _explain,
-        **dict.fromkeys(("PAUSE", "RESUME", "STOP", "START", "RECALCULATE"), _control),
-    }
-    if word not in make:
+    word = "DESCRIBE" if word == "DESC" else word
+    if word not in _HELP:
         raise ClientError(f"{text.split()[0]}: expected SELECT, {', '.join(_HELP)}")
-    found = make[word](text)
-    if found is None:
-        raise ClientError(f"this does not parse; expected: {_HELP['DESCRIBE' if word == 'DESC' else word]}")
-    return found
-
-
-def _create(text: str) -> CreateTopic | CreateStream | None:
-    if _match(r"CREATE\s+STREAM\b", text):
-        return _create_stream(text)
-    head = _match(rf"CREATE\s+TOPIC\s+(?P<quiet>IF\s+NOT\s+EXISTS\s+)?{_NAME}", text)
-    if head is None:
-        return None
-    rest = text[head.end() :].lstrip()
-    columns = None
-    if rest.startswith("("):
-        columns, rest = _parenthesis(rest)
-    partitions, options, query = -1, {}, None
-    while rest:
-        count = _match(r"PARTITIONS\s+(?P<n>\d+)\b\s*", rest)
-        if count is not None:
-            partitions, rest = int(count["n"]), rest[count.end() :]
-        elif (with_ := _match(r"WITH\s*(?=\()", rest)) is not None:
-            inside, rest = _parenthesis(rest[with_.end() :])
-            options = _options(inside)
-        elif (as_ := _match(r"AS\s+(?=[(A-Za-z])", rest)) is not None:
-            query, rest = rest[as_.end() :], ""
-        else:
-            return None
-    return CreateTopic(_name(head), bool(head["quiet"]), columns, partitions, options, query)
-
-
-def _create_stream(text: str) -> CreateStream | None:
-    """What says where a stream goes is cut out by tokens; the rest of the text is the stream's own."""
-    head = _match(rf"CREATE\s+STREAM\s+(?P<quiet>IF\s+NOT\s+EXISTS\s+)?{_NAME}", text)
-    if head is None:
-        return None
-    rest = text[head.end() :]
-    into, partitions, options = _name(head), -1, dict[str, str]()
-    kept = list(rest)
     try:
-        found = tokens(rest)
-        at = 0
-        while at < len(found) and not found[at].says("AS", "SELECT"):
-            end = at + 1
-            following = found[end] if end < len(found) else None
-            if found[at].says("INTO"):
-                into, end = _topic(rest, found, end)
-            elif found[at].says("PARTITIONS") and following is not None and following.text.isdecimal():
-                partitions, end = int(following.text), end + 1
-            elif found[at].says("WITH") and following is not None and following.says("("):
-                end = closing(rest, found, end) + 1
-                options = _options(rest[following.end : found[end - 1].start].strip())
-            elif following is not None and following.says("("):
-                at = closing(rest, found, end) + 1
-                continue
+        return _Parser(text).statement(word)
+    except SyntaxProblem as error:
+        raise ClientError(f"{error}; the form is: {_HELP[word]}") from None
+
+
+class _Parser(Cursor):
+    """A statement, from left to right. All raise SyntaxProblem."""
+
+    def statement(self, word: str) -> Statement:
+        if word == "INSERT":
+            return parse_insert(self.text)
+        self.expect(word, *(("DESC",) if word == "DESCRIBE" else ()))
+        makers: dict[str, Callable[[], Statement]] = {
+            "CREATE": self._create,
+            "DROP": self._drop,
+            "ALTER": self._alter,
+            "SHOW": self._show,
+            "DESCRIBE": self._describe,
+            "EXPLAIN": self._explain,
+        }
+        found = makers[word]() if word in makers else self._control(word)
+        self.end()
+        return found
+
+    def _create(self) -> CreateTopic | CreateStream:
+        if self.expect("TOPIC", "STREAM").says("STREAM"):
+            return self._create_stream()
+        quiet, name = self.takes("IF", "NOT", "EXISTS"), self.topic()
+        columns, partitions, options, query = None, -1, dict[str, str](), None
+        if self.peek().says("("):
+            columns = self._columns()
+        while query is None and self.at < len(self.tokens):
+            clause = self.expect("PARTITIONS", "WITH", "AS")
+            if clause.says("PARTITIONS"):
+                partitions = self._number()
+            elif clause.says("WITH"):
+                options = self.options()
             else:
-                at += 1
+                query = self._query()
+        return CreateTopic(name, quiet, columns, partitions, options, query)
+
+    def _columns(self) -> str:
+        """What stands in the parentheses that begin here."""
+        opening = self.peek()
+        self.inside()
+        return self.text[opening.end : self.tokens[self.at - 1].start].strip()
+
+    def _number(self) -> int:
+        if not self.peek().text.isdecimal():
+            raise self.wrong("expected a number")
+        return int(self.take().text)
+
+    def _query(self) -> str:
+        """The rest, which is Spark's SQL."""
+        if self.peek().kind != WORD and not self.peek().says("("):
+            raise self.wrong("expected SELECT")
+        query, self.at = self.rest(), len(self.tokens)
+        return query
+
+    def _create_stream(self) -> CreateStream:
+        """What says where a stream goes is cut out; the rest of the text is the stream's own."""
+        quiet, name = self.takes("IF", "NOT", "EXISTS"), self.topic("stream")
+        into, partitions, options = name, -1, dict[str, str]()
+        first = self.at
+        kept = list(self.text)
+        while self.at < len(self.tokens) and not self.peek().says("AS", "SELECT"):
+            begin = self.take()
+            if begin.says("INTO"):
+                into = self.topic()
+            elif begin.says("PARTITIONS") and self.peek().text.isdecimal():
+                partitions = self._number()
+            elif begin.says("WITH") and self.peek().says("("):
+                options = self.options()
+            else:
+                if self.peek().says("("):
+                    self.inside()
                 continue
-            begin, last = found[at].start, found[end - 1].end
-            kept[begin:last] = [" "] * (last - begin)
-            at = end
-    except SyntaxProblem as error:
-        raise ClientError(str(error)) from None
-    body = "".join(kept).strip()
-    return CreateStream(_name(head), bool(head["quiet"]), into, partitions, options, body)
+            end = self.tokens[self.at - 1].end
+            kept[begin.start : end] = " " * (end - begin.start)
+        body = "".join(kept[self.tokens[first].start :]).strip() if first < len(self.tokens) else ""
+        self.at = len(self.tokens)
+        return CreateStream(name, quiet, into, partitions, options, body)
 
+    def _drop(self) -> DropTopic | DropStream:
+        is_topic = self.expect("TOPIC", "STREAM").says("TOPIC")
+        quiet = self.takes("IF", "EXISTS")
+        if not is_topic:
+            return DropStream(self.topic("stream"), quiet)
+        return DropTopic(self.topic(), quiet, self.takes("CASCADE"))
 
-def _topic(text: str, found: list[Token], at: int) -> tuple[str, int]:
-    """The name of a topic behind INTO, which may have dots and dashes, and the token after it."""
-    if at >= len(found) or found[at].kind not in (WORD, QUOTED):
-        raise problem(text, found[at].start if at < len(found) else len(text), "expected the name of a topic")
-    end = at + 1
-    if found[at].kind == QUOTED:
-        return found[at].name, end
-    while end < len(found) and found[end].start == found[end - 1].end and not found[end].says("(", ","):
-        end += 1
-    return text[found[at].start : found[end - 1].end], end
+    def _control(self, word: str) -> ControlStream:
+        self.expect("STREAM")
+        name = self.topic("stream")
+        if self.at < len(self.tokens):
+            raise self.wrong(f"{self.rest()} is not supported: a stream goes on where it was")
+        return ControlStream(name, word)
 
+    def _explain(self) -> Explain:
+        if self.takes("CREATE", "STREAM"):
+            return Explain(self._create_stream())
+        self.expect("STREAM")
+        return Explain(self.topic("stream"))
 
-def _drop(text: str) -> DropTopic | DropStream | None:
-    found = _match(rf"DROP\s+(?P<kind>TOPIC|STREAM)\s+(?P<quiet>IF\s+EXISTS\s+)?{_NAME}\s*$", text)
-    if found is None:
-        return None
-    make = DropTopic if found["kind"].upper() == "TOPIC" else DropStream
-    return make(_name(found), bool(found["quiet"]))
+    def _alter(self) -> AlterTopic:
+        self.expect("TOPIC")
+        name, clause = self.topic(), self.expect("AS", "SET", "INFER")
+        if clause.says("AS"):
+            return AlterTopic(name, query=self._query())
+        if clause.says("SET"):
+            return AlterTopic(name, options=self.options())
+        self.expect("SCHEMA")
+        return AlterTopic(name, infer=True)
 
+    def _show(self) -> Show:
+        return Show(self.expect("TOPICS", "QUERIES", "STREAMS", "CONSUMERS", "SUBSCRIPTIONS").text.upper())
 
-def _control(text: str) -> ControlStream | None:
-    found = _match(rf"(?P<word>[A-Za-z]+)\s+STREAM\s+{_NAME}(?P<more>\s.*)?$", text)
-    if found is None:
-        return None
-    if found["more"] and found["more"].strip():
-        raise ClientError(f"{found['more'].strip()} is not supported: a stream goes on where it was")
-    return ControlStream(_name(found), found["word"].upper())
-
-
-def _explain(text: str) -> Explain | None:
-    rest = text[len("EXPLAIN") :].strip()
-    if _match(r"CREATE\s+STREAM\b", rest):
-        made = _create_stream(rest)
-        return None if made is None else Explain(made)
-    found = _match(rf"STREAM\s+{_NAME}\s*$", rest)
-    return None if found is None else Explain(_name(found))
-
-
-def _alter(text: str) -> AlterTopic | None:
-    head = _match(rf"ALTER\s+TOPIC\s+{_NAME}\s+", text)
-    if head is None:
-        return None
-    name, rest = _name(head), text[head.end() :]
-    if (as_ := _match(r"AS\s+(?=[(A-Za-z])", rest)) is not None:
-        return AlterTopic(name, query=rest[as_.end() :])
-    if (set_ := _match(r"SET\s*(?=\()", rest)) is not None:
-        inside, after = _parenthesis(rest[set_.end() :])
-        return None if after else AlterTopic(name, options=_options(inside))
-    return AlterTopic(name, infer=True) if _match(r"INFER\s+SCHEMA\s*$", rest) else None
-
-
-def _show(text: str) -> Show | None:
-    found = _match(r"SHOW\s+(?P<what>TOPICS|QUERIES|STREAMS|CONSUMERS|SUBSCRIPTIONS)\s*$", text)
-    return None if found is None else Show(found["what"].upper())
-
-
-def _describe(text: str) -> Describe | DescribeStream | None:
-    found = _match(rf"DESC(?:RIBE)?\s+(?P<kind>TOPIC|STREAM)\s+{_NAME}\s*$", text)
-    if found is None:
-        return None
-    return Describe(_name(found)) if found["kind"].upper() == "TOPIC" else DescribeStream(_name(found))
-
-
-def _insert(text: str) -> Insert:
-    try:
-        return parse_insert(text)
-    except SyntaxProblem as error:
-        raise ClientError(str(error)) from None
-
-
-def _match(pattern: str, text: str) -> re.Match[str] | None:
-    return re.match(pattern, text, re.IGNORECASE)
-
-
-def _name(found: re.Match[str]) -> str:
-    return found["quoted"] or found["name"]
-
-
-def _parenthesis(text: str) -> tuple[str, str]:
-    """What stands in the parentheses with which `text` begins, and what follows them."""
-    depth = 0
-    for found in re.finditer(r"'(?:[^']|'')*'|`[^`]*`|[()<>]", text):
-        depth += {"(": 1, ")": -1}.get(found[0], 0)
-        if not depth:
-            return text[1 : found.start()].strip(), text[found.end() :].lstrip()
-    raise ClientError(f"a parenthesis is not closed: {text[:40]}")
-
-
-def _options(text: str) -> dict[str, str]:
-    found, at = {}, 0
-    while at < len(text):
-        option = _OPTION.match(text, at)
-        if option is None:
-            raise ClientError(f"expected 'key' = 'value', ... in parentheses at: {text[at : at + 40]}")
-        found[option["key"]] = option["value"].replace("''", "'")
-        at = option.end()
-        if bool(option["more"]) != (at < len(text)):
-            raise ClientError(f"expected 'key' = 'value', ... in parentheses at: {text[at : at + 40] or 'the end'}")
-    return found
+    def _describe(self) -> Describe | DescribeStream:
+        make = Describe if self.expect("TOPIC", "STREAM").says("TOPIC") else DescribeStream
+        return make(self.topic())

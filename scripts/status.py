@@ -20,6 +20,13 @@ _SOON_SECONDS = 0.5
 _STATUS_MESSAGES = 50  # the newest 50 messages hold one on how the queries are
 
 
+def cell(column: str, value: object) -> object:
+    """What a table shows of a figure; a lag that is not known is not none."""
+    if value is None:
+        return "unknown" if column == "lag" else ""
+    return value
+
+
 @contextmanager
 def saying_that_spark_starts(cluster: Cluster) -> Iterator[None]:
     """On a terminal, say why a query is waited for, when no driver runs yet and the answer does not come at once."""

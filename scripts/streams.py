@@ -8,7 +8,7 @@ from barnabas.client.admin import create_topic, set_topic_config, topic_configs
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.scripts.statements import ControlStream, CreateStream, DropStream, Explain
-from barnabas.scripts.status import is_fresh, last_status
+from barnabas.scripts.status import cell, is_fresh, last_status
 from barnabas.scripts.stream_plan import picture, plan_lines, plan_text
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.queries.keys import FORMAT, SCHEMA
@@ -140,7 +140,7 @@ def table_of(cluster: Cluster) -> str:
                 state, why = configs[STREAM_STATE].upper(), ""
             source = ", ".join(plan.sources) if plan is not None else ""
             cells = {"name": name, "topic": topic, "source": source, "state": state, "last_error": why}
-        rows.append(["" if cells.get(key) is None else cells[key] for _, key in _COLUMNS])
+        rows.append([cell(key, cells.get(key)) for _, key in _COLUMNS])
     return table([title for title, _ in _COLUMNS], rows)
 
 

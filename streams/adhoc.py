@@ -18,8 +18,10 @@ from barnabas.streams import register
 from barnabas.streams.captured_output import in_one_line, spark_output_captured
 from barnabas.streams.java import options
 from barnabas.streams.progress import shown
+from barnabas.streams.query.catalyst import analysed_plan
 from barnabas.streams.query.definitions import read_source
 from barnabas.streams.query.errors import FatalError, QueryError
+from barnabas.streams.query.literals import Literals
 from barnabas.streams.query.reading import reader_options
 from barnabas.streams.query.session import start_session
 from barnabas.streams.query.source_rows import PARTS, arrow_schema, value_columns
@@ -54,6 +56,7 @@ def select(
                 raise ClientError(f"Spark does not start: {captured.why(error.__cause__ or error)}") from None
             steps.enter("looking at the query")
             found = _analysed(spark, cluster, log_dir, query)
+            Literals(spark).check_plan(analysed_plan(found))
             steps.enter("planning", spark)
             return found.columns, [tuple(row) for row in found.limit(limit).collect()]
     except PySparkException as error:

@@ -232,8 +232,9 @@ BROKER = _keys([
     ConfigKey("barnabas.streams.master", "string", "local[*]", "Spark master of the driver that the broker starts."),
     ConfigKey("barnabas.streams.driver.memory", "string", "1g", "Memory of that driver's JVM."),
     ConfigKey("barnabas.streams.trigger.ms", "int", 250, "Shortest time between two looks at the sources.", minimum=1),
-    ConfigKey("barnabas.streams.tick.timeout.ms", "int", 30_000, "A query that is at a batch of records for longer is "
-        "stopped, tried again with fewer, and failed the third time within an hour.", minimum=100),
+    ConfigKey("barnabas.streams.tick.timeout.ms", "int", 30_000, "A query that works at a batch of records for longer "
+        "is stopped, tried again with fewer, and failed the third time within an hour. With a local master it is the "
+        "CPU time of the busiest task, on a cluster the clock.", minimum=100),
     ConfigKey("barnabas.streams.max", "int", 16, "Most Spark queries of streams. Each takes some 50 MB of memory, and "
         "CPU for each batch. Streams over one source share queries.", minimum=0),
     ConfigKey("barnabas.streams.checkpoint.copies", "string", "", "Folder, or URL such as s3://BUCKET/PREFIX, to which "

@@ -125,7 +125,7 @@ def records(
 
 def text(ms: int) -> str:
     """A time as results have it."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def windows(readings: Iterable[Reading], length: int, step: int) -> list[dict[str, Any]]:

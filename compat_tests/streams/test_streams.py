@@ -44,6 +44,7 @@ from compat_tests.waiting import until
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 from barnabas.scripts import cli
+from barnabas.scripts.status import last_status
 from barnabas.wire.streams.plan import stream_plan_of
 
 if reason := missing("java"):
@@ -155,6 +156,30 @@ def test_the_life_of_a_stream(broker: Barnabas, admin: Driver, capsys: pytest.Ca
     until(lambda: not folders(broker), "the state is removed with the topic", DEADLINE)
 
 
+def test_a_topic_that_others_read_is_dropped_with_cascade_only(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.create_topic("read", 1, SENSORS)
+    sql(broker, capsys, "CREATE TOPIC reading AS SELECT device FROM read")
+    sql(broker, capsys, "CREATE TOPIC matching AS SELECT device FROM topics('read')")
+    sql(broker, capsys, "CREATE STREAM counting INTO counts AS SELECT count(*) AS c FROM read INTERVAL(10s)")
+    table = (
+        "CREATE STREAM joining AS SELECT count(*) AS c FROM reading JOIN read r WITHIN 1s ON reading.device = r.device"
+    )
+    sql(broker, capsys, f"{table} INTERVAL(10s)")
+    told = refused(broker, capsys, "DROP TOPIC read")
+    assert "read is read by stream counting, stream joining, query topic reading, which would end" in told
+    assert "DROP TOPIC read CASCADE" in told
+    assert "read" in admin.topics()
+    broker.expected_errors += ["the source read was deleted", "topic=reading", "topic=counts", "topic=joining"]
+    for statement in ("DROP STREAM joining", "DROP TOPIC matching", "DROP TOPIC read CASCADE"):
+        sql(broker, capsys, statement)
+    assert "the source read was deleted" in wait_for_state(broker, "counting", "FAILED")["last_error"]
+    for statement in ("DROP TOPIC reading", "DROP TOPIC counts", "DROP TOPIC joining"):
+        sql(broker, capsys, statement)
+    assert "read" not in admin.topics()
+
+
 def test_what_is_no_stream_is_refused_with_the_reason(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,8 +257,8 @@ def test_a_quiet_topic_closes_its_windows_and_bad_times_close_none(broker: Barna
     ]
     admin.produce("quiet", [Record(value) for value in values])
     expected = [
-        {"_wstart": "2024-01-01T00:00:00.000Z", "c": 2},
-        {"_wstart": "2024-01-01T00:00:10.000Z", "c": 1},
+        {"_wstart": "2024-01-01T00:00:00.000000Z", "c": 2},
+        {"_wstart": "2024-01-01T00:00:10.000000Z", "c": 1},
     ]
     assert wait_for_results(broker, "closed", 1, 2) == expected
     until(lambda: status_of(broker, "closed")["state_rows"] == 0, "no window is open", DEADLINE)
@@ -271,7 +296,7 @@ def test_what_comes_with_the_mark_of_a_quiet_topic_is_closed_by_the_next_one(bro
     admin.produce("resting", [Record(b'{"ts": "2024-01-01T00:00:16Z"}')])
     wait_for_results(broker, "ended", 1, 1)  # the mark's time is 31 s, and the watermark 26 s
     admin.produce("resting", [Record(b'{"ts": "2024-01-01T00:00:27Z"}')])
-    assert wait_for_results(broker, "ended", 1, 2)[1] == {"_wstart": "2024-01-01T00:00:20.000Z", "c": 1}
+    assert wait_for_results(broker, "ended", 1, 2)[1] == {"_wstart": "2024-01-01T00:00:20.000000Z", "c": 1}
 
 
 def test_a_stream_whose_state_outgrows_its_limit_stops(broker: Barnabas, admin: Driver) -> None:
@@ -600,3 +625,29 @@ def test_nobody_else_uses_the_names_of_a_stream(broker: Barnabas, admin: Driver)
         told: dict[str, Any] = topic_configs(cluster, ["owned"])
     assert "barnabas.stream" in told["owned"]
     assert status_of(broker, "owned")["state"] == "RUNNING"
+
+
+@pytest.mark.long
+def test_after_a_restart_the_lag_of_a_quiet_stream_is_none(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not the length of the topic: how far it is stands in its checkpoint."""
+    admin.create_topic("quiet", 2, SENSORS)
+    sql(broker, capsys, "CREATE STREAM rests FILL_HISTORY 1 AS SELECT count(*) AS c FROM quiet INTERVAL(10s)")
+    send(broker, "quiet", [*readings(0, 20), *closing(60)])
+    wait_for_results(broker, "rests", 1, 2)
+    until(lambda: status_of(broker, "rests")["lag"] == 0, "it has read all", DEADLINE)
+    broker.stop()
+    stopped = time.time() * 1000
+    broker.start()
+    lags: list[int | None] = []
+
+    def has_read() -> bool:
+        with Cluster(broker.address) as cluster:
+            status = last_status(cluster)
+        told = [each for each in status.streams if each.name == "rests"] if status and status.at_ms > stopped else []
+        lags.extend(each.lag for each in told)
+        return [(each.state, each.lag is None) for each in told] == [("RUNNING", False)]
+
+    until(has_read, "it is known how far it is", DEADLINE)
+    assert set(lags) <= {None, 0}

@@ -11,6 +11,7 @@ import pytest
 from barnabas.client.retry import Backoff
 from barnabas.client.tests.scripted import Scripted, metadata, scripted
 from barnabas.scripts.cli import main
+from barnabas.scripts.status import cell
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_topics import CreateTopicsRequest
@@ -155,3 +156,7 @@ def test_an_interrupt_ends_the_wait_for_a_broker_that_is_away(
     monkeypatch.setattr(Backoff, "pause", interrupted)
     broker.play[ListGroupsRequest] = lambda _: broker.stop()
     assert run(broker, "groups", "list") == 130
+
+
+def test_a_lag_that_is_not_known_is_shown_as_unknown() -> None:
+    assert [cell("lag", None), cell("lag", 0), cell("watermark", None)] == ["unknown", 0, ""]

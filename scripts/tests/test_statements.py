@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.client.errors import ClientError
+from barnabas.scripts.insert import Insert
 from barnabas.scripts.statements import (
     AlterTopic,
     ControlStream,
@@ -44,6 +45,7 @@ from barnabas.scripts.statements import (
         ("CREATE TOPIC a AS\n SELECT b\nFROM c", CreateTopic("a", False, None, -1, {}, "SELECT b\nFROM c")),
         ("DROP TOPIC a", DropTopic("a", False)),
         ("drop topic if exists `a`", DropTopic("a", True)),
+        ("DROP TOPIC a CASCADE", DropTopic("a", False, True)),
         ("ALTER TOPIC a AS SELECT 1 FROM b", AlterTopic("a", query="SELECT 1 FROM b")),
         ("ALTER TOPIC a SET ('k' = 'v')", AlterTopic("a", options={"k": "v"})),
         ("ALTER TOPIC a INFER SCHEMA", AlterTopic("a", infer=True)),
@@ -109,10 +111,12 @@ def test_a_statement_is_understood(text: str, expected: object) -> None:
         ("CREATE TOPIC a WITH ('k' = 'v',)", "'key' = 'value'"),
         ("DROP TOPIC", "DROP TOPIC"),
         ("DROP TOPIC a b", "DROP TOPIC"),
+        ("DROP STREAM a CASCADE", "DROP STREAM"),
         ("ALTER TOPIC a RENAME", "ALTER TOPIC"),
         ("ALTER TOPIC a SET ('k' = 'v') x", "ALTER TOPIC"),
         ("SHOW TABLES", "SHOW TOPICS"),
         ("DESC a", "DESCRIBE TOPIC"),
+        ("SHOW2 TOPICS", "SHOW TOPICS"),
     ],
 )
 def test_what_is_not_understood_is_told_with_the_form_that_is(text: str, told: str) -> None:
@@ -130,6 +134,51 @@ def test_statements_end_with_semicolons_that_are_not_quoted() -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_statement_or_a_clear_error(text: str) -> None:
-    for one in split(text):
-        with contextlib.suppress(ClientError):
+    with contextlib.suppress(ClientError):
+        for one in split(text):
             assert parse(one)
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+@given(st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=3), st.text())
+def test_what_is_quoted_comes_out_again_wherever_it_stands(options: list[tuple[str, str]], value: str) -> None:
+    """Neither quotes, backslashes, semicolons, parentheses nor comments in it end anything."""
+    with_ = f"WITH ({', '.join(f'{quoted(key)} = {quoted(text)}' for key, text in options)})"
+    query = f"SELECT {quoted(value)} AS x FROM s"
+    stream = f"SUBTABLE({quoted(value)}) AS SELECT {quoted(value)} AS x FROM s INTERVAL(1s)"
+    statements = list(
+        split(
+            f"CREATE TOPIC a {with_}; ALTER TOPIC a SET {with_[5:]}; CREATE TOPIC a {with_} AS {query};"
+            f"CREATE STREAM b {with_} {stream}; INSERT INTO a VALUES ({quoted(value)}); {query}"
+        )
+    )
+    found = [parse(one) for one in statements]
+    expected = dict(options)
+    assert found == [
+        CreateTopic("a", False, None, -1, expected, None),
+        AlterTopic("a", options=expected),
+        CreateTopic("a", False, None, -1, expected, query),
+        CreateStream("b", False, "b", -1, expected, stream),
+        Insert("a", None, [[value]]),
+        Select(query),
+    ]
+
+
+def test_a_backslash_in_quotes_is_written_twice() -> None:
+    text = r"CREATE TOPIC a WITH ('barnabas.value.csv.separator' = '\\'); INSERT INTO b VALUES ('x')"
+    first, second = map(parse, split(text))
+    assert first == CreateTopic("a", False, None, -1, {"barnabas.value.csv.separator": "\\"}, None)
+    assert second == Insert("b", None, [["x"]])
+    with pytest.raises(ClientError, match=r"the quote ' is not closed"):
+        list(split(text.replace(r"'\\'", r"'\'")))
+    escaped = r"CREATE STREAM s WITH ('k' = 'it\'s;x', 'tab' = '\t', 'raw' = r'\d;') AS SELECT 1"
+    (one,) = map(parse, split(escaped))
+    assert one == CreateStream("s", False, "s", -1, {"k": "it's;x", "tab": "\t", "raw": r"\d;"}, "AS SELECT 1")
+
+
+def test_hints_of_a_select_stay_and_comments_in_comments_go() -> None:
+    text = "SELECT /*+ BROADCAST(s) */ x /* a /* ; */ b */ FROM s -- y\r; SHOW TOPICS"
+    assert list(split(text)) == ["SELECT /*+ BROADCAST(s) */ x   FROM s", "SHOW TOPICS"]

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_arguments(to: argparse.ArgumentParser) -> None:
-    """The options, for the `barnabas` command too."""
+    """The options."""
     to.add_argument("--server", metavar="HOST:PORT", default="localhost:9092", help="the broker (default: %(default)s)")
     to.add_argument(
         "--data-dir",
@@ -52,7 +52,7 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         "--tick-timeout-ms",
         type=int,
         default=30_000,
-        help="a query that takes longer for one tick is stopped (default: %(default)s)",
+        help="a query that works longer at one batch of records is stopped (default: %(default)s)",
     )
     to.add_argument(
         "--max-streams",
@@ -85,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The same for parsed arguments."""
+    """The same for parsed arguments. What the `barnabas` command does not offer has its default."""
+    args = parser().parse_args([], args)
     say = _say_in_json if args.child else _say_in_words
     if args.child:
         threading.Thread(target=_die_with_parent, daemon=True).start()

@@ -7,7 +7,6 @@ The shape is held to SELECT ... FROM one topic WHERE ...: one record gives at mo
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,19 +17,21 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from barnabas.streams.doors import warn_shut
+from barnabas.streams.encode.times import OBJECT
 from barnabas.streams.query.catalyst import SHUT, column, companion, jvm_of, nodes, optimised_plan, seq, session_state
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.linear import Linear
-from barnabas.streams.query.parse import REMEDIES, SHAPE, ParsedQuery, first_line, parse_query, plain
+from barnabas.streams.query.literals import Literals
+from barnabas.streams.query.parse import REMEDIES, SHAPE, ParsedQuery, first_line, parse_query
 from barnabas.streams.query.pushdown import Least, least_of
 from barnabas.streams.query.simple import Simple
 from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE
 from barnabas.streams.source.where import Condition
+from barnabas.wire.streams.tokens import STRING, SyntaxProblem, string_value, tokens
 
 #: The view that stands for all topics of a pattern.
 ALL_TOPICS = "topics(...)"
-_TOPICS = re.compile(r"\btopics\s*\(\s*'((?:[^']|'')*)'\s*\)", re.IGNORECASE)
 #: Where Spark has its expressions, and those of them that no name may stand for.
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 _NEVER = frozenset(
@@ -61,10 +62,15 @@ class Selected(NamedTuple):
 
 def over_pattern(query: str) -> tuple[str, str | None]:
     """A query `FROM topics('PATTERN')` as one from a view of all those topics, and the pattern; else as it is, None."""
-    found = next((found for at in plain(query) if query[at] in "tT" and (found := _TOPICS.match(query, at))), None)
-    if found is None:
+    try:
+        found = tokens(query)
+    except SyntaxProblem:  # what parses it says why
         return query, None
-    return f"{query[: found.start()]}`{ALL_TOPICS}`{query[found.end() :]}", found[1].replace("''", "'")
+    for at in range(len(found) - 3):
+        word, opening, text, closing = found[at : at + 4]
+        if word.says("TOPICS") and opening.says("(") and text.kind == STRING and closing.says(")"):
+            return f"{query[: word.start]}`{ALL_TOPICS}`{query[closing.end :]}", string_value(text)
+    return query, None
 
 
 def source_of(spark: SparkSession, query: str) -> str:
@@ -101,8 +107,11 @@ def resolve(spark: SparkSession, query: str, source: str, frame: DataFrame, valu
             raise QueryError(_no_column(f"`{name}`", values))
     frame.createOrReplaceTempView(f"`{source}`")
     project, conditions = _shape(_analysed(spark, asked, values))
+    literals = Literals(spark)
     for expression in (*seq(project.projectList()), *conditions):
         _check_expression(expression)
+        literals.check_times(expression)
+        literals.check(expression)
     linear = Linear(spark)
     expressions = [linear.of(expression) for expression in seq(project.projectList())]
     conditions = [linear.of(one) for one in conditions]
@@ -163,7 +172,7 @@ def selected(found: Resolved, frame: DataFrame, values: StructType, least: Least
         fields = StructType([StructField(name, _spark_type(e)) for name, (_, e) in plain.items()])
         kind, schema = "json", ", ".join(f"{_quoted(f.name)} {f.dataType.simpleString()}" for f in fields.fields)
         struct = F.struct(*(each.alias(name) for name, (each, _) in plain.items()))
-        value = F.to_json(struct, {"ignoreNullFields": "false"})
+        value = F.to_json(struct, OBJECT)
     else:
         raise QueryError("the query selects no value: name at least one column, or _value")
     needed |= {"_headers"} | ({"_key"} - outputs.keys()) | ({"_timestamp"} - outputs.keys())

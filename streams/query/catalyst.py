@@ -13,6 +13,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from barnabas.streams.query.session import SUBSTITUTE
+
 #: What is raised for an attribute, a class (Py4J takes it for a package) or a method that is not there.
 SHUT = (AttributeError, TypeError, Py4JError)
 
@@ -28,6 +30,28 @@ def session_state(spark: SparkSession) -> Any:
     return session.sessionState()
 
 
+def parsed(spark: SparkSession, text: str) -> Any:
+    """The tree that Spark's parser makes of a text. Nothing runs, and nothing is put into the text.
+
+    The parser takes its settings from the thread, not from the session whose parser it is. Whoever has changed them
+    there, it does not put variables into a text of a client.
+    """
+    settings = getattr(jvm_of(spark), "org.apache.spark.sql.internal.SQLConf").get()
+    if settings.variableSubstituteEnabled():
+        settings.setConfString(SUBSTITUTE, "false")
+    return session_state(spark).sqlParser().parsePlan(text)
+
+
+def is_collated(jvm: Any, kind: Any) -> bool:
+    """Whether a type has texts that are compared by other rules than by their bytes."""
+    return bool(getattr(jvm, "org.apache.spark.sql.util.SchemaUtils").hasNonUTF8BinaryCollation(kind))
+
+
+def analysed_plan(frame: DataFrame) -> Any:
+    """A frame with its names resolved."""
+    return frame._jdf.queryExecution().analyzed()
+
+
 def optimised_plan(frame: DataFrame) -> Any:
     """What Spark would run for a frame."""
     return frame._jdf.queryExecution().optimizedPlan()
@@ -35,7 +59,7 @@ def optimised_plan(frame: DataFrame) -> Any:
 
 def projected(frame: DataFrame) -> list[Any]:
     """The named expressions of a frame that is a projection."""
-    return list(seq(frame._jdf.queryExecution().analyzed().projectList()))
+    return list(seq(analysed_plan(frame).projectList()))
 
 
 def column(jvm: Any, expression: Any) -> Column:
@@ -64,6 +88,12 @@ def jvm_has_ended(spark: SparkSession) -> bool:
     except (OSError, Py4JNetworkError):
         return True
     return False
+
+
+def status_tracker(spark: SparkSession) -> Any:
+    """What Spark tells of jobs and stages."""
+    context: Any = spark.sparkContext
+    return context._jsc.sc().statusTracker()
 
 
 def nodes(tree: Any) -> Iterator[Any]:

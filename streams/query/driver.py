@@ -38,6 +38,7 @@ from barnabas.streams.query.job import Job
 from barnabas.streams.query.merged import commit, recover
 from barnabas.streams.query.pace import MAX_BYTES, Pace
 from barnabas.streams.query.tick import Part, Piece, Tick, piece_of
+from barnabas.streams.query.work import Worked
 from barnabas.streams.wal import Planner, WalError
 from barnabas.streams.wal.local_broker import log_dir_of
 from barnabas.streams.windows.copies import Copies
@@ -378,8 +379,9 @@ class Driver:
         for key in self._catalog.inputs(group[0]):
             lo = self._places[group[0].topic, key]
             ranges[key] = (lo, max(lo, last[key]))
+        lag = sum(hi - lo for lo, hi in ranges.values())
         for definition in group:
-            self._health[definition.topic].lag = sum(hi - lo for lo, hi in ranges.values())
+            self._health[definition.topic].lag = lag
         idle = all(lo == hi for lo, hi in ranges.values())
         kind = self._is_simple(group[0])
         if idle and kind in self._warm:
@@ -392,7 +394,7 @@ class Driver:
             job = self._job(group, len(ranges))
             cold = not job.has_run
             topics = [definition.topic for definition in group]
-            reports = job.run(tick, self._timeout, self._pace.rows(topics))
+            reports = job.run(tick, self._timeout, self._pace.rows(topics), lambda held: self._say_slow(topics, held))
             self._warm.add(kind)
         except Exception as error:
             self._failed(group, error, first, last)
@@ -404,11 +406,15 @@ class Driver:
             mine = [report for report in reports if report.query == number]
             health = self._health[definition.topic]
             health.ran(now(), sum(r.written for r in mine), sum(r.dead for r in mine), seconds)
+            if job.worked is not None:
+                health.held_up(_told(job.worked))
+            left = lag
             for report in mine:
                 part = tick.parts[report.task]
                 place = (definition.topic, (part.source, part.partition))
-                health.lag -= report.next - self._places[place]
+                left -= report.next - self._places[place]
                 self._places[place] = report.next
+            health.lag = left
         self._commit([d for d in group if now() - self._committed_at.get(d.topic, 0.0) >= _COMMIT_SECONDS])
 
     def _plan_tick(
@@ -483,6 +489,10 @@ class Driver:
             return
         self._retry(definition, reason)
 
+    def _say_slow(self, topics: Sequence[str], worked: Worked) -> None:
+        for topic in topics:
+            self._say("warning", "query.slow", topic=topic, reason=_told(worked))
+
     def _retry(self, definition: Definition, error: str) -> None:
         self._health[definition.topic].failed(now(), error)
         self._say("warning", "query.retrying", topic=definition.topic, error=error)
@@ -508,6 +518,13 @@ def _analysis(definition: Definition) -> tuple[str, str, Values]:
     """What is analysed of a query: its SELECT, what that reads, and the values there."""
     query, _ = over_pattern(definition.query)
     return query, definition.plan.source or ALL_TOPICS, definition.plan.values
+
+
+def _told(worked: Worked) -> str:
+    return (
+        f"a batch of records has taken {worked.seconds:.1f} s, with {worked.cpu_seconds:.1f} s of CPU time: the "
+        "machine is busy with other work"
+    )
 
 
 def _reads(definition: Definition) -> str:

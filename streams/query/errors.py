@@ -18,7 +18,7 @@ class TakenOverError(Exception):
 
 
 class TooSlowError(Exception):
-    """A query was at its records for too long, and was stopped. `size` are the bytes of log that they took."""
+    """A query has worked at its records for too long, and was stopped. `size` are the bytes of log that they took."""
 
     def __init__(self, message: str, size: int) -> None:
         super().__init__(message)

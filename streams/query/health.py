@@ -8,10 +8,10 @@ from barnabas.wire.queries.messages import QueryStatus
 
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _RATE_SECONDS = 10.0
-#: The most ticks in _SLOW_SECONDS that may take too long; then the query holds the others up no more.
+#: The most ticks in _SLOW_SECONDS that may work for too long; then the query holds the others up no more.
 _MOST_SLOW, _SLOW_SECONDS = 3, 3600.0
 _MOST_DISTURBED = 32
-RUNNING, RETRYING, FAILED = "RUNNING", "RETRYING", "FAILED"
+RUNNING, SLOW, RETRYING, FAILED = "RUNNING", "SLOW", "RETRYING", "FAILED"
 
 
 class Health:
@@ -21,7 +21,7 @@ class Health:
         self.state = RUNNING
         self.error: str | None = None
         self.rows = self.dead = 0
-        self.lag = 0
+        self.lag: int | None = None  # not known yet
         self.batch_ms = 0.0
         self._failures = self._disturbed = 0
         self._next_try = 0.0
@@ -47,6 +47,10 @@ class Health:
             self.batch_ms = seconds * 1000
         self._recent.append((now, rows))
 
+    def held_up(self, why: str) -> None:
+        """The tick that went well took long, by the fault of others."""
+        self.state, self.error = SLOW, why
+
     def failed(self, now: float, error: str) -> None:
         """A tick went wrong: it is tried again, later each time."""
         wait = min(_FIRST_BACKOFF_SECONDS * 2**self._failures, _MAX_BACKOFF_SECONDS)
@@ -63,7 +67,7 @@ class Health:
         return True
 
     def slow(self, now: float) -> bool:
-        """A tick took too long; whether there were too many of these."""
+        """A tick worked for too long; whether there were too many of these."""
         self._slow = [*(at for at in self._slow if at > now - _SLOW_SECONDS), now]
         return len(self._slow) >= _MOST_SLOW
 

@@ -6,8 +6,7 @@ The scan is shared; every row goes through the SELECTs of all queries.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +24,7 @@ from barnabas.streams.query.simple import Direct
 from barnabas.streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
 from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
 from barnabas.streams.query.tick import PROPERTY, Tick
+from barnabas.streams.query.work import Watch, Worked, cpu_of
 from barnabas.streams.source.where import decidable
 from barnabas.wire.queries.plan import Values
 
@@ -54,6 +54,8 @@ class Job:
         self._bounds = [one.bound for one in found]
         self._heap = heap_of(spark)
         self.has_run = False
+        #: What the last tick has worked, if that took longer than it may work.
+        self.worked: Worked | None = None
         if len(simple) == len(definitions):
             scan = msgspec.structs.replace(group.scan(), names=max(one.names_bytes for one in simple))
             self._reports = _numbers(spark, tasks).mapInArrow(Direct(scan, simple, sink).__call__, REPORT)
@@ -71,30 +73,31 @@ class Job:
             return found._replace(simple=None)
         return found
 
-    def run(self, tick: Tick, timeout: float, most_rows: int = MAX_ROWS) -> list[Report]:
-        """Run one tick, with at most `most_rows` rows in an Arrow batch.
+    def run(
+        self, tick: Tick, timeout: float, most_rows: int = MAX_ROWS, held: Callable[[Worked], None] = lambda _: None
+    ) -> list[Report]:
+        """Run one tick, with at most `most_rows` rows in an Arrow batch. `held` is told, in another thread, of one that
+        takes longer than `timeout` seconds without working so long.
 
-        Raises what Spark raises when a task fails, and TooSlowError after `timeout` seconds; what was written until
-        then stays.
+        Raises what Spark raises when a task fails, and TooSlowError when one has worked for `timeout` seconds; what was
+        written until then stays.
         """
         tick = with_room(tick, self._bounds, self._heap, most_rows)
         begin(self._spark, tick)
         self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", tick.rows)
-        late = threading.Event()
-        timer = threading.Timer(timeout, _stop_jobs, (self._spark, late))
-        timer.daemon = True
-        timer.start()
         spark_context = self._spark.sparkContext
-        spark_context.addJobTag(_TAG)
+        watch = Watch(cpu_of(self._spark, _TAG), timeout, lambda: spark_context.cancelJobsWithTag(_TAG), held)
+        spark_context.addJobTag(_TAG)  # the jobs of streams go on
         try:
-            reports = [Report(*row) for row in self._reports.collect()]
+            with watch:
+                reports = [Report(*row) for row in self._reports.collect()]
         except Exception as error:
-            if late.is_set():
-                raise TooSlowError(f"a tick took longer than {timeout:g} s", tick.bytes) from error
+            if watch.why is not None:
+                raise TooSlowError(watch.why, tick.bytes) from error
             raise
         finally:
-            timer.cancel()
             spark_context.removeJobTag(_TAG)
+        self.worked = watch.worked
         self.has_run = True
         return reports
 
@@ -131,11 +134,6 @@ class Group:
         frame = _frame(self._spark, scan, self._schema, self._tasks)
         chosen = [select(self._spark, query, self._source, frame, self._columns) for query in self._queries]
         return _rows(frame, chosen, self._parses)
-
-
-def _stop_jobs(spark: SparkSession, late: threading.Event) -> None:
-    late.set()
-    spark.sparkContext.cancelJobsWithTag(_TAG)  # the jobs of streams go on
 
 
 def begin(spark: SparkSession, tick: Tick) -> None:

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from barnabas.streams.query.catalyst import jvm_of, kind_of, seq, session_state
+from barnabas.streams.query.catalyst import is_collated, jvm_of, kind_of, parsed, seq, session_state
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS, INSTEAD, PLANS, REGULAR, WITH_LAMBDA
 from barnabas.streams.query.growth import MAX_ADDS, MAX_GROWS, Bound, Node, bound_of, together
+from barnabas.streams.query.literals import changes, is_now
+from barnabas.wire.streams.tokens import BRACKETED, COMMENT, STRING, SyntaxProblem, Token, lexed, string_value
 
 #: Of a query's text: characters, brackets in brackets, and types in types. Of its tree: levels, and nodes.
 MAX_CHARS, MAX_NESTING, MAX_TYPES = 16 << 10, 40, 100
@@ -24,6 +26,8 @@ MAX_DEPTH, MAX_NODES = 100, 1000
 _LEAVES = ("Literal", "UnresolvedAttribute", "UnresolvedNamedLambdaVariable")
 SHAPE = "a query topic is SELECT columns FROM topic [WHERE condition]"
 SUBQUERIES = f"subqueries are not possible here: {SHAPE}"
+COLLATIONS = "collations are not possible here: compare lower(column), or what else you want to be equal"
+_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
 _STREAM = "need a stream, which keeps state: each record of a query topic comes from one record"
 #: Plans and expressions that are often asked for, and what to do instead.
 REMEDIES = {
@@ -45,6 +49,12 @@ REMEDIES = {
     **dict.fromkeys(("ScalarSubquery", "InSubquery", "ListQuery", "Exists"), SUBQUERIES),
     "OneRowRelation": f"the query reads no topic: {SHAPE}",
     "UnresolvedInlineTable": f"the query reads no topic: {SHAPE}",
+    "Collate": COLLATIONS,
+    **dict.fromkeys(("NamedParameter", "PosParameter"), "there are no parameters here: write the value"),
+    **dict.fromkeys(
+        ("PlanWithUnresolvedIdentifier", "ExpressionWithUnresolvedIdentifier"),
+        "IDENTIFIER is not possible here: write the name, in backquotes if need be",
+    ),
     "SubqueryProject": f"write it as one SELECT, without subqueries and columns made of others' aliases: {SHAPE}",
 }
 
@@ -98,49 +108,32 @@ def check_text(text: str) -> None:
     """Raises QueryError for a text that Spark's parser should not see."""
     if len(text) > MAX_CHARS:
         raise QueryError(f"the query has {len(text)} characters: at most {MAX_CHARS} are possible")
-    depth, words, skip = 0, text.upper(), -1
-    for at in plain(text):
-        if at <= skip:
-            continue
-        if text.startswith("/*", at):
+    depth, before = 0, ""
+    for token in _lexed(text):
+        if token.kind == BRACKETED:
             raise QueryError("comments like /* this */ and hints are not possible here")
-        if text[at] in "([":
-            depth += 1
-        elif text[at] in ")]":
-            depth -= 1
-        elif words.startswith("CASE", at):
-            depth, skip = depth + 1, at + 3
-        elif words.startswith("END", at):
-            depth, skip = depth - 1, at + 2
+        if token.kind == STRING and before in _TIMES and is_now(string_value(token)):
+            raise QueryError(changes(string_value(token)))
+        depth += token.says("(", "[", "CASE") - token.says(")", "]", "END")
         if depth > MAX_NESTING:
             raise QueryError(f"the query is nested too deeply: at most {MAX_NESTING} brackets may stand in each other")
+        before = token.text.upper()
+    words = text.upper()
     if sum(words.count(kind) for kind in ("ARRAY<", "MAP<", "STRUCT<", "ARRAY <", "MAP <", "STRUCT <")) > MAX_TYPES:
         raise QueryError(f"the query names too many types: at most {MAX_TYPES} are possible")
 
 
-def plain(text: str) -> Iterator[int]:
-    """The places of a text that are not in quotes, nor in a comment to the end of a line."""
-    at, quote = 0, ""
-    while at < len(text):
-        char = text[at]
-        if quote:
-            if char == "\\" and quote != "`":
-                at += 1
-            elif char == quote:
-                quote = ""
-        elif text.startswith("--", at):
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
-        else:
-            yield at
-            if char in "'\"`":
-                quote = char
-        at += 1
+def _lexed(text: str) -> Iterator[Token]:
+    """The tokens of a text, and comments that may hold hints. Raises QueryError."""
+    try:
+        yield from (token for token in lexed(text) if token.kind != COMMENT)
+    except SyntaxProblem as error:
+        raise QueryError(str(error)) from None
 
 
 def _parsed(spark: SparkSession, text: str) -> Any:
     try:
-        return session_state(spark).sqlParser().parsePlan(text)
+        return parsed(spark, text)
     except PySparkException as error:
         raise QueryError(first_line(error)) from None
     except Exception as error:  # the JVM's stack has overflown
@@ -167,8 +160,9 @@ class _Reader:
     """Expressions of Spark's parser to nodes, as far as they are allowed."""
 
     def __init__(self, spark: SparkSession) -> None:
+        self._jvm = jvm_of(spark)
         self._catalog = session_state(spark).catalog()
-        self._identifier = jvm_of(spark).org.apache.spark.sql.catalyst.FunctionIdentifier
+        self._identifier = self._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
         self._left = MAX_NODES
         self.columns: set[str] = set()
         self.patterns = 0
@@ -197,6 +191,8 @@ class _Reader:
             self.patterns += found.name.lower() in REGULAR
         elif kind.lower() in REGULAR:
             self.patterns += 1
+        elif kind == "Cast" and is_collated(self._jvm, expression.dataType()):
+            raise QueryError(COLLATIONS)
         elif kind == "LambdaFunction":
             if variables is not None:
                 raise QueryError("a lambda in a lambda is not possible here")

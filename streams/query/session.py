@@ -15,16 +15,26 @@ from barnabas.wire.text import SPARK_REMEDY
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Whether Spark puts variables into a text before it parses it: the environment, the JVM's properties, settings.
+SUBSTITUTE = "spark.sql.variable.substitute"
+#: What a text of SQL means, in every session: what is written in it, and nothing that stands elsewhere (decision 12).
+TEXT_SETTINGS = {
+    SUBSTITUTE: "false",  # ${env:NAME} is these characters, and never the driver's environment
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "false",  # a value that cannot be computed is null, and stops nothing
+    "spark.sql.runSQLOnFiles": "false",  # a relation is a topic, and never a path
+    "spark.sql.parser.quotedRegexColumnNames": "false",  # a name in backquotes is a name
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.legacy.consecutiveStringLiterals.enabled": "false",  # 'it''s' is it's
+}
 #: Of each session, whatever is run in it.
 SETTINGS: dict[str, bool | float | int | str | None] = {
+    **TEXT_SETTINGS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.sql.session.timeZone": "UTC",
     # With a limit of bytes Spark measures a batch anew for each row that it adds, which takes more than all else.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    "spark.sql.ansi.enabled": "false",  # a value that cannot be computed is null, and stops nothing
-    "spark.sql.runSQLOnFiles": "false",  # a relation is a topic, and never a path
     # Otherwise each column that is made asks the JVM four times, for a line of ours in errors that are about SQL.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }

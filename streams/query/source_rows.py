@@ -6,9 +6,11 @@ parsed out of the value; a topic without one has none besides the parts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.reading import options_of
@@ -55,11 +57,22 @@ def value_columns(values: Values) -> StructType:
     hidden = [name for name in schema.names if name in PARTS or name in _MARKS]
     if hidden:
         raise QueryError(f"the schema has a column {hidden[0]}, which is the name of a part of a record")
+    if any(isinstance(kind, StringType) and not kind.isUTF8BinaryCollation() for kind in _kinds(schema)):
+        raise QueryError(f"the schema {ddl!r} has a collation: values have STRING columns without one")
     try:
         parser_of(options_of(values), arrow_schema(schema))
     except WalError as error:
         raise QueryError(str(error).replace("avroSchema", AVRO_SCHEMA)) from None
     return schema
+
+
+def _kinds(kind: DataType) -> Iterator[DataType]:
+    """A type, and all that are in it."""
+    yield kind
+    inner = {StructType: "fields", ArrayType: "elementType", StructField: "dataType"}.get(type(kind))
+    found = getattr(kind, inner) if inner else []
+    for one in found if isinstance(found, list) else [found]:
+        yield from _kinds(one)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

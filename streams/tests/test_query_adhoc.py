@@ -24,6 +24,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 from barnabas.scripts import cli
 from barnabas.streams import adhoc
 from barnabas.streams.captured_output import in_one_line
+from barnabas.streams.query.session import SUBSTITUTE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
     with Barnabas(tmp_path_factory.mktemp("adhoc")) as made:
         produce(made, [b'{"device": "d%d", "temp": %d}' % (n % 3, n) for n in range(30)], "my.sensors")
         yield made
+
+
+def test_nothing_is_put_into_a_text(broker: Barnabas, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    spark.conf.set(SUBSTITUTE, "true")
+    where = ["--server", broker.address, "--data-dir", str(broker.data_dir), "--master", "local[2]"]
+    assert cli.main(["sql", *where, "SELECT '${env:HOME}' AS x, '${system:user.home}' AS y"]) == 0
+    assert capsys.readouterr().out.split() == ["x", "y", "${env:HOME}", "${system:user.home}"]
 
 
 def test_a_schema_is_inferred_and_any_sql_runs_over_topics(

@@ -208,3 +208,18 @@ def test_functions_that_the_operator_registers_can_be_used(session: SparkSession
     rows = results(session, logs, "SELECT fahrenheit(temp) f FROM s WHERE fahrenheit(temp) > 64")
     found = [json.loads(row["value"])["f"] for row in rows if row["kind"] == ROW and row["_partition"] == 0]
     assert found == [n * 9 / 5 + 32 for n in range(18, 20)]
+
+
+def test_times_keep_their_microseconds(session: SparkSession, tmp_path: Path) -> None:
+    logs, times = Logs(tmp_path / "data"), ["2024-02-29T23:59:59.050001", "2024-01-01T00:00:00"]
+    logs.write([json.dumps({"at": f"{one}Z", "ntz": one}).encode() for one in times], "s", 0)
+    query = "SELECT at, ntz, struct(at) AS s, array(ntz) AS a, TIMESTAMP '1969-12-31 23:59:59.999999' AS c FROM s"
+    parts = parts_of(logs, 1)
+    group, _ = group_of(session, [query], "at TIMESTAMP, ntz TIMESTAMP_NTZ", len(parts))
+    begin(session, Tick(1, parts))
+    written = [json.loads(row["value"]) for row in group.rows().collect() if row["kind"] == ROW]
+    for one, shown in zip(written, [times[0], f"{times[1]}.000000"], strict=True):
+        assert one == {
+            "at": f"{shown}Z", "ntz": shown, "s": {"at": f"{shown}Z"}, "a": [shown],
+            "c": "1969-12-31T23:59:59.999999Z",
+        }  # fmt: skip

@@ -291,6 +291,23 @@ def test_a_query_lags_that_has_been_behind_for_a_while_and_does_not_catch_up(tmp
     )
 
 
+def test_a_lag_is_not_known_before_both_ends_are(tmp_path: Path) -> None:
+    streams, runner = running(tmp_path)
+
+    def lag(end: int | None) -> int | None:
+        runner.count_lag({} if end is None else {("s", 0): end}, now())
+        (told,) = streams.told()
+        return told.lag
+
+    assert lag(None) is None
+    assert lag(100) is None, "its checkpoint has not been read"
+    runner.ends = {("s", 0): 90}
+    assert lag(None) is None, "nobody has asked the source"
+    assert lag(100) == 10
+    runner.ends = {}  # it has had no batch
+    assert lag(100) == 100
+
+
 def test_a_query_waits_for_a_stream_that_is_being_made_for_some_seconds_only(tmp_path: Path) -> None:
     streams, runner = running(tmp_path)
     streams._asked_at = now() + 3600  # it asks no broker

@@ -49,7 +49,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def text(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def logs_in(path: Path, segment_bytes: int = 3000) -> Logs:

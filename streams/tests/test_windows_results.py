@@ -48,7 +48,7 @@ class Reading(NamedTuple):
 
 
 def text(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def write(logs: Logs, seed: int, count: int = 400, *, sorted_: bool = False) -> list[Reading]:
@@ -257,7 +257,7 @@ def test_keys_and_timestamps_of_results(session: SparkSession, tmp_path: Path) -
                 "SUBTABLE(concat('of ', coalesce(device, 'nobody'))) "
                 "AS SELECT count(*) c FROM sensors PARTITION BY device",
                 "AS SELECT count(*) c FROM sensors",
-                "TAGS(N, d AS Device) AS SELECT n, count(*) c FROM sensors PARTITION BY device, temp, n",
+                "TAGS(N, Device AS d) AS SELECT n, count(*) c FROM sensors PARTITION BY device, temp, n",
                 "TAGS(n) AS SELECT count(*) c FROM sensors PARTITION BY device, n",
             )
         )

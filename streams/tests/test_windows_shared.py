@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from barnabas.storage.config import LogConfig
+from barnabas.streams.encode.times import OBJECT
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.source.names import CORRUPT
 from barnabas.streams.tests.support import NOW, Logs
@@ -99,7 +100,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def text_of(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def write(logs: Logs, seed: int, count: int) -> None:
@@ -161,7 +162,7 @@ def by_spark(rows: DataFrame, kind: Kind) -> list[dict[str, Any]]:
     named = [F.col(f"k{n}").alias(name) for n, name in enumerate(kind.names)]
     results = [F.col("w.start").alias("_wstart"), F.col("w.end").alias("_wend"), *named]
     results += [F.col(f"a{n}") for n in range(len(columns))]
-    shown = made.select(F.to_json(F.struct(*results), {"ignoreNullFields": "false"}))
+    shown = made.select(F.to_json(F.struct(*results), OBJECT))
     return in_order(json.loads(row[0]) for row in shown.collect())
 
 

@@ -54,10 +54,12 @@ def test_a_select_becomes_three() -> None:
 
 
 def test_tags_are_columns_of_partition_by() -> None:
-    found = stages("TAGS(site, d AS device) SELECT site, count(*) AS c FROM s PARTITION BY device, site INTERVAL(1s)")
+    found = stages("TAGS(site, device AS d) SELECT site, count(*) AS c FROM s PARTITION BY device, site INTERVAL(1s)")
     assert found.outputs == "SELECT `site` AS `site`, `__a0` AS `c`, `device` AS `d` FROM `__windows`"
     with pytest.raises(QueryError, match=r'column 9, at "nope\).*: a tag is a column of PARTITION BY'):
         stages("TAGS(x, nope) SELECT count(*) AS c FROM s PARTITION BY x INTERVAL(1s)")
+    with pytest.raises(QueryError, match=r"a tag is a column of PARTITION BY: write TAGS\(x AS place\)"):
+        stages("TAGS(place AS x) SELECT count(*) AS c FROM s PARTITION BY x INTERVAL(1s)")
 
 
 def test_what_is_grouped_by_is_found_whatever_its_case_and_spaces() -> None:

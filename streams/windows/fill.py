@@ -18,8 +18,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from barnabas.streams.windows.row_plan import JSON, OUTGROWN, PARTS, encoded
-from barnabas.wire.streams.tokens import NUMBER, STRING, Token
+from barnabas.streams.encode.times import READ_TIMES, TIMES
+from barnabas.streams.windows.row_plan import OUTGROWN, PARTS, encoded
+from barnabas.wire.streams.tokens import NUMBER, STRING, Token, string_value
 from barnabas.wire.streams.windows import LINEAR, NEXT, PREV, VALUE, Fill
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def following(made: DataFrame, step_us: int, most_rows: int) -> DataFrame:
         "__stream",
         F.to_json("__keys").alias("__keys"),
         F.unix_micros("__w").alias("__end"),
-        F.to_json(slots, JSON).alias("__slots"),
+        F.to_json(slots, TIMES).alias("__slots"),
     ).withColumn("__part", F.pmod(F.hash("__keys"), F.lit(PARTS)))
     step = Step(step_us, max(most_rows // PARTS, MIN_KEYS)).__call__
     return given.groupBy("__stream", "__part").applyInPandasWithState(step, FOLLOWING, _STATE, "append", "NoTimeout")
@@ -128,8 +129,8 @@ def filled(batch: DataFrame, made: StructType, step_us: int) -> DataFrame:
         F.from_json("__keys", "array<string>").alias("__keys"),
         end,
         before,
-        F.from_json("__slots", slots, JSON).alias("__next"),
-        F.from_json("__prior", slots, JSON).alias("__last"),
+        F.from_json("__slots", slots, READ_TIMES).alias("__next"),
+        F.from_json("__prior", slots, READ_TIMES).alias("__last"),
         F.explode(F.sequence(first, end, F.lit(step_us).cast("bigint"))).alias("__at"),
     )
     share = F.when(F.col("__at") == end, 1.0).otherwise((F.col("__at") - before) / (end - before))
@@ -177,7 +178,7 @@ def _literal(tokens: tuple[Token, ...], kind: str) -> Column:
     if last.kind == NUMBER and kind.startswith(_NUMBERS):
         return F.lit(text).cast("double" if kind in ("float", "double") else "decimal(38,10)").cast(kind)
     if last.kind == STRING and kind == "string":
-        return F.lit(text[1:-1])
+        return F.lit(string_value(last))
     if last.says("TRUE", "FALSE") and kind == "boolean":
         return F.lit(last.says("TRUE"))
     raise ValueError(f"FILL(VALUE) has {text} for an aggregate that is a {kind}")

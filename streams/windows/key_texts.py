@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from barnabas.streams.encode.times import OBJECT, READ_TIMES
+
 _NESTED = ("struct", "array", "map")
-_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
 def key_text(column: Column, kind: str) -> Column:
@@ -18,7 +19,7 @@ def key_text(column: Column, kind: str) -> Column:
     if kind == "timestamp":
         return F.unix_micros(column).cast("string")
     if kind.startswith(_NESTED):
-        return F.to_json(column, _JSON)
+        return F.to_json(column, OBJECT)
     return column.cast("string")
 
 
@@ -29,5 +30,5 @@ def key_value(text: Column, kind: str) -> Column:
     if kind == "timestamp":
         return F.timestamp_micros(text.cast("bigint"))
     if kind.startswith(_NESTED):
-        return F.from_json(text, kind, _JSON)
+        return F.from_json(text, kind, READ_TIMES)
     return text.cast(kind)

@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from barnabas.streams.encode.times import OBJECT
 from barnabas.streams.query.analysis import Selected, resolve, selected
 from barnabas.streams.query.catalyst import column, jvm_of, projected
 from barnabas.streams.query.errors import QueryError
@@ -467,7 +468,7 @@ def _key(columns: Mapping[str, Column]) -> Column:
         return F.lit(None).cast("string")
     if len(columns) == 1:
         return next(iter(columns.values())).cast("string")
-    return F.to_json(F.struct(*(value.alias(name) for name, value in columns.items())), {"ignoreNullFields": "false"})
+    return F.to_json(F.struct(*(value.alias(name) for name, value in columns.items())), OBJECT)
 
 
 def _outputs(spark: SparkSession, stages: Stages, windows: DataFrame) -> Selected:

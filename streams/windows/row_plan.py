@@ -15,6 +15,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from barnabas.streams.encode.times import READ_TIMES, TIMES
 from barnabas.streams.windows import limits
 from barnabas.streams.windows.row_windows import Of, Row, advance
 from barnabas.wire.streams.windows import RowWindow
@@ -34,8 +35,6 @@ _STATE = "kept binary"
 Frame: TypeAlias = Any  # of pandas
 _GIVEN = ("__keys", "__at", "__partition", "__offset", "__mark", "__inputs")
 _COLUMNS = [column.split()[0] for column in CLOSED.split(", ")]
-#: Times in JSON.
-JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 _kept = msgspec.msgpack.Decoder(dict[str, Of])
 
 
@@ -53,7 +52,7 @@ def closed_rows(rows: DataFrame, time: str, inputs: Iterable[str], window: RowWi
         "__offset",
         F.to_json("__keys").alias("__keys"),
         "__mark",
-        F.to_json(F.struct(*inputs), JSON).alias("__inputs"),
+        F.to_json(F.struct(*inputs), TIMES).alias("__inputs"),
     ).withColumn("__part", F.pmod(F.hash("__keys"), F.lit(PARTS)))
     step = Step(window, most_rows).__call__
     return given.groupBy("__stream", "__part").applyInPandasWithState(
@@ -74,7 +73,7 @@ def windows_of(closed: DataFrame, inputs: Iterable[tuple[str, str]]) -> DataFram
         "__at",
         "__partition",
         "__offset",
-        F.from_json("__inputs", schema, JSON).alias("__given"),
+        F.from_json("__inputs", schema, READ_TIMES).alias("__given"),
     ).select("*", "__given.*")
 
 

@@ -95,9 +95,9 @@ class Runner:
         self._quiet: Quiet | None = None
         #: How many rows of state each stream may have, by topic.
         self.most_rows: dict[str, int] = {}
-        #: How each stream is doing, and how far the query is in its source.
+        #: How each stream is doing, and how far the query is in its source: before it starts only its checkpoint knows.
         self.streams = {topic: Health() for topic in definitions}
-        self.ends: dict[TopicPartition, int] = {}
+        self.ends: dict[TopicPartition, int] | None = None
 
     @property
     def source(self) -> StreamPlan:
@@ -169,6 +169,7 @@ class Runner:
         """Go on where the streams are. Raises QueryError, ClientError, and Spark's."""
         first = self.open()
         assert self._producer is not None
+        self.ends = self.folder.planned_offsets()
         targets = {
             member: Target(member.topic, of.partitions, of.max_batch_bytes)
             for member, of in ((member, self.definitions[member.topic]) for member in self.group.members)
@@ -348,7 +349,10 @@ class Runner:
 
     def count_lag(self, source_ends: Mapping[TopicPartition, int], now: float) -> None:
         """Take note of how far the source is, and whether the query keeps up with it."""
-        at = self._begins() | self.ends
+        at = self._begins() | (self.ends or {})
+        if self.ends is None or not at.keys() <= source_ends.keys():
+            self.health.lag = None
+            return
         topics = {topic for topic, _ in at}
         mine = {key: end for key, end in source_ends.items() if key[0] in topics}
         lag = sum(max(end - at.get(key, 0), 0) for key, end in mine.items())
@@ -359,7 +363,7 @@ class Runner:
 
     def _close_quiet(self, now: float) -> None:
         """Close the windows of a topic into which nothing has come for MAX_DELAY."""
-        if self._quiet is None or self.health.lag:
+        if self._quiet is None or self.health.lag != 0:
             return
         mark = self._quiet.mark(now, self._watermark or 0, read_mark(self.folder.close_file), self.state_rows)
         if mark is not None:

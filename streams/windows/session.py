@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from barnabas.streams.query.session import TEXT_SETTINGS
 from barnabas.streams.source.workers import check_workers
 from barnabas.streams.windows.limits import MAX_STATE_MEMORY_MB
 from barnabas.streams.windows.source import StreamDataSource
 
 _TASKS = "spark.sql.shuffle.partitions"
 _SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "false",
-    "spark.sql.runSQLOnFiles": "false",
+    **TEXT_SETTINGS,
     _TASKS: "1",
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state."
     "RocksDBStateStoreProvider",

@@ -93,8 +93,10 @@ class _Maker:
         """What TAGS adds to the items."""
         known = {name.lower() for name in keys}
         for tag in self._clauses.tags:
-            if tag.tokens[0].name.lower() not in known:
-                raise self._wrong(tag.tokens[0], "a tag is a column of PARTITION BY")
+            column = tag.tokens[0]
+            if column.name.lower() not in known:
+                turned = f": write TAGS({tag.name} AS {column.name})" if tag.name.lower() in known else ""
+                raise self._wrong(column, f"a tag is a column of PARTITION BY{turned}")
         items = {(item.text.lower(), item.name.lower()) for item in self._clauses.items}
         added = [tag for tag in self._clauses.tags if (tag.text.lower(), tag.name.lower()) not in items]
         return [f"{quoted(tag.tokens[0].name)} AS {quoted(tag.name)}" for tag in added]

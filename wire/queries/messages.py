@@ -58,12 +58,13 @@ class CheckedStream(StreamReads, frozen=True, kw_only=True, tag="checked_stream"
 
 
 class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How one query is; `lag` is in records, `rows` and `dead_letters` are counted since the driver began."""
+    """How one query is. `lag` is in records, None while it is not known; `rows` and `dead_letters` are counted since
+    the driver began."""
 
     topic: str
     source: str
     state: str
-    lag: int = 0
+    lag: int | None = None
     rows: int = 0
     rows_per_second: float = 0.0
     batch_ms: float = 0.0
@@ -72,7 +73,8 @@ class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How one stream is. `lag` is in records; `rows`, `late` and `ignored` are counted since the driver began.
+    """How one stream is. `lag` is in records, None while it is not known; `rows`, `late` and `ignored` are counted
+    since the driver began.
 
     `late` are updates of windows that were closed already, `ignored` records without a time, with one too far ahead, or
     with a value that does not fit the schema. The watermark is in ms since 1970.
@@ -82,7 +84,7 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     source: str
     state: str
-    lag: int = 0
+    lag: int | None = None
     rows: int = 0
     rows_per_second: float = 0.0
     batch_ms: float = 0.0

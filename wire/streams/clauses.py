@@ -298,7 +298,7 @@ class _Parser(Cursor):
         if word in _NOT:
             raise self.wrong(f"{word} is not supported: {_NOT[word]}", token)
         if word == "STREAM_OPTIONS":
-            self.options()
+            self.stream_options()
             return
         handler = self._OPTIONS.get(word)
         if handler is None:
@@ -307,7 +307,7 @@ class _Parser(Cursor):
             self.once(token)
         handler(self)
 
-    def options(self) -> None:
+    def stream_options(self) -> None:
         """STREAM_OPTIONS(a | b): the same options in another form."""
         opening = self.at
         end = closing(self.text, self.tokens, opening) if self.peek().says("(") else -1
@@ -416,11 +416,13 @@ class _Parser(Cursor):
         for part in split_at(self.inside(), ","):
             plain = [token for token in part if token.kind in (WORD, QUOTED)]
             if len(part) == 3 and len(plain) == 3 and part[1].says("AS"):
-                found.append(Item((part[2],), part[0].name))
+                found.append(Item((part[0],), part[2].name))
             elif len(part) == 1 == len(plain):
                 found.append(Item((part[0],), part[0].name))
             else:
-                raise self.wrong("expected columns of PARTITION BY: TAGS(device, tag AS site)", (part or [opening])[0])
+                raise self.wrong(
+                    "expected columns of PARTITION BY: TAGS(device, site AS place)", (part or [opening])[0]
+                )
         self.found["tags"] = tuple(found)
 
     _OPTIONS: ClassVar[dict[str, Callable[[_Parser], None]]] = {

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from barnabas.wire.streams.durations import milliseconds
-from barnabas.wire.streams.tokens import SyntaxProblem, Token, closing, problem, split_at, tokens
+from barnabas.wire.streams.tokens import (
+    NUMBER,
+    QUOTED,
+    STRING,
+    WORD,
+    SyntaxProblem,
+    Token,
+    closing,
+    problem,
+    split_at,
+    string_value,
+    tokens,
+)
 
 
 class Cursor:
@@ -47,6 +59,44 @@ class Cursor:
         self.at = end + 1
         return found
 
+    def takes(self, *words: str) -> bool:
+        """Take these words if they stand here one after the other; whether they do."""
+        if not all(self.peek(number).says(word) for number, word in enumerate(words)):
+            return False
+        self.at += len(words)
+        return True
+
+    def end(self) -> None:
+        """Raises SyntaxProblem if anything follows."""
+        if self.at < len(self.tokens):
+            raise self.wrong("expected the end")
+
+    def rest(self) -> str:
+        """The text from here on."""
+        return self.text[self.peek().start :]
+
+    def topic(self, what: str = "topic") -> str:
+        """The name of a topic: in backquotes, or as it is, with dots and dashes, which are tokens of their own."""
+        token = self.peek()
+        if token.kind not in (WORD, QUOTED, NUMBER):
+            raise self.wrong(f"expected the name of a {what}")
+        self.take()
+        if token.kind == QUOTED:
+            return token.name
+        end = token.end
+        while self.peek().start == end and (self.peek().kind in (WORD, NUMBER) or self.peek().says(".", "-")):
+            end = self.take().end
+        return self.text[token.start : end]
+
+    def options(self) -> dict[str, str]:
+        """('key' = 'value', ...)."""
+        opening, found = self.peek(), {}
+        for part in split_at(self.inside(), ","):
+            if len(part) != 3 or not part[1].says("=") or {part[0].kind, part[2].kind} != {STRING}:
+                raise self.wrong("expected 'key' = 'value', ... in parentheses", part[0] if part else opening)
+            found[string_value(part[0])] = string_value(part[2])
+        return found
+
     def once(self, token: Token) -> None:
         """Note a clause, which may stand there once."""
         word = token.text.upper()
@@ -67,6 +117,6 @@ class Cursor:
         if len(part) != 1:
             raise self.wrong("expected a duration, such as 10s", part[0] if part else opening)
         try:
-            return milliseconds(part[0].text.strip("'\""))
+            return milliseconds(string_value(part[0]) if part[0].kind == STRING else part[0].text)
         except ValueError as error:
             raise self.wrong(str(error), part[0]) from None

@@ -1,18 +1,27 @@
 """The words of a statement, with their places: what stands in quotes or parentheses is never taken for a clause.
 
+The rules are those of Spark's SQL, and the only ones of the project: in quotes a backslash escapes, two quotes are one,
+and r'...' is a text without escapes; a comment goes from -- to the end of the line.
+
 Invariant: the kept text of a token is the statement's own, so a text made of tokens means what it meant before, without
 its comments.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 #: What a token is. Topics and columns may be words or stand in backquotes.
 WORD, QUOTED, STRING, NUMBER, SYMBOL = "word", "quoted", "string", "number", "symbol"
+#: What is none: comments to the end of a line, and those that may hold hints.
+COMMENT, BRACKETED = "comment", "bracketed"
 _TWO = frozenset({"<=", ">=", "<>", "!=", "==", "||", "->", "=>", "::", "<<", ">>", "&&"})
 _SHOWN = 30
+_COMMENT = re.compile(r"--(?:\\\n|[^\r\n])*(?:\r\n|\r|\n)?")
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([01][0-7]{2})|([%_])|(.))|''|\"\"", re.DOTALL)
+_ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 
 class SyntaxProblem(ValueError):
@@ -48,28 +57,54 @@ def problem(text: str, at: int, what: str) -> SyntaxProblem:
 
 def tokens(text: str) -> list[Token]:
     """All tokens. Raises SyntaxProblem for quotes that do not end, and for comments that may hold hints."""
-    return list(_tokens(text))
+    found = []
+    for token in lexed(text):
+        if token.kind == BRACKETED:
+            raise problem(text, token.start, "comments like /* this */ and hints are not possible here")
+        if token.kind != COMMENT:
+            found.append(token)
+    return found
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def lexed(text: str) -> Iterator[Token]:
+    """All tokens, and all comments. Raises SyntaxProblem for quotes that do not end."""
     at = 0
     while at < len(text):
         char = text[at]
         if char.isspace():
             at += 1
-        elif text.startswith("--", at):
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
+            continue
+        comment = _COMMENT.match(text, at)
+        if comment is not None:
+            end, kind = comment.end(), COMMENT
         elif text.startswith("/*", at):
-            raise problem(text, at, "comments like /* this */ and hints are not possible here")
+            end, kind = _end_of_comment(text, at), BRACKETED
         elif char in "'\"`":
-            end = _end_of_quotes(text, at)
-            yield Token(QUOTED if char == "`" else STRING, text[at:end], at, end)
-            at = end
+            end, kind = _end_of_quotes(text, at), QUOTED if char == "`" else STRING
+        elif char in "rR" and text[at + 1 : at + 2] in ("'", '"'):
+            end, kind = _end_of_raw(text, at + 1), STRING
         else:
             end, kind = _end_of_word(text, at)
-            yield Token(kind, text[at:end], at, end)
-            at = end
+        yield Token(kind, text[at:end], at, end)
+        at = end
+
+
+def _end_of_comment(text: str, start: int) -> int:
+    """Comments may stand in each other; one that is not closed goes to the end."""
+    depth, at = 0, start
+    for found in re.finditer(r"/\*|\*/", text[start:]):
+        depth += 1 if found[0] == "/*" else -1
+        at = start + found.end()
+        if not depth:
+            return at
+    return len(text)
+
+
+def _end_of_raw(text: str, quote: int) -> int:
+    end = text.find(text[quote], quote + 1)
+    if end < 0:
+        raise problem(text, quote, f"the quote {text[quote]} is not closed")
+    return end + 1
 
 
 def _end_of_quotes(text: str, start: int) -> int:
@@ -77,13 +112,51 @@ def _end_of_quotes(text: str, start: int) -> int:
     while at < len(text):
         if text[at] == "\\" and quote != "`":
             at += 2
-        elif text[at] == quote:
-            if quote != "`" or not text.startswith("``", at):
-                return at + 1
+        elif text[at] != quote:
+            at += 1
+        elif text.startswith(quote, at + 1):
             at += 2
         else:
-            at += 1
-    raise problem(text, start, f"the quote {quote} is not closed")
+            return at + 1
+    why = f"the quote {quote} is not closed"
+    if quote != "`" and text.endswith(f"\\{quote}"):
+        why += f": a backslash is written as {quote}\\\\{quote}"
+    raise problem(text, start, why)
+
+
+def string_value(token: Token) -> str:
+    """The text that a STRING stands for."""
+    if token.text[0] in "rR":
+        return token.text[2:-1]
+    quote = token.text[0]
+
+    def meant(found: re.Match[str]) -> str:
+        short, long, octal, like, plain = found.groups()
+        if short or long:
+            return _character(int(short or long, 16))
+        if octal:
+            return chr(int(octal, 8))
+        if like:
+            return found[0]  # LIKE knows it
+        if plain:
+            return _ESCAPED.get(plain, plain)
+        return quote if found[0][0] == quote else found[0]
+
+    return _without_halves(_ESCAPE.sub(meant, token.text[1:-1]))
+
+
+def _character(code: int) -> str:
+    return chr(code) if code <= 0x10FFFF else "?"
+
+
+def _without_halves(text: str) -> str:
+    """Two halves of a character that were escaped one by one are that character; one alone is none."""
+    joined = re.sub("[\ud800-\udbff][\udc00-\udfff]", lambda pair: _whole(pair[0]), text)
+    return re.sub("[\ud800-\udfff]", "?", joined)
+
+
+def _whole(pair: str) -> str:
+    return pair.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
 def _end_of_word(text: str, start: int) -> tuple[int, str]:

@@ -1,0 +1,11 @@
+"""Times in JSON, with all that their types hold: microseconds. Spark writes milliseconds unless it is told."""
+
+from __future__ import annotations
+
+_LOCAL = "yyyy-MM-dd'T'HH:mm:ss"
+#: Options of `to_json`.
+TIMES = {"timestampFormat": f"{_LOCAL}.SSSSSSXXX", "timestampNTZFormat": f"{_LOCAL}.SSSSSS"}
+#: Options of `from_json` for the same; the state of a stream may have local times with milliseconds.
+READ_TIMES = {**TIMES, "timestampNTZFormat": f"{_LOCAL}[.SSSSSS][.SSS]"}
+#: Options for an object with all of its columns.
+OBJECT = {"ignoreNullFields": "false", **TIMES}
