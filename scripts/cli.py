@@ -38,7 +38,9 @@ class _Version(argparse.Action):
 def _version(args: argparse.Namespace | None = None) -> int:
     from importlib.metadata import version
 
-    print(f"barnabas {version('barnabas')} (Kafka protocol 4.2)")
+    from barnabas.wire import KAFKA_VERSION
+
+    print(f"barnabas {version('barnabas')} (Kafka protocol {KAFKA_VERSION})")
     return 0
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
@@ -18,6 +21,9 @@ from barnabas.wire.text import visible_bytes
 
 BATCH_RECORDS = 1000
 BATCH_BYTES = 512 << 10
+# How long a line waits for more before it is sent.
+LINGER_SECONDS = 0.1
+_PIECE = 256 << 10
 
 #: A record, and the line that it stands in.
 Numbered = tuple[int, Record]
@@ -77,6 +83,11 @@ class Sender:
         self._bytes = self._turn = 0
         self.sent = 0
 
+    @property
+    def has_records(self) -> bool:
+        """Whether records are gathered that are not sent."""
+        return bool(self._pending)
+
     def add(self, number: int, record: Record) -> None:
         """Take a record, and send what is gathered if that is enough. Raises ClientError."""
         self._pending.setdefault(self._partition(record), []).append((number, record))
@@ -107,8 +118,43 @@ class Sender:
         return f"{self._unit}s {min(found)} to {max(found)}"
 
 
+class Gathers(Protocol):
+    """A sender, as far as a reader of lines knows one."""
+
+    @property
+    def has_records(self) -> bool: ...
+
+    def send(self) -> None: ...
+
+
+def lines_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
+    """The lines of a file, pipe or terminal, as they come.
+
+    What the sender has is sent after LINGER_SECONDS at most; of a terminal, when no more is there.
+    """
+    linger = 0 if os.isatty(descriptor) else LINGER_SECONDS
+    poll, begun, due = select.poll(), list[bytes](), 0.0  # `begun`: what there is of a line whose end has not come
+    poll.register(descriptor, select.POLLIN)
+    while True:
+        if sender.has_records:
+            due = due or time.monotonic() + linger
+            if not poll.poll(max(0, due - time.monotonic()) * 1000):
+                sender.send()
+        due = due if sender.has_records else 0.0
+        piece = os.read(descriptor, _PIECE)
+        if not piece:
+            yield from [b"".join(begun)] if any(begun) else []
+            return
+        first, *more = piece.split(b"\n")
+        begun.append(first)
+        if more:
+            yield b"".join(begun)
+            begun = [more.pop()]
+            yield from more
+
+
 def run(args: argparse.Namespace) -> int:
-    """Send until the input ends; each batch goes when it is full, from a terminal each line at once.
+    """Send until the input ends; a batch goes when it is full, or when its first line has waited for LINGER_SECONDS.
 
     A bad line ends the input: what came before it is sent. Raises ClientError.
     """
@@ -116,12 +162,9 @@ def run(args: argparse.Namespace) -> int:
     with Cluster(args.server) as cluster:
         codec = CompressionType[args.compression.upper()]
         sender = Sender(cluster, args.topic, partition=args.partition, codec=codec)
-        interactive = sys.stdin.isatty()
         try:
-            for number, record in lines.records(sys.stdin.buffer):
+            for number, record in lines.records(lines_of(sys.stdin.fileno(), sender)):
                 sender.add(number, record)
-                if interactive:
-                    sender.send()
         except BadLineError as error:
             sender.send()
             raise ClientError(f"{error}; {sender.sent} record(s) before it were sent") from None

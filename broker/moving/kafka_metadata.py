@@ -21,6 +21,7 @@ from barnabas.broker.metadata.image import (
 from barnabas.broker.metadata.records import head_of, snapshot_records, unframe
 from barnabas.storage.errors import StorageError
 from barnabas.storage.kafka_dir import KafkaDir
+from barnabas.wire import KAFKA_VERSION
 from barnabas.wire.batch import ControlType, Record, control_type, iter_records
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import KafkaError
@@ -98,7 +99,8 @@ def read_metadata(directory: KafkaDir) -> KafkaMetadata:
                 reader.take(header.is_control, record)
     except (KafkaError, ProtocolError, KeyError) as error:
         raise StorageError(
-            f"the metadata of {directory.path} cannot be read: {error}. It is of a newer Kafka than 4.3, or damaged"
+            f"the metadata of {directory.path} cannot be read: {error}. It is of a newer Kafka than {KAFKA_VERSION}, "
+            "or damaged"
         ) from error
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.wire import KAFKA_VERSION
 from compat_tests.broker_process import Barnabas, Server
 from compat_tests.tools import ROOT
 
@@ -59,6 +61,23 @@ def test_lines_come_back_as_records(server: Server, codec: str) -> None:
     first = run("consume", topic, "--offset", "0", "-n", "1", "--format", "%t %p %o %k %s %h\\n", *at)
     assert first == f"{topic} 0 0 k0 v0 h=x\n"
     assert run("consume", topic, "--offset", "-1", "--exit", *at) == "v2999\n"
+
+
+def test_lines_of_an_open_pipe_are_sent_as_they_come(server: Server) -> None:
+    at = ("-b", server.address)
+    run("topics", "create", "piped", *at)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [*COMMAND, "produce", "piped", *at], stdin=subprocess.PIPE, cwd=ROOT, env=environment
+    ) as child:
+        assert child.stdin is not None
+        for text in ("one", "two"):
+            child.stdin.write(f"{text}\n".encode())
+            child.stdin.flush()
+            # It waits for a record, and the pipe is still open: without the record there is no end.
+            assert run("consume", "piped", "--offset", str(0 if text == "one" else 1), "-n", "1", *at) == f"{text}\n"
+        child.stdin.close()
+        assert child.wait(30) == 0
 
 
 def test_a_group_resumes_where_it_stopped(server: Server) -> None:
@@ -206,7 +225,10 @@ def test_every_command_has_help(words: tuple[str, ...]) -> None:
 
 
 def test_version() -> None:
-    assert run("version").startswith("barnabas ")
+    assert re.fullmatch(r"barnabas \S+ \(Kafka protocol (\S+)\)\n", run("version"))[1] == KAFKA_VERSION  # type: ignore[index]
+    for page in ("README.md", "docs/left-out.md"):
+        assert set(re.findall(r"Kafka (\d+\.\d+)\b", (ROOT / page).read_text())) == {KAFKA_VERSION}, page
+    assert f"<kafka.version>{KAFKA_VERSION}." in (ROOT / "compat_tests/java/pom.xml").read_text()
 
 
 # --- serve ------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,8 @@ from kafka.partitioner import murmur2 as reference
 
 from barnabas.client.errors import ClientError
 from barnabas.client.partitioner import murmur2
-from barnabas.scripts.produce import BadLineError, Lines
+from barnabas.scripts import produce
+from barnabas.scripts.produce import BadLineError, Lines, lines_of
 from barnabas.wire.batch import Record
 
 
@@ -45,3 +47,54 @@ def test_headers_go_with_every_record() -> None:
 def test_a_line_without_its_key_is_named() -> None:
     with pytest.raises(BadLineError, match=r"Line 2 has no key separator: b\\x1b"):
         read(b"k:v\n", b"b\x1b\n", key_separator=":")
+
+
+class Gathering:
+    """A sender as far as `lines_of` knows one: `sent` are the batches."""
+
+    def __init__(self) -> None:
+        self.gathered: list[bytes] = []
+        self.sent: list[list[bytes]] = []
+
+    @property
+    def has_records(self) -> bool:
+        return bool(self.gathered)
+
+    def send(self) -> None:
+        self.sent.append(self.gathered)
+        self.gathered = []
+
+
+@given(st.lists(st.binary(max_size=8), max_size=20), st.binary(max_size=3))
+def test_lines_are_those_of_the_file_however_they_come(pieces: list[bytes], end: bytes) -> None:
+    reading, writing = os.pipe()
+    for piece in (*pieces, end):
+        os.write(writing, piece)
+    os.close(writing)
+    try:
+        whole = b"".join((*pieces, end))
+        wanted = whole.split(b"\n")
+        assert list(lines_of(reading, Gathering())) == (wanted if wanted[-1] else wanted[:-1])
+    finally:
+        os.close(reading)
+
+
+def test_what_is_there_is_sent_while_the_pipe_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines that are there are sent together, and the reader then waits for more: nothing is sent in vain."""
+    monkeypatch.setattr(produce, "LINGER_SECONDS", 0.01)
+    reading, writing = os.pipe()
+    sender = Gathering()
+    lines = lines_of(reading, sender)
+    os.write(writing, b"a\nb\nha")
+    sender.gathered += [next(lines), next(lines)]
+
+    def send() -> None:
+        Gathering.send(sender)
+        os.write(writing, b"lf\n")
+
+    monkeypatch.setattr(sender, "send", send)
+    assert next(lines) == b"half"
+    assert sender.sent == [[b"a", b"b"]]
+    os.close(writing)
+    assert list(lines) == []
+    os.close(reading)
