@@ -1,20 +1,26 @@
 """The longest that one request keeps everybody else at a broker that has much: `python -m bench.crowd`.
 
-The broker gets two topics of many partitions, many topics, and groups with many offsets. One client then asks for
-versions over and over and takes the time of each answer; beside it another sends a request that is small, and whose
-work grows with what the broker has. What is shown is how long that takes, and the slowest answer of the first client.
+The broker, in this process, gets two topics of many partitions, many topics, and groups with many offsets. A client
+then sends requests that are small, and whose work grows with what the broker has. What is shown is how long each takes,
+and the longest step of the event loop meanwhile, in which nobody else is served.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+import trio
+
+from barnabas.broker.log import EventLog
+from barnabas.broker.main import GC_THRESHOLDS, SWITCH_SECONDS
+from barnabas.broker.node import Node
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -38,8 +44,7 @@ from barnabas.wire.messages.offset_commit import (
 )
 from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.wire.types import Message
-from bench.holds import slowest
-from bench.servers import make
+from bench.servers import NEVER
 from compat_tests.pipe import Pipe
 
 TOPICS, GROUPS, OFFSETS, PARTITIONS = 5_000, 4_000, 100, 20_000
@@ -131,33 +136,57 @@ def _ok(answer: Any) -> None:
         raise RuntimeError(str(bad[0]))
 
 
+class Steps(trio.abc.Instrument):
+    """The longest step of a task, in CPU seconds of the event loop's thread: what other processes do does not count."""
+
+    def __init__(self) -> None:
+        self.longest, self._began = 0.0, 0.0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._began = time.thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.longest = max(self.longest, time.thread_time() - self._began)
+
+
+def ask_all(port: int, steps: Steps, rows: list[str]) -> None:
+    """Fill the broker, send each request, and print a line for it."""
+    pipe = Pipe(port, timeout=600)
+    began = time.perf_counter()
+    fill(pipe)
+    print(f"filled in {time.perf_counter() - began:.1f} s", flush=True)
+    print("| request | its answer, ms | longest step of the event loop, ms of CPU |\n| --- | --- | --- |", flush=True)
+    for name, request in ROWS:
+        if rows and not any(part in name for part in rows):
+            continue
+        steps.longest, began = 0.0, time.perf_counter()
+        pipe.ask(request())
+        took = time.perf_counter() - began
+        time.sleep(0.3)  # what goes on after the answer counts, too
+        print(f"| {name} | {took * 1000:.0f} | {steps.longest * 1000:.1f} |", flush=True)
+    pipe.close()
+
+
+async def serve(folder: str, steps: Steps, rows: list[str]) -> None:
+    """A broker in this process, until all is asked."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(*GC_THRESHOLDS)
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": folder, "log.flush.interval.messages": NEVER}
+    node = Node(BrokerConfig(settings), EventLog(level="error"))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.run)
+        await trio.to_thread.run_sync(ask_all, node.bound[0].port, steps, rows)
+        node.stop()
+
+
 def main() -> None:
     """Run the rows that are asked for, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", help="parts of rows' names; all without")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, make("barnabas", "page-cache", Path(folder)) as server:
-        pipe = Pipe(server.port, timeout=300)
-        began = time.perf_counter()
-        fill(pipe)
-        print(f"filled in {time.perf_counter() - began:.1f} s", flush=True)
-        print("| request | its answer, ms | slowest answer of another client, ms |\n| --- | --- | --- |")
-        for name, request in ROWS:
-            if given.rows and not any(part in name for part in given.rows):
-                continue
-            stop, times = threading.Event(), list[float]()
-            other = threading.Thread(target=slowest, args=(server.port, stop, times))
-            other.start()
-            while len(times) < 200:
-                time.sleep(0.001)
-            times.clear()
-            began = time.perf_counter()
-            pipe.ask(request())
-            took = time.perf_counter() - began
-            time.sleep(0.2)  # what goes on after the answer counts, too
-            stop.set()
-            other.join()
-            print(f"| {name} | {took * 1000:.0f} | {max(times) * 1000:.1f} |", flush=True)
+    steps = Steps()
+    with tempfile.TemporaryDirectory() as folder:
+        trio.run(serve, folder, steps, given.rows, instruments=[steps])
 
 
 if __name__ == "__main__":

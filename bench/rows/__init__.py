@@ -21,7 +21,9 @@ SETS = {
     "giant": [
         "connections-2000", "session-1000", "partitions-10000", "groups-1000", "cold-4", "recovery-10",
     ],
-    "transactions": ["transactions-1", "transactions-16", "transform-1", "aborted"],
+    "transactions": ["transactions-1", "transactions-16", "transform-1", "aborted",
+        "aborted-recovery-16000", "aborted-recovery-150000",
+    ],
     "compaction": ["compaction", "compaction-noticed"],
     "scale": [f"scale-{what}-{size}" for what in ("partitions", "connections") for size in SIZES],
 }  # fmt: skip
@@ -71,6 +73,7 @@ def find(name: str) -> Row:
         "partitions": Row(lambda running: many.partitions(running, n), 15 + n / 300, fresh=True),
         "groups": Row(lambda running: many.groups(running, n), 20 + n / 50, fresh=True),
         "cold": Row(lambda running: throughput.cold(running, n), 15 + 15 * n, fresh=True),
+        "aborted-recovery": Row(lambda running: recovery.aborted_recovery(running, n), 20 + n / 2000, fresh=True),
         "recovery": Row(lambda running: recovery.recovery(running, n), 15 + 8 * n, fresh=True),
         "scale-partitions": Row(lambda running: scale.partitions(running, n), 15 + n / 300, fresh=True, warm=True),
         "scale-connections": Row(lambda running: scale.connections(running, n), 25 + n / 500, fresh=True, warm=True),

@@ -1,19 +1,36 @@
-"""How long a broker takes to come back after kill -9, with gigabytes of log."""
+"""How long a broker takes to come back after kill -9, with gigabytes of log or with many transactions."""
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 from barnabas.client.connection import connect, parse_servers
+from barnabas.wire.batch import Marker, Record, build_batch, build_marker, patch
 from bench.client import ClientFailed
-from bench.create import end_offsets
+from bench.create import create, end_offsets
 from bench.rows.throughput import fill
 from bench.running import Running
 
 TOPIC = "recovery"
+VALUE = b"v" * 1600
+PRODUCERS = 10
 
 
 def recovery(running: Running, gigabytes: int) -> dict[str, float]:
     """Until the end offsets of all partitions are told again; under both policies they must be those before."""
-    count = fill(running, TOPIC, gigabytes)
+    return _come_back(running, fill(running, TOPIC, gigabytes))
+
+
+def aborted_recovery(running: Running, transactions: int) -> dict[str, float]:
+    """The same, of one partition with that many aborted transactions: its log is put in place of an empty one."""
+    create(running.address, TOPIC)
+    running.server.kill()
+    _write_aborted(running.server.segment(TOPIC), transactions)
+    return _come_back(running, 2 * transactions)
+
+
+def _come_back(running: Running, count: int) -> dict[str, float]:
     running.server.kill()
     seconds = running.start(TOPIC)
     cpu, rss = running.meter.cpu(), running.meter.rss()
@@ -23,3 +40,23 @@ def recovery(running: Running, gigabytes: int) -> dict[str, float]:
     if there != count:
         raise ClientFailed(f"{there} of {count} records are there after kill -9")
     return {"first answer s": seconds, "CPU s": cpu, "MiB": rss}
+
+
+def _write_aborted(segment: Path, transactions: int) -> None:
+    """A log of transactions of one record each, by some producers in turn."""
+    now = time.time_ns() // 1_000_000
+    with segment.open("wb") as log:
+        for number in range(transactions):
+            producer_id, sequence = 1000 + number % PRODUCERS, number // PRODUCERS
+            batch = build_batch(
+                [Record(b"%d" % number, VALUE, now)],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=sequence,
+                is_transactional=True,
+            )
+            marker = build_marker(Marker(producer_id, 0, False, 0), now)
+            for offset, data in enumerate((batch, marker), 2 * number):
+                placed = bytearray(data)
+                patch(placed, offset, 0)
+                log.write(placed)

@@ -22,6 +22,7 @@ from barnabas.storage.config import LogConfig
 from barnabas.storage.tests.memory import MemoryVnode
 from barnabas.wire.batch import iter_batches, parse_header
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.wire.records.cluster_metadata import (
     ConfigRecord,
     PartitionChangeRecord,
@@ -160,3 +161,16 @@ async def test_the_epoch_of_a_new_leader_reaches_what_is_appended(start: Start) 
         found = await client.fetch("t")
         epochs = [parse_header(view).partition_leader_epoch for _, view in iter_batches(bytes(found.records))]
         assert epochs == [0, 1, 1]
+
+
+async def test_a_coordinator_has_the_epoch_of_its_partitions_leader(start: Start) -> None:
+    """Markers carry it, so that those of a coordinator that was replaced are refused."""
+    async with start() as running:
+        node = running.node
+        await node.transactions.ready()
+        topic_id = node.metadata.topics[TRANSACTIONS_TOPIC].topic_id
+        async with node.topics.changes:
+            await node.topics.commit([PartitionChangeRecord(7, topic_id, leader=1)])
+    async with start() as running:
+        shards = running.node.transactions.coordinator.shards.by_partition
+        assert [shards[index].coordinator_epoch for index in (6, 7)] == [0, 1]
