@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from barnabas.broker.main import load_config
+from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.settings.config import BrokerConfig, Listener, read_properties
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.tests.client import Client, batch_of
@@ -286,6 +287,19 @@ async def test_a_producer_id_is_given_once_over_restarts(start: Start) -> None:
                 answer = await client.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 4)
                 assert answer.producer_id not in seen
                 seen.add(answer.producer_id)
+
+
+async def test_two_who_reserve_producer_ids_at_once_get_different_blocks(start: Start) -> None:
+    async with start() as broker:
+        given: list[int] = []
+
+        async def ask(ids: ProducerIds) -> None:
+            given.append(await ids.next())
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask, ProducerIds(broker.node.topics))
+        assert len(set(given)) == 3
 
 
 async def test_a_stop_waits_for_a_topic_that_is_being_made(start: Start) -> None:
