@@ -332,6 +332,7 @@ async def test_what_was_decided_is_completed_after_a_restart(start: Start) -> No
         assert await committed_values(client) == []
     async with start() as broker, await broker.client() as client:
         await until(lambda: all(s.is_loaded for s in broker.node.transactions.coordinator.shards.by_partition.values()))
+        await until(lambda: broker.node.groups.all_loaded)
         await complete(client, "t")
         assert await committed_values(client) == [b"1"]
         assert await committed_offset(client) == (4, ErrorCode.NONE)
