@@ -7,6 +7,7 @@ Source: KIP-11 (authorizer), KIP-430 (authorized operations).
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -90,6 +91,20 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
+
+
+def client_of(principal: Principal, host: str) -> str:
+    """Who counts as one client where a bound is shared: all that comes from one address.
+
+    Of an IPv6 address the first 64 bits count, as anybody who has one has all that begin like it. Principals are not
+    told apart as long as nobody proves who it is.
+    """
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host.partition("%")[0])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, 64), strict=False))
 
 
 class Authorizer(Protocol):

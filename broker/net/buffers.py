@@ -1,13 +1,29 @@
-"""Memory for large requests: buffers that are used again, and a bound on what all connections hold together."""
+"""Memory for large requests: buffers that are used again, and a bound on what all connections hold together.
+
+A frame counts with the bytes that have come, not with those that it announces. The rule:
+
+1. Small frames and large ones have a budget each: a quarter and three quarters of `queued.max.request.bytes`.
+2. A client may receive as long as it holds no more of a budget than it leaves free (`groupcoord.shares`).
+3. What it may not receive stays in the socket, and the connection waits. Of those that wait, the frame that lacks the
+   least is let in first.
+4. One frame at a time may go beyond its share and the budget, until it is whole and has been handled: so somebody can
+   always finish, and the bound is the budget and one frame.
+5. Whoever holds memory that others wait for must receive: a frame that stands still ends its connection
+   (`broker.net.connections`).
+"""
 
 from __future__ import annotations
 
-from collections import deque
+import mmap
 
 import trio
 
+from barnabas.groupcoord.shares import Shares
+
 # Requests up to this size never wait for larger ones.
 SMALL_REQUEST = 1 << 20
+# Who may receive less than this, and less than it lacks, waits until it may receive more.
+STEP = 256 << 10
 
 
 class FrameBuffers:
@@ -21,7 +37,7 @@ class FrameBuffers:
     KEPT_BYTES = 16 << 20
 
     def __init__(self) -> None:
-        self._free: dict[int, list[bytearray]] = {size: [] for size in self.SIZES}
+        self._free: dict[int, list[mmap.mmap]] = {size: [] for size in self.SIZES}
         self._kept = 0
 
     def take(self, length: int) -> memoryview:
@@ -31,94 +47,114 @@ class FrameBuffers:
                 free = self._free[size]
                 if free:
                     self._kept -= size
-                return memoryview(free.pop() if free else bytearray(size))[:length]
-        return memoryview(bytearray(length))
+                return memoryview(free.pop() if free else _untouched(size))[:length]
+        return memoryview(_untouched(length))
 
     def give_back(self, frame: memoryview) -> None:
         """Keep the buffer for the next frame, if there is room."""
         buffer = frame.obj
-        assert isinstance(buffer, bytearray)
+        assert isinstance(buffer, mmap.mmap)
         size = len(buffer)
         if size in self._free and self._kept + size <= self.KEPT_BYTES:
             self._kept += size
             self._free[size].append(buffer)
 
 
+def _untouched(size: int) -> mmap.mmap:
+    """Memory that costs nothing before something is written to it, and then a page for every 4 KiB."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)  # else eight bytes may cost 2 MiB
+    return memory
+
+
+class Holding:
+    """What one frame has of a budget; it begins with nothing."""
+
+    __slots__ = ("bytes", "client", "length")
+
+    def __init__(self, client: str, length: int) -> None:
+        self.client, self.length = client, length
+        self.bytes = 0
+
+    @property
+    def missing(self) -> int:
+        return self.length - self.bytes
+
+
 class ByteBudget:
-    """Bytes that all connections together may hold in unfinished large requests; a request beyond that waits its turn.
+    """Bytes that the frames of all connections may hold together; see the rule above."""
 
-    A quarter is for requests of at most `small` bytes: they never wait for large ones, which may come in slowly.
-    While a larger one waits, small ones have only that quarter, so that it gets its turn, too.
-    """
+    def __init__(self, total: int) -> None:
+        self._shares = Shares(total)
+        self._over: Holding | None = None  # who may go beyond its share
+        self._waiting: dict[Holding, trio.Event] = {}
 
-    def __init__(self, total: int, small: int = SMALL_REQUEST) -> None:
-        self.free = self.total = total
-        self._reserved = total // 4
-        self._small = min(small, self._reserved)
-        self._free_for_small = self._reserved
-        self._waiting_small: deque[tuple[int, trio.Event]] = deque()
-        self._waiting_large: deque[tuple[int, trio.Event]] = deque()
+    @property
+    def total(self) -> int:
+        return self._shares.total
+
+    @property
+    def free(self) -> int:
+        return self._shares.free
 
     @property
     def is_waited_for(self) -> bool:
-        return bool(self._waiting_small or self._waiting_large)
+        return bool(self._waiting)
 
-    def _share(self, size: int) -> int:
-        """What a request of this size takes: one that is larger than the budget takes what it may have of it."""
-        return size if size <= self._small else min(size, self.total - self._reserved)
+    def allowed(self, holding: Holding) -> int:
+        """How many bytes a frame may receive now; 0 if it has to `wait`."""
+        missing = holding.missing
+        if holding is self._over:
+            return missing
+        spare = self._shares.spare(holding.client)
+        return min(spare, missing) if spare >= min(missing, STEP) else 0
 
-    def _has_room(self, size: int) -> bool:
-        if size > self._small:
-            # What small requests hold of their quarter is not in the way.
-            return size <= self.free - max(0, self._free_for_small)
-        return size <= (self._free_for_small if self._waiting_large else self.free)
+    def took(self, holding: Holding, size: int) -> None:
+        """A frame has received this many bytes."""
+        holding.bytes += size
+        self._shares.take(holding.client, size)
 
-    def _take(self, size: int) -> None:
-        self.free -= size
-        if size <= self._small:
-            self._free_for_small -= size
-
-    def try_acquire(self, size: int) -> bool:
-        """Take `size` bytes if they are free and nobody like it waits for some. See `acquire`."""
-        size = self._share(min(size, self.total))
-        if self._queue_of(size) or not self._has_room(size):
-            return False
-        self._take(size)
-        return True
-
-    async def acquire(self, size: int) -> None:
-        """Wait until `size` bytes are free. A request larger than the budget gets what there is for it."""
-        if self.try_acquire(size):
-            return
-        size = self._share(min(size, self.total))
-        queue = self._queue_of(size)
-        event = trio.Event()
-        entry = (size, event)
-        queue.append(entry)
+    async def wait(self, holding: Holding) -> None:
+        """Wait until a frame is allowed to receive. Others may be quicker then, so it is to ask again."""
+        event = self._waiting[holding] = trio.Event()
+        self._let_in()
         try:
             await event.wait()
-        except trio.Cancelled:
-            if event.is_set():
-                self.release(size)
-            else:
-                queue.remove(entry)
-                self._let_in()  # those behind may ask for less
-            raise
+        finally:
+            self._waiting.pop(holding, None)
 
-    def release(self, size: int) -> None:
-        """Give bytes back, as many as were acquired."""
-        size = self._share(min(size, self.total))
-        self.free += size
-        if 0 < size <= self._small:
-            self._free_for_small += size
+    def release(self, holding: Holding) -> None:
+        """A frame has been handled, or will not be: all that it holds is free."""
+        self._shares.take(holding.client, -holding.bytes)
+        holding.bytes = 0
+        self._waiting.pop(holding, None)
+        if holding is self._over:
+            self._over = None
         self._let_in()
 
-    def _queue_of(self, size: int) -> deque[tuple[int, trio.Event]]:
-        return self._waiting_small if size <= self._small else self._waiting_large
-
     def _let_in(self) -> None:
-        for queue in (self._waiting_small, self._waiting_large):
-            while queue and self._has_room(queue[0][0]):
-                taken, event = queue.popleft()
-                self._take(taken)
-                event.set()
+        if not self._waiting:
+            return
+        room = self.free
+        for holding in sorted(self._waiting, key=lambda each: each.missing):
+            least = min(holding.missing, STEP)
+            if least <= room and least <= self._shares.spare(holding.client):
+                room -= least
+            elif self._over is None:
+                self._over = holding
+            else:
+                continue
+            self._waiting.pop(holding).set()
+
+
+class RequestMemory:
+    """The budgets of small and of large frames."""
+
+    def __init__(self, total: int, small: int = SMALL_REQUEST) -> None:
+        self.small = ByteBudget(total // 4)
+        self.large = ByteBudget(total - total // 4)
+        self._small = min(small, self.small.total)
+
+    def budget_of(self, length: int) -> ByteBudget:
+        """The budget that a frame of this length is received from."""
+        return self.small if length <= self._small else self.large

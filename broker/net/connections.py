@@ -16,7 +16,7 @@ from typing import Any
 import trio
 
 from barnabas.broker.log import EventLog
-from barnabas.broker.net.buffers import ByteBudget, FrameBuffers
+from barnabas.broker.net.buffers import FrameBuffers, RequestMemory
 from barnabas.broker.net.connection import Connection, Shared
 from barnabas.broker.net.listening import Bound
 from barnabas.broker.net.poller import Poller
@@ -41,7 +41,7 @@ class Connections:
     def __init__(self, config: BrokerConfig, log: EventLog, turn: Turn, workers: Workers) -> None:
         self._config, self._log, self._turn = config, log, turn
         self._workers = workers
-        self.budget = ByteBudget(config["queued.max.request.bytes"])
+        self.memory = RequestMemory(config["queued.max.request.bytes"])
         self._buffers = FrameBuffers()
         self._poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
         self._all: set[Connection] = set()
@@ -66,7 +66,7 @@ class Connections:
             find=handlers.find,
             authorizer=AllowAll(),
             buffers=self._buffers,
-            budget=self.budget,
+            memory=self.memory,
             large_requests=trio.CapacityLimiter(LARGE_REQUESTS),
             max_request_bytes=self._config["socket.request.max.bytes"],
             ended=self._ended,
@@ -143,13 +143,26 @@ class Connections:
                     connection.close()
 
     async def _close_slow(self) -> None:
-        """Close connections whose request takes too long to come in."""
+        """Close connections whose request takes too long to come in, and those that keep memory from others."""
+        suspects: set[Connection] = set()
         while True:
             await trio.sleep(PACE_CHECK_SECONDS)
             now = trio.current_time()
             for connection in self:
                 if connection.is_too_slow(now):
                     connection.close("the request came in too slowly")
+            suspects = self._close_still(now, suspects)
+
+    def _close_still(self, now: float, suspects: set[Connection]) -> set[Connection]:
+        """Close those that stood still at the last look, too: a look that comes late finds bytes that nobody has read.
+
+        Those that have done nothing for longest go first, and no more of them than it takes to let others in.
+        """
+        still = [connection for connection in self._all if connection.stands_still(now)]
+        for connection in sorted(still, key=lambda each: each.last_active):
+            if connection in suspects and connection.stands_still(now):
+                connection.close("the request stood still, and others waited for its memory")
+        return set(still)
 
 
 def raise_descriptor_limit() -> int:

@@ -1,0 +1,91 @@
+"""A hoarder takes what it can of each thing that clients share, and an honest client is served all the same.
+
+The hoarder comes from an address of its own (`HOARDER`), or from the honest client's where a test says so.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import AsyncExitStack
+
+import pytest
+import trio
+
+from barnabas.broker.net import frame_timer
+from barnabas.broker.net.connection import State
+from barnabas.broker.tests.client import Client, batch_of
+from barnabas.broker.tests.conftest import Running, Start, until
+
+HOARDER = "127.0.0.2"
+ANNOUNCED = 90 << 20
+
+
+async def hoard(broker: Running, stack: AsyncExitStack, count: int, source: str | None = None) -> list[Client]:
+    """Connections that end with the test."""
+    clients = [await broker.client(source) for _ in range(count)]
+    for client in clients:
+        stack.push_async_callback(trio.aclose_forcefully, client.stream)
+    return clients
+
+
+# --- memory for large requests ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [None, HOARDER], ids=["one address", "two addresses"])
+async def test_announced_requests_hold_nothing(start: Start, source: str | None) -> None:
+    async with start() as broker, AsyncExitStack() as stack, await broker.client() as honest:
+        await honest.create_topic("t", max_message_bytes="4000000")
+        hoarders = await hoard(broker, stack, 60, source)
+        for hoarder in hoarders:
+            await hoarder.send_bytes(struct.pack(">i", ANNOUNCED) + bytes(8))
+        await until(lambda: sum(c.held_bytes for c in broker.node.connections) == 480)
+        assert (await honest.produce("t", batch_of(bytes(3 << 20)))).error_code == 0
+        assert len(broker.node.connections) == 61
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["stop", "have more to send"])
+@pytest.mark.parametrize("source", [None, HOARDER], ids=["one address", "two addresses"])
+async def test_begun_requests_that_fill_the_memory(
+    start: Start, monkeypatch: pytest.MonkeyPatch, source: str | None, stops: bool
+) -> None:
+    """From another address they are in nobody's way; from the honest client's own, those that stand still end."""
+    monkeypatch.setattr("barnabas.broker.net.connections.PACE_CHECK_SECONDS", 0.02)
+    if source is not None:
+        monkeypatch.setattr(frame_timer, "PATIENCE", 1e9)
+    else:
+        monkeypatch.setattr(frame_timer, "PATIENCE", 0.1)
+    settings = {"queued_max_request_bytes": "40000000"}
+    async with start(**settings) as broker, AsyncExitStack() as stack, await broker.client() as honest:
+        await honest.create_topic("t", max_message_bytes="4000000")
+        hoarders = await hoard(broker, stack, 10, source)
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        size = 1_400_000 if stops else 60_000_000
+        for hoarder in hoarders:
+            nursery.start_soon(sent, hoarder, struct.pack(">i", ANNOUNCED) + bytes(size))
+        memory = broker.node.connections.memory.large
+        if stops:
+            await until(lambda: memory.total - memory.free == 14_000_000)
+        else:
+            await until(lambda: any(c.state is State.MEMORY for c in broker.node.connections))
+        assert (await honest.produce("t", batch_of(bytes(3 << 20)))).error_code == 0
+
+
+async def test_who_goes_beyond_the_memory_and_stops_makes_room(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.net.connections.PACE_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(frame_timer, "PATIENCE", 0.1)
+    async with start(queued_max_request_bytes="40000000") as broker, await broker.client() as honest:
+        await honest.create_topic("t", max_message_bytes="4000000")
+        async with await broker.client() as hoarder:
+            await hoarder.send_bytes(struct.pack(">i", ANNOUNCED) + bytes(25_000_000))
+            await until(lambda: sum(c.held_bytes for c in broker.node.connections) == 25_000_000)
+            assert (await honest.produce("t", batch_of(bytes(3 << 20)))).error_code == 0
+            assert "stood still" in broker.log
+
+
+async def sent(client: Client, data: bytes) -> None:
+    """Send for as long as the broker takes it."""
+    try:
+        await client.send_bytes(data)
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
