@@ -4,17 +4,21 @@ A frame counts with the bytes that have come, not with those that it announces. 
 
 1. Small frames and large ones have a budget each: a quarter and three quarters of `queued.max.request.bytes`.
 2. A client may receive as long as it holds no more of a budget than it leaves free (`groupcoord.shares`).
-3. What it may not receive stays in the socket, and the connection waits. Of those that wait, the frame that lacks the
-   least is let in first.
-4. One frame at a time may go beyond its share and the budget, until it is whole and has been handled: so somebody can
-   always finish, and the bound is the budget and one frame.
+3. What it may not receive stays in the socket, and the connection waits. Of those that wait, connections that have had
+   a request handled are let in first, and of these the frame that lacks the least.
+4. One frame at a time is outside of the budget, until it is whole and has been handled: so somebody can always finish,
+   and the bound is the budget and one frame.
 5. Whoever holds memory that others wait for must receive: a frame that stands still ends its connection
    (`broker.net.connections`).
+
+How long a frame is shows only when it has begun to come, with as much behind it as one recv brings. So while half of a
+budget is used, frames begin with small recvs.
 """
 
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 
 import trio
 
@@ -68,12 +72,12 @@ def _untouched(size: int) -> mmap.mmap:
 
 
 class Holding:
-    """What one frame has of a budget; it begins with nothing."""
+    """What one frame has of a budget; it begins with nothing. `is_first` says that its connection begins with it."""
 
-    __slots__ = ("bytes", "client", "length")
+    __slots__ = ("bytes", "client", "is_first", "length")
 
-    def __init__(self, client: str, length: int) -> None:
-        self.client, self.length = client, length
+    def __init__(self, client: str, length: int, *, is_first: bool = False) -> None:
+        self.client, self.length, self.is_first = client, length, is_first
         self.bytes = 0
 
     @property
@@ -84,9 +88,11 @@ class Holding:
 class ByteBudget:
     """Bytes that the frames of all connections may hold together; see the rule above."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called whenever more or less is used."""
         self._shares = Shares(total)
-        self._over: Holding | None = None  # who may go beyond its share
+        self._changed = changed
+        self._outside: Holding | None = None  # the frame that is outside of the budget
         self._waiting: dict[Holding, trio.Event] = {}
 
     @property
@@ -98,13 +104,18 @@ class ByteBudget:
         return self._shares.free
 
     @property
+    def is_short(self) -> bool:
+        """Whether more than half is used."""
+        return self._shares.free < self._shares.used
+
+    @property
     def is_waited_for(self) -> bool:
         return bool(self._waiting)
 
     def allowed(self, holding: Holding) -> int:
         """How many bytes a frame may receive now; 0 if it has to `wait`."""
         missing = holding.missing
-        if holding is self._over:
+        if holding is self._outside:
             return missing
         spare = self._shares.spare(holding.client)
         return min(spare, missing) if spare >= min(missing, STEP) else 0
@@ -112,7 +123,9 @@ class ByteBudget:
     def took(self, holding: Holding, size: int) -> None:
         """A frame has received this many bytes."""
         holding.bytes += size
-        self._shares.take(holding.client, size)
+        if holding is not self._outside:
+            self._shares.take(holding.client, size)
+            self._changed()
 
     async def wait(self, holding: Holding) -> None:
         """Wait until a frame is allowed to receive. Others may be quicker then, so it is to ask again."""
@@ -125,23 +138,28 @@ class ByteBudget:
 
     def release(self, holding: Holding) -> None:
         """A frame has been handled, or will not be: all that it holds is free."""
-        self._shares.take(holding.client, -holding.bytes)
-        holding.bytes = 0
         self._waiting.pop(holding, None)
-        if holding is self._over:
-            self._over = None
+        if holding is self._outside:
+            self._outside = None
+        else:
+            self._shares.take(holding.client, -holding.bytes)
+            self._changed()
+        holding.bytes = 0
         self._let_in()
 
     def _let_in(self) -> None:
         if not self._waiting:
             return
         room = self.free
-        for holding in sorted(self._waiting, key=lambda each: each.missing):
+        for holding in sorted(self._waiting, key=lambda each: (each.is_first, each.missing)):
             least = min(holding.missing, STEP)
             if least <= room and least <= self._shares.spare(holding.client):
                 room -= least
-            elif self._over is None:
-                self._over = holding
+            elif self._outside is None:
+                self._outside = holding
+                self._shares.take(holding.client, -holding.bytes)
+                self._changed()
+                room += holding.bytes
             else:
                 continue
             self._waiting.pop(holding).set()
@@ -151,9 +169,14 @@ class RequestMemory:
     """The budgets of small and of large frames."""
 
     def __init__(self, total: int, small: int = SMALL_REQUEST) -> None:
-        self.small = ByteBudget(total // 4)
-        self.large = ByteBudget(total - total // 4)
+        #: Whether one of the budgets is: asked before each recv.
+        self.is_short = False
+        self.small = ByteBudget(total // 4, self._changed)
+        self.large = ByteBudget(total - total // 4, self._changed)
         self._small = min(small, self.small.total)
+
+    def _changed(self) -> None:
+        self.is_short = self.small.is_short or self.large.is_short
 
     def budget_of(self, length: int) -> ByteBudget:
         """The budget that a frame of this length is received from."""

@@ -35,7 +35,7 @@ from barnabas.broker.net.buffers import ByteBudget, FrameBuffers, Holding, Reque
 from barnabas.broker.net.delayed_response import Coroutine, DelayedResponse
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.frame_timer import FrameTimer
-from barnabas.broker.net.framing import FrameError, Framing
+from barnabas.broker.net.framing import KEPT_BYTES, FrameError, Framing
 from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import Transport
 from barnabas.broker.net.turn import Turn
@@ -105,6 +105,7 @@ class Connection:
         self._frame_timer = FrameTimer()
         self._holding: Holding | None = None  # what the large frame that comes in has of the memory of all connections
         self._budget = shared.memory.large  # where it has it from
+        self._is_new = True  # it has had no request handled
         self._held: Endpoint | None = None  # what the next request is for, in HELD
         self._eager = True  # another recv will probably find something: worth trying before waiting
         self._slice_began = self._slice_ends = 0.0
@@ -254,6 +255,8 @@ class Connection:
                 allowed = self._budget.allowed(holding)
                 is_allowed = allowed > 0
                 room = room[: allowed or 1]  # only who has something to read waits for memory
+            elif self._shared.memory.is_short:
+                room = room[:KEPT_BYTES]
             got = self._transport.receive(room)
             if got is None:
                 self._eager = False
@@ -298,6 +301,8 @@ class Connection:
             if self._holding is not None:
                 self._let_go_of(frame, self._holding)
             frame = framing.next()
+        if handled:
+            self._is_new = False
         if framing.is_inside:
             if handled or not self._frame_timer.is_running:
                 self._frame_timer.begin(self.last_active)
@@ -341,7 +346,7 @@ class Connection:
     def _take_buffer(self, length: int) -> None:
         """Receive the wanted frame into a buffer of its own. What has come of it counts, whether it may or not."""
         self._budget = self._shared.memory.budget_of(length)
-        self._holding = Holding(self.client, length)  # from here on `close` gives it back
+        self._holding = Holding(self.client, length, is_first=self._is_new)  # from here on `close` gives it back
         self._framing.take_buffer(self._shared.buffers.take(length))
         self._budget.took(self._holding, self._framing.received_bytes)
         self._frame_timer.begin(trio.current_time())

@@ -65,53 +65,75 @@ def test_a_client_has_no_more_than_it_leaves_free() -> None:
     assert Frame(budget, 5000, "two").come(5000) == 0
 
 
-async def test_of_those_that_wait_the_one_that_lacks_least_is_let_in_and_can_finish() -> None:
+async def test_one_frame_is_outside_of_the_budget_until_it_ends() -> None:
     budget = ByteBudget(1000)
     hoards = [Frame(budget, 5000) for _ in range(5)]
     for hoard in hoards:
         hoard.come(100)
     async with trio.open_nursery() as nursery:
-        giant, honest = Frame(budget, 4000), Frame(budget, 800)
-        nursery.start_soon(giant.come_whole)
-        await trio.testing.wait_all_tasks_blocked()
-        assert not giant.holding.missing, "nobody else waited: it may go beyond its share"
-        nursery.start_soon(Frame(budget, 3000).come_whole)
-        nursery.start_soon(honest.come_whole)
-        await trio.testing.wait_all_tasks_blocked()
-        assert honest.waits
-        assert not honest.holding.bytes, "one at a time goes beyond"
+        giant, larger, smaller = (Frame(budget, length) for length in (4000, 3000, 800))
+        for frame in (giant, larger, smaller):
+            nursery.start_soon(frame.come_whole)
+            await trio.testing.wait_all_tasks_blocked()
+        assert not giant.holding.missing, "nobody else waited: it goes outside"
+        assert larger.waits
+        assert smaller.waits
+        assert Frame(budget, 5000, "two").come(5000) == 250, "others have their shares all the same"
         giant.end()
         await trio.testing.wait_all_tasks_blocked()
-        assert not honest.holding.missing
-        nursery.cancel_scope.cancel()
+        assert not smaller.holding.missing, "it lacks the least"
+        assert larger.waits
+        smaller.end()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not larger.holding.missing
+        larger.end()
+    for hoard in hoards:
+        hoard.end()
+    assert budget.free == 750
+
+
+async def test_who_has_been_handled_comes_before_who_begins() -> None:
+    budget = ByteBudget(1000)
+    share, outside, known, new = (Frame(budget, length) for length in (500, 2000, 900, 50))
+    new.holding.is_first = True
+    assert share.come(500) == 500
+    async with trio.open_nursery() as nursery:
+        for frame in (outside, new, known):
+            nursery.start_soon(frame.come_whole)
+            await trio.testing.wait_all_tasks_blocked()
+        assert new.waits
+        assert known.waits
+        outside.end()
+        await trio.testing.wait_all_tasks_blocked()
+        assert new.waits
+        assert not known.holding.missing
+        known.end()
+    assert not new.holding.missing
 
 
 async def test_what_ends_lets_in_who_waits() -> None:
     budget = ByteBudget(1000)
-    first, over, later = Frame(budget, 500), Frame(budget, 600), Frame(budget, 400)
+    first, outside, later = Frame(budget, 500), Frame(budget, 600), Frame(budget, 400)
     assert first.come(500) == 500
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(over.come_whole)
-        await trio.testing.wait_all_tasks_blocked()
-        assert not over.holding.missing
-        nursery.start_soon(later.come_whole)
-        await trio.testing.wait_all_tasks_blocked()
+        for frame in (outside, later):
+            nursery.start_soon(frame.come_whole)
+            await trio.testing.wait_all_tasks_blocked()
+        assert not outside.holding.missing
         assert later.waits
         first.end()
-        await trio.testing.wait_all_tasks_blocked()
-        assert later.waits, "its client has more than is free"
-        over.end()
     assert not later.holding.missing
     later.end()
+    outside.end()
     assert budget.free == budget.total
 
 
 async def test_who_gives_up_waiting_is_not_waited_for() -> None:
     budget = ByteBudget(1000)
-    first, gone, next_one = Frame(budget, 2000), Frame(budget, 100), Frame(budget, 200)
-    assert first.come(2000) == 500
+    share, outside, gone, next_one = (Frame(budget, length) for length in (500, 2000, 100, 200))
+    assert share.come(500) == 500
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(first.come_whole)  # goes beyond its share
+        nursery.start_soon(outside.come_whole)
         await trio.testing.wait_all_tasks_blocked()
         async with trio.open_nursery() as given_up:
             given_up.start_soon(gone.come_whole)
@@ -121,7 +143,7 @@ async def test_who_gives_up_waiting_is_not_waited_for() -> None:
         assert not budget.is_waited_for
         nursery.start_soon(next_one.come_whole)
         await trio.testing.wait_all_tasks_blocked()
-        first.end()
+        outside.end()
     assert not next_one.holding.missing
 
 
@@ -141,12 +163,11 @@ class Receiving:
 
     async def run(self) -> None:
         budget = ByteBudget(self.total)
-        largest = max((length for length, _ in self.frames), default=0)
 
         async def one(length: int, client: str) -> None:
             frame = Frame(budget, length, client)
             await frame.come_whole()
-            assert self.total - budget.free <= self.total + largest
+            assert budget.free >= 0
             await trio.lowlevel.checkpoint()
             frame.end()
 

@@ -13,6 +13,7 @@ import trio
 
 from barnabas.broker.net import frame_timer
 from barnabas.broker.net.connection import State
+from barnabas.broker.net.framing import KEPT_BYTES, RECEIVE_BYTES
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start, until
 
@@ -71,16 +72,39 @@ async def test_begun_requests_that_fill_the_memory(
         assert (await honest.produce("t", batch_of(bytes(3 << 20)))).error_code == 0
 
 
-async def test_who_goes_beyond_the_memory_and_stops_makes_room(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_keeps_memory_and_stops_makes_room(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request has the whole share of its address, another one is outside of the memory; both stand still."""
     monkeypatch.setattr("barnabas.broker.net.connections.PACE_CHECK_SECONDS", 0.02)
     monkeypatch.setattr(frame_timer, "PATIENCE", 0.1)
     async with start(queued_max_request_bytes="40000000") as broker, await broker.client() as honest:
         await honest.create_topic("t", max_message_bytes="4000000")
-        async with await broker.client() as hoarder:
-            await hoarder.send_bytes(struct.pack(">i", ANNOUNCED) + bytes(25_000_000))
-            await until(lambda: sum(c.held_bytes for c in broker.node.connections) == 25_000_000)
+        async with await broker.client() as hoarder, await broker.client() as other:
+            for client, size in ((hoarder, 25_000_000), (other, 15_000_000)):
+                await client.send_bytes(struct.pack(">i", ANNOUNCED) + bytes(size))
+                await until(lambda size=size: any(c.held_bytes == size for c in broker.node.connections))  # type: ignore[misc]
             assert (await honest.produce("t", batch_of(bytes(3 << 20)))).error_code == 0
             assert "stood still" in broker.log
+
+
+@pytest.mark.parametrize("source", [None, HOARDER], ids=["one address", "two addresses"])
+async def test_requests_that_are_begun_and_left_have_a_bound(
+    start: Start, monkeypatch: pytest.MonkeyPatch, source: str | None
+) -> None:
+    monkeypatch.setattr("barnabas.broker.net.connections.PACE_CHECK_SECONDS", 0.02)
+    count, size, total = 200, 230_000, 40_000_000
+    async with start(queued_max_request_bytes=str(total)) as broker, await broker.client() as honest:
+        await honest.create_topic("t")
+        async with AsyncExitStack() as stack:
+            hoarders = await hoard(broker, stack, count, source)
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            stack.callback(nursery.cancel_scope.cancel)
+            for hoarder in hoarders:
+                nursery.start_soon(sent, hoarder, struct.pack(">i", size + 1) + bytes(size))
+            connections = broker.node.connections
+            await until(lambda: sum(c.unfinished_bytes > 0 for c in connections) >= count)
+            kept = sum(c.unfinished_bytes for c in connections)
+            assert kept <= total // 8 + RECEIVE_BYTES + count * KEPT_BYTES + size
+            assert (await honest.produce("t", batch_of(bytes(500_000)))).error_code == 0
 
 
 async def sent(client: Client, data: bytes) -> None:
