@@ -7,10 +7,11 @@ Source: KIP-11 (authorizer), KIP-430 (authorized operations).
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
+
+from barnabas.groupcoord.shares import client_at
 
 #: Authorized operations in an answer to a client that did not ask for them.
 NOT_ASKED = -(2**31)
@@ -96,15 +97,9 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 def client_of(principal: Principal, host: str) -> str:
     """Who counts as one client where a bound is shared: all that comes from one address.
 
-    Of an IPv6 address the first 64 bits count, as anybody who has one has all that begin like it. Principals are not
-    told apart as long as nobody proves who it is.
+    Principals are not told apart as long as nobody proves who it is.
     """
-    if ":" not in host:
-        return host
-    address = ipaddress.IPv6Address(host.partition("%")[0])
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((address, 64), strict=False))
+    return client_at(host)
 
 
 class Authorizer(Protocol):

@@ -8,7 +8,24 @@ Source: dynamic thresholds, as switches use them for the buffers that their port
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
+
+
+def client_at(host: str) -> str:
+    """Who counts as one client: an address, or the network of an IPv6 one.
+
+    Who has an IPv6 address has all that begin with the same 64 bits. What is no address is a name of its own.
+    """
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, 64), strict=False))
 
 
 class Shares:

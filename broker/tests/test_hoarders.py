@@ -16,6 +16,10 @@ from barnabas.broker.net.connection import State
 from barnabas.broker.net.framing import KEPT_BYTES, RECEIVE_BYTES
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start, until
+from barnabas.groupcoord.config import GroupConfig
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 
 HOARDER = "127.0.0.2"
 ANNOUNCED = 90 << 20
@@ -105,6 +109,37 @@ async def test_requests_that_are_begun_and_left_have_a_bound(
             kept = sum(c.unfinished_bytes for c in connections)
             assert kept <= total // 8 + RECEIVE_BYTES + count * KEPT_BYTES + size
             assert (await honest.produce("t", batch_of(bytes(500_000)))).error_code == 0
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+async def test_groups_of_one_client_leave_room_for_those_of_others(start: Start) -> None:
+    settings = {"group_initial_rebalance_delay_ms": "0"}
+    async with start(**settings) as broker, AsyncExitStack() as stack, await broker.client() as honest:
+        await honest.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0))
+        memory = broker.node.groups.coordinator.memory
+        (hoarder,) = await hoard(broker, stack, 1, HOARDER)
+        await until(lambda: broker.node.groups.all_loaded)
+        code, number = ErrorCode.NONE, 0
+        while code == ErrorCode.NONE:
+            number += 1
+            code = (await hoarder.ask(join_request(f"hoard-{number}", bytes(1 << 20)), 3)).error_code
+        assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert memory.used <= GroupConfig().most_bytes // 2
+        answer = await honest.ask(join_request("honest", b"x"), 3)
+        assert answer.error_code == ErrorCode.NONE
+        assert answer.members
+
+
+def join_request(group: str, metadata: bytes) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=1_800_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", metadata)],
+    )
 
 
 async def sent(client: Client, data: bytes) -> None:
