@@ -41,6 +41,7 @@ from barnabas.broker.net.transport import Transport
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Answer, Context, Endpoint
 from barnabas.broker.security import ANONYMOUS, Authorizer, client_of
+from barnabas.broker.workers import Turns
 from barnabas.wire.header import read_request_header, skip_header_tags
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, SizedChunk
@@ -82,7 +83,7 @@ class Shared:
     authorizer: Authorizer
     buffers: FrameBuffers
     memory: RequestMemory
-    large_requests: trio.CapacityLimiter
+    large_requests: Turns
     max_request_bytes: int
     ended: Callable[[Connection], None]
 

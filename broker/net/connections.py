@@ -23,9 +23,9 @@ from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import PlainTransport
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Handlers
-from barnabas.broker.security import AllowAll
+from barnabas.broker.security import ANONYMOUS, AllowAll, client_of
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.workers import Workers
+from barnabas.broker.workers import Turns, Workers
 
 # Descriptors that connections never get: the log files' share comes on top.
 RESERVED_DESCRIPTORS = 128
@@ -67,7 +67,7 @@ class Connections:
             authorizer=AllowAll(),
             buffers=self._buffers,
             memory=self.memory,
-            large_requests=trio.CapacityLimiter(LARGE_REQUESTS),
+            large_requests=Turns(LARGE_REQUESTS),
             max_request_bytes=self._config["socket.request.max.bytes"],
             ended=self._ended,
         )
@@ -108,7 +108,7 @@ class Connections:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        transport = PlainTransport(sock, self._workers)
+        transport = PlainTransport(sock, self._workers, client_of(ANONYMOUS, address[0]))
         connection = Connection(self._shared, transport, address[0], address[1], listener)
         self._all.add(connection)
         self._per_address[connection.host] += 1

@@ -6,20 +6,31 @@ The hoarder comes from an address of its own (`HOARDER`), or from the honest cli
 from __future__ import annotations
 
 import struct
+import threading
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from barnabas.broker.net import frame_timer
 from barnabas.broker.net.connection import State
+from barnabas.broker.net.connections import LARGE_REQUESTS
 from barnabas.broker.net.framing import KEPT_BYTES, RECEIVE_BYTES
-from barnabas.broker.tests.client import Client, batch_of
+from barnabas.broker.tests.client import Client, batch_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start, until
+from barnabas.broker.workers import COLD_READS, VALIDATIONS, Turns
 from barnabas.groupcoord.config import GroupConfig
+from barnabas.storage.validation import LIGHT_DECOMPRESSED
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.wire.types import Message
 
 HOARDER = "127.0.0.2"
 ANNOUNCED = 90 << 20
@@ -140,6 +151,75 @@ def join_request(group: str, metadata: bytes) -> JoinGroupRequest:
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol("range", metadata)],
     )
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+LONG_LIST = MetadataRequest(topics=[MetadataRequestTopic(name=f"topic-{number}") for number in range(2000)])
+BY_TIME = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(timestamp=0)])])
+HEAVY = produce_request("t", batch_of(bytes(LIGHT_DECOMPRESSED), compression=CompressionType.ZSTD))
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "threads"),
+    [
+        pytest.param(HEAVY, 9, VALIDATIONS, id="validations"),
+        pytest.param(BY_TIME, 5, COLD_READS, id="look-ups by time"),
+        pytest.param(LONG_LIST, 9, LARGE_REQUESTS, id="large requests"),
+    ],
+)
+async def test_jobs_of_one_client_are_not_all_before_those_of_others(
+    start: Start, monkeypatch: pytest.MonkeyPatch, request_: Message, version: int, threads: int
+) -> None:
+    done: list[str] = []
+    asked: list[str] = []
+    gate = threading.Event()
+    run = Turns.run
+
+    async def noted(self: Turns, client: str, call: Callable[[], Any]) -> Any:
+        def job() -> Any:
+            assert gate.wait(20)
+            done.append(client)
+            return call()
+
+        asked.append(client)
+        return await run(self, client, job)
+
+    async with start() as broker, AsyncExitStack() as stack, await broker.client() as honest:
+        stack.callback(gate.set)
+        await honest.create_topic("t")
+        await honest.produce("t", batch_of(b"v"))
+        monkeypatch.setattr(Turns, "run", noted)
+        hoarders = await hoard(broker, stack, 20, HOARDER)
+        for hoarder in hoarders:
+            await hoarder.send(request_, version)
+        await until(lambda: len(asked) == 20)
+        await honest.send(request_, version)
+        await until(lambda: len(asked) == 21)
+        gate.set()
+        await honest.receive()
+        assert done.index("127.0.0.1") <= 2 * threads + 1
+
+
+async def test_who_gives_up_waiting_for_a_thread_is_passed_over() -> None:
+    turns, gate, done = Turns(1), threading.Event(), []
+
+    async def job(name: str, scope: trio.CancelScope | None = None) -> None:
+        with scope or trio.CancelScope():
+            await turns.run(name, lambda: done.append(name) if gate.wait(20) else None)
+
+    async with trio.open_nursery() as nursery:
+        scopes = [trio.CancelScope() for _ in range(3)]
+        for name, scope in (("first", None), ("a", scopes[0]), ("a", None), ("b", scopes[1]), ("c", scopes[2])):
+            nursery.start_soon(job, name, scope)
+            await trio.testing.wait_all_tasks_blocked()
+        for scope in scopes[:2]:
+            scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        gate.set()
+    assert done == ["first", "a", "c"]
+    assert await turns.run("again", lambda: 7) == 7
 
 
 async def sent(client: Client, data: bytes) -> None:
