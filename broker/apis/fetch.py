@@ -67,7 +67,8 @@ def handle(
 ) -> FetchResponse | DelayedResponse | Awaitable[LargeResponse | Message]:
     try:
         if context.version >= 7:
-            fetch = sessions.new_context(request, trio.current_time(), by_id=context.version >= BY_ID_SINCE)
+            by_id = context.version >= BY_ID_SINCE
+            fetch = sessions.new_context(request, trio.current_time(), context.client, by_id=by_id)
         else:
             fetch = FetchContext(list(partitions_of(request).items()), None, False)
     except KafkaError as error:

@@ -19,7 +19,7 @@ from barnabas.broker.net import frame_timer
 from barnabas.broker.net.connection import State
 from barnabas.broker.net.connections import LARGE_REQUESTS
 from barnabas.broker.net.framing import KEPT_BYTES, RECEIVE_BYTES
-from barnabas.broker.tests.client import Client, batch_of, produce_request
+from barnabas.broker.tests.client import Client, batch_of, fetch_request, produce_request
 from barnabas.broker.tests.conftest import Running, Start, until
 from barnabas.broker.workers import COLD_READS, VALIDATIONS, Turns
 from barnabas.groupcoord.config import GroupConfig
@@ -27,10 +27,11 @@ from barnabas.storage.validation import LIGHT_DECOMPRESSED
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.wire.types import Message
+from barnabas.wire.types import Message, replace
 
 HOARDER = "127.0.0.2"
 ANNOUNCED = 90 << 20
@@ -220,6 +221,40 @@ async def test_who_gives_up_waiting_for_a_thread_is_passed_over() -> None:
         gate.set()
     assert done == ["first", "a", "c"]
     assert await turns.run("again", lambda: 7) == 7
+
+
+# --- fetch sessions ---------------------------------------------------------------------------------------------------
+
+
+async def test_fetch_sessions_of_one_client_make_room_for_those_of_others(start: Start) -> None:
+    settings = {"max_incremental_fetch_session_cache_slots": "10"}
+    async with start(**settings) as broker, AsyncExitStack() as stack, await broker.client() as honest:
+        await honest.create_topic("t")
+        (hoarder,) = await hoard(broker, stack, 1, HOARDER)
+        opening = replace(fetch_request("t", min_bytes=0), session_epoch=0)
+        told = [(await hoarder.ask(opening, 12)).session_id for _ in range(20)]
+        assert sum(each > 0 for each in told) == 10
+        assert (await honest.ask(opening, 12)).session_id > 0
+
+
+# --- transactional ids ------------------------------------------------------------------------------------------------
+
+
+async def test_transactional_ids_of_one_client_leave_room_for_those_of_others(start: Start) -> None:
+    settings = {"transaction_state_log_num_partitions": "1"}
+    async with start(**settings) as broker, AsyncExitStack() as stack, await broker.client() as honest:
+        await honest.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=1))
+        coordinator = broker.node.transactions.coordinator
+        await until(lambda: any(shard.is_loaded for shard in coordinator.shards.by_partition.values()))
+        coordinator.shards._shares.total = 100_000
+        (hoarder,) = await hoard(broker, stack, 1, HOARDER)
+        codes = [(await hoarder.ask(init_request(f"hoard-{n}-" + "x" * 2000), 4)).error_code for n in range(20)]
+        assert set(codes) == {ErrorCode.NONE, ErrorCode.POLICY_VIOLATION}
+        assert (await honest.ask(init_request("honest"), 4)).error_code == ErrorCode.NONE
+
+
+def init_request(transactional_id: str) -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id, 60_000)
 
 
 async def sent(client: Client, data: bytes) -> None:
