@@ -1,7 +1,8 @@
 """All connections of a broker: which are accepted, how many, and which are closed.
 
 Refused are connections beyond `max.connections`, `max.connections.per.ip` and what the descriptors of the process
-allow; closed are those on which nothing moves, and those whose request comes in too slowly.
+allow; closed are those on which nothing moves, and those whose request comes in too slowly. Where there are as many as
+there may be, the client that has most makes room for one that has less, by the connection that was idle for longest.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Connections:
         self._poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
         self._all: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
+        self._per_client: Counter[str] = Counter()
         self._told: dict[str, float] = {}
 
     def __len__(self) -> int:
@@ -96,13 +98,25 @@ class Connections:
                     self._tell_seldom("accept.failed", listener=name, error=error.strerror)
                     await trio.sleep(0.1)  # no event tells when a descriptor is free again
                 continue
-            count = len(self._all)
-            if count >= self._limit or self._per_address[address[0]] >= self._config["max.connections.per.ip"]:
-                self._tell_seldom("connection.refused", client=address[0], connections=count)
+            if not self._has_room(address[0]):
+                self._tell_seldom("connection.refused", client=address[0], connections=len(self._all))
                 sock.close()
             else:
                 self._let_in(sock, address, name)
             await trio.lowlevel.checkpoint()
+
+    def _has_room(self, host: str) -> bool:
+        """Whether one more connection may come from an address, perhaps because another one was closed."""
+        if self._per_address[host] >= self._config["max.connections.per.ip"]:
+            return False
+        if len(self._all) < self._limit:
+            return True
+        most, count = max(self._per_client.items(), key=lambda each: each[1], default=("", 0))
+        if count <= self._per_client[client_of(ANONYMOUS, host)] + 1:
+            return False
+        idle = min((each for each in self._all if each.client == most), key=lambda each: each.last_active)
+        idle.close("its client has most connections, and there is no room for another client's")
+        return True
 
     def _let_in(self, sock: socket.socket, address: tuple[Any, ...], listener: str) -> None:
         sock.setblocking(False)
@@ -112,6 +126,7 @@ class Connections:
         connection = Connection(self._shared, transport, address[0], address[1], listener)
         self._all.add(connection)
         self._per_address[connection.host] += 1
+        self._per_client[connection.client] += 1
         try:
             connection.open()
         except OSError as error:  # more sockets than the system lets one process watch
@@ -119,9 +134,10 @@ class Connections:
 
     def _ended(self, connection: Connection) -> None:
         self._all.discard(connection)
-        self._per_address[connection.host] -= 1
-        if not self._per_address[connection.host]:
-            del self._per_address[connection.host]
+        for counter, key in ((self._per_address, connection.host), (self._per_client, connection.client)):
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
 
     def _tell_seldom(self, event: str, **fields: Any) -> None:
         """A warning that a client could make happen any number of times: one every few seconds is enough."""

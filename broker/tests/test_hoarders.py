@@ -26,6 +26,7 @@ from barnabas.groupcoord.config import GroupConfig
 from barnabas.storage.validation import LIGHT_DECOMPRESSED
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.api_versions import ApiVersionsRequest
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -154,10 +155,30 @@ def join_request(group: str, metadata: bytes) -> JoinGroupRequest:
     )
 
 
+# --- connections ------------------------------------------------------------------------------------------------------
+
+
+async def test_connections_of_one_client_make_room_for_those_of_others(start: Start) -> None:
+    async with start(max_connections="6") as broker, AsyncExitStack() as stack:
+        hoarders = await hoard(broker, stack, 6, HOARDER)
+        for hoarder in hoarders[1:]:
+            await hoarder.ask(ApiVersionsRequest("x", "1"), 3)
+        async with await broker.client() as honest:
+            await honest.create_topic("t")
+            assert await hoarders[0].is_closed(), "it was idle for longest"
+            for hoarder in hoarders[1:]:
+                await hoarder.ask(ApiVersionsRequest("x", "1"), 3)
+            async with await broker.client(HOARDER) as one_more:
+                assert await one_more.is_closed(), "its client has most"
+            assert (await honest.produce("t", batch_of(b"v"))).error_code == 0
+
+
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-LONG_LIST = MetadataRequest(topics=[MetadataRequestTopic(name=f"topic-{number}") for number in range(2000)])
+LONG_LIST = MetadataRequest(
+    topics=[MetadataRequestTopic(name=f"topic-{number}") for number in range(1000)], allow_auto_topic_creation=False
+)
 BY_TIME = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(timestamp=0)])])
 HEAVY = produce_request("t", batch_of(bytes(LIGHT_DECOMPRESSED), compression=CompressionType.ZSTD))
 
@@ -173,25 +194,25 @@ HEAVY = produce_request("t", batch_of(bytes(LIGHT_DECOMPRESSED), compression=Com
 async def test_jobs_of_one_client_are_not_all_before_those_of_others(
     start: Start, monkeypatch: pytest.MonkeyPatch, request_: Message, version: int, threads: int
 ) -> None:
-    done: list[str] = []
     asked: list[str] = []
+    begun: list[str] = []
     gate = threading.Event()
-    run = Turns.run
+    run, begin = Turns.run, Turns._begin
 
-    async def noted(self: Turns, client: str, call: Callable[[], Any]) -> Any:
-        def job() -> Any:
-            assert gate.wait(20)
-            done.append(client)
-            return call()
-
+    async def held(self: Turns, client: str, call: Callable[[], Any]) -> Any:
         asked.append(client)
-        return await run(self, client, job)
+        return await run(self, client, lambda: call() if gate.wait(20) else None)
+
+    async def noted(self: Turns, client: str) -> None:
+        await begin(self, client)
+        begun.append(client)
 
     async with start() as broker, AsyncExitStack() as stack, await broker.client() as honest:
         stack.callback(gate.set)
         await honest.create_topic("t")
         await honest.produce("t", batch_of(b"v"))
-        monkeypatch.setattr(Turns, "run", noted)
+        monkeypatch.setattr(Turns, "run", held)
+        monkeypatch.setattr(Turns, "_begin", noted)
         hoarders = await hoard(broker, stack, 20, HOARDER)
         for hoarder in hoarders:
             await hoarder.send(request_, version)
@@ -200,7 +221,7 @@ async def test_jobs_of_one_client_are_not_all_before_those_of_others(
         await until(lambda: len(asked) == 21)
         gate.set()
         await honest.receive()
-        assert done.index("127.0.0.1") <= 2 * threads + 1
+        assert begun.index("127.0.0.1") <= 2 * threads + 1
 
 
 async def test_who_gives_up_waiting_for_a_thread_is_passed_over() -> None:
