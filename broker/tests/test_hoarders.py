@@ -19,7 +19,7 @@ from barnabas.broker.net import frame_timer
 from barnabas.broker.net.connection import State
 from barnabas.broker.net.connections import LARGE_REQUESTS
 from barnabas.broker.net.framing import KEPT_BYTES, RECEIVE_BYTES
-from barnabas.broker.tests.client import Client, batch_of, fetch_request, produce_request
+from barnabas.broker.tests.client import Client, batch_of, fetch_request, frame_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start, until
 from barnabas.broker.workers import COLD_READS, VALIDATIONS, Turns
 from barnabas.groupcoord.config import GroupConfig
@@ -153,6 +153,20 @@ def join_request(group: str, metadata: bytes) -> JoinGroupRequest:
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol("range", metadata)],
     )
+
+
+# --- producer ids -----------------------------------------------------------------------------------------------------
+
+
+async def test_producer_ids_are_not_held_by_who_asks_for_many(start: Start) -> None:
+    async with start() as broker, AsyncExitStack() as stack, await broker.client() as honest:
+        (hoarder,) = await hoard(broker, stack, 1, HOARDER)
+        asking = InitProducerIdRequest(None, 60_000)
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        nursery.start_soon(sent, hoarder, frame_of(asking, 4) * 3000)
+        given = [(await honest.ask(asking, 4)).producer_id for _ in range(20)]
+        assert len(set(given)) == 20
 
 
 # --- connections ------------------------------------------------------------------------------------------------------
