@@ -63,6 +63,11 @@ class Context:
         """Who the client has proved to be."""
         return self.connection.principal
 
+    @property
+    def client(self) -> str:
+        """Whose share is taken of what all clients share."""
+        return self.connection.client
+
     def authorize(self, operation: Operation, resource: Resource) -> bool:
         """Whether the client may do this to a topic, a group or the cluster."""
         connection = self.connection

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from barnabas.groupcoord.shares import client_at
+
 #: Authorized operations in an answer to a client that did not ask for them.
 NOT_ASKED = -(2**31)
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
@@ -90,6 +92,14 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
+
+
+def client_of(principal: Principal, host: str) -> str:
+    """Who counts as one client where a bound is shared: all that comes from one address.
+
+    Principals are not told apart as long as nobody proves who it is.
+    """
+    return client_at(host)
 
 
 class Authorizer(Protocol):

@@ -18,8 +18,9 @@ CLIENT_ID = "pipe"
 class Pipe:
     """A blocking connection. `send` sends any number of requests in one piece; `receive` gives the next answer."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = 30.0) -> None:
-        self._socket = socket.create_connection((host, port), timeout)
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = 30.0, source: str | None = None) -> None:
+        """`source` is the address that it comes from."""
+        self._socket = socket.create_connection((host, port), timeout, source and (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._expected: deque[tuple[Message, int, int]] = deque()
         self._sent = 0

@@ -68,7 +68,7 @@ class GroupCoordinator:
         self._topics = topics
         self._outbox = Outbox()
         self.deadlines = Deadlines(clock, around=self._outbox)
-        self.memory = MemoryBudget(config.most_bytes)
+        self.memory = MemoryBudget(config.most_bytes, clock)
         self.shards = Shards(self.partition_of, store, self._outbox)
         around = Surroundings(
             config, self.deadlines, self._outbox, self.shards.persist, self.memory, wall_ms, new_suffix

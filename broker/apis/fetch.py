@@ -67,31 +67,36 @@ def handle(
 ) -> FetchResponse | DelayedResponse | Awaitable[LargeResponse | Message]:
     try:
         if context.version >= 7:
-            fetch = sessions.new_context(request, trio.current_time(), by_id=context.version >= BY_ID_SINCE)
+            by_id = context.version >= BY_ID_SINCE
+            fetch = sessions.new_context(request, trio.current_time(), context.client, by_id=by_id)
         else:
             fetch = FetchContext(list(partitions_of(request).items()), None, False)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     reading = Reading(context.version, request, fetch, partitions, config["fetch.max.bytes"])
     if len(fetch.partitions) > PARTITIONS_AT_ONCE:
-        return _handle_slowly(reading, workers, deadlines, turn)
+        return _handle_slowly(context, reading, workers, deadlines, turn)
     reading.read_all()
     if reading.checks:
-        return _handle_checked(reading, workers, deadlines, turn)
+        return _handle_checked(context, reading, workers, deadlines, turn)
     return _answer(reading, deadlines, turn)
 
 
-async def _handle_slowly(reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn) -> LargeResponse:
+async def _handle_slowly(
+    context: Context, reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn
+) -> LargeResponse:
     yielder = Yielder()
     for key, wanted in reading.fetch.partitions:
         reading.read(key, wanted)
         await yielder()
-    await reading.check(workers)
+    await reading.check(workers, context.client)
     return LargeResponse(await given(_answer(reading, deadlines, turn, awaited=True)))
 
 
-async def _handle_checked(reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn) -> Message:
-    await reading.check(workers)
+async def _handle_checked(
+    context: Context, reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn
+) -> Message:
+    await reading.check(workers, context.client)
     return await given(_answer(reading, deadlines, turn, awaited=True))
 
 
@@ -191,14 +196,14 @@ class Reading:
             records=b"",
         )
 
-    async def check(self, workers: Workers) -> None:
+    async def check(self, workers: Workers, client: str) -> None:
         """Look at what nobody has looked at; what is damaged is not sent."""
         while self.checks:
             key, (vnode, job) = self.checks.popitem()
             before = self.results[key]
             self.size -= len(job)
             try:
-                await workers.read(job.run)
+                await workers.read(client, job.run)
                 found = vnode.end_check(job)
                 self.size += len(found)
                 self.results[key] = replace(before, records=found)

@@ -44,7 +44,7 @@ def handle(
             return InitProducerIdResponse(error_code=error.code)
         request = replace(request, transactional_id=known)
         reply: Reply[InitProducerIdResponse] = Reply()
-        transactions.coordinator.init_producer_id(request, version=context.version, reply=reply)
+        transactions.coordinator.init_producer_id(request, version=context.version, client=context.client, reply=reply)
         return reply.now_or_later()
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)

@@ -57,7 +57,7 @@ async def _look_up_times(
             key = topic.name, part.partition_index
             if _is_by_time(part) and key not in found:
                 try:
-                    found[key] = await find_time(workers, partitions.led(*key), part.timestamp)
+                    found[key] = await find_time(workers, context.client, partitions.led(*key), part.timestamp)
                 except KafkaError as error:
                     found[key] = error
     return _answer(context, request, partitions, found)

@@ -154,6 +154,7 @@ class Producing:
         "_refusal",
         "_transactional_id",
         "_version",
+        "context",
         "failed",
         "not_added",
         "rest",
@@ -165,6 +166,7 @@ class Producing:
     def __init__(self, context: Context, request: ProduceRequest, refusal: KafkaError | None, parts: Parts) -> None:
         self._parts = parts
         self._version, self._acks = context.version, request.acks
+        self.context = context
         self._refusal = refusal
         transactional_id = request.transactional_id
         self._by_driver = transactional_id is not None and parts.queries.secret.proves(transactional_id)
@@ -443,7 +445,7 @@ class SlowProduce(DelayedResponse):
             for asked in producing.rest:
                 await yielder()
                 producing.take(*asked)
-            found = await self._workers.validate(producing.look)
+            found = await self._workers.validate(producing.context.client, producing.look)
             for place, each in zip(producing.todo, found, strict=True):
                 await yielder()
                 producing.append(place, each)

@@ -28,7 +28,7 @@ from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.time_lookup import find_time
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.workers import Workers
+from barnabas.broker.workers import NOBODY, Workers
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
 from barnabas.storage.vnode import AppendResult, Origin, Vnode
@@ -354,7 +354,7 @@ class Queries(Listener):
             for index in topic.partitions:
                 vnode = self._partitions.get(topic.name, index)
                 if topic.name != name and vnode is not None:
-                    found = await find_time(self._workers, vnode, int(start))
+                    found = await find_time(self._workers, NOBODY, vnode, int(start))
                     times[topic.name, index] = vnode.high_watermark if found is None else found[0]
         return times
 

@@ -1,13 +1,33 @@
-"""Memory for large requests: buffers that are used again, and a bound on what all connections hold together."""
+"""Memory for large requests: buffers that are used again, and a bound on what all connections hold together.
+
+A frame counts with the bytes that have come, not with those that it announces. The rule:
+
+1. Small frames and large ones have a budget each: a quarter and three quarters of `queued.max.request.bytes`.
+2. A client may receive as long as it holds no more of a budget than it leaves free (`groupcoord.shares`).
+3. What it may not receive stays in the socket, and the connection waits. Of those that wait, connections that have had
+   a request handled are let in first, and of these the frame that lacks the least.
+4. One frame at a time is outside of the budget, until it is whole and has been handled: so somebody can always finish,
+   and the bound is the budget and one frame.
+5. Whoever holds memory that others wait for must receive: a frame that stands still ends its connection
+   (`broker.net.connections`).
+
+How long a frame is shows only when it has begun to come, with as much behind it as one recv brings. So while half of a
+budget is used, frames begin with small recvs.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+import mmap
+from collections.abc import Callable
 
 import trio
 
+from barnabas.groupcoord.shares import Shares
+
 # Requests up to this size never wait for larger ones.
 SMALL_REQUEST = 1 << 20
+# Who may receive less than this, and less than it lacks, waits until it may receive more.
+STEP = 256 << 10
 
 
 class FrameBuffers:
@@ -21,7 +41,7 @@ class FrameBuffers:
     KEPT_BYTES = 16 << 20
 
     def __init__(self) -> None:
-        self._free: dict[int, list[bytearray]] = {size: [] for size in self.SIZES}
+        self._free: dict[int, list[mmap.mmap]] = {size: [] for size in self.SIZES}
         self._kept = 0
 
     def take(self, length: int) -> memoryview:
@@ -31,94 +51,133 @@ class FrameBuffers:
                 free = self._free[size]
                 if free:
                     self._kept -= size
-                return memoryview(free.pop() if free else bytearray(size))[:length]
-        return memoryview(bytearray(length))
+                return memoryview(free.pop() if free else _untouched(size))[:length]
+        return memoryview(_untouched(length))
 
     def give_back(self, frame: memoryview) -> None:
         """Keep the buffer for the next frame, if there is room."""
         buffer = frame.obj
-        assert isinstance(buffer, bytearray)
+        assert isinstance(buffer, mmap.mmap)
         size = len(buffer)
         if size in self._free and self._kept + size <= self.KEPT_BYTES:
             self._kept += size
             self._free[size].append(buffer)
 
 
+def _untouched(size: int) -> mmap.mmap:
+    """Memory that costs nothing before something is written to it, and then a page for every 4 KiB."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)  # else eight bytes may cost 2 MiB
+    return memory
+
+
+class Holding:
+    """What one frame has of a budget; it begins with nothing. `is_first` says that its connection begins with it."""
+
+    __slots__ = ("bytes", "client", "is_first", "length")
+
+    def __init__(self, client: str, length: int, *, is_first: bool = False) -> None:
+        self.client, self.length, self.is_first = client, length, is_first
+        self.bytes = 0
+
+    @property
+    def missing(self) -> int:
+        return self.length - self.bytes
+
+
 class ByteBudget:
-    """Bytes that all connections together may hold in unfinished large requests; a request beyond that waits its turn.
+    """Bytes that the frames of all connections may hold together; see the rule above."""
 
-    A quarter is for requests of at most `small` bytes: they never wait for large ones, which may come in slowly.
-    While a larger one waits, small ones have only that quarter, so that it gets its turn, too.
-    """
+    def __init__(self, total: int, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called whenever more or less is used."""
+        self._shares = Shares(total)
+        self._changed = changed
+        self._outside: Holding | None = None  # the frame that is outside of the budget
+        self._waiting: dict[Holding, trio.Event] = {}
 
-    def __init__(self, total: int, small: int = SMALL_REQUEST) -> None:
-        self.free = self.total = total
-        self._reserved = total // 4
-        self._small = min(small, self._reserved)
-        self._free_for_small = self._reserved
-        self._waiting_small: deque[tuple[int, trio.Event]] = deque()
-        self._waiting_large: deque[tuple[int, trio.Event]] = deque()
+    @property
+    def total(self) -> int:
+        return self._shares.total
+
+    @property
+    def free(self) -> int:
+        return self._shares.free
+
+    @property
+    def is_short(self) -> bool:
+        """Whether more than half is used."""
+        return self._shares.free < self._shares.used
 
     @property
     def is_waited_for(self) -> bool:
-        return bool(self._waiting_small or self._waiting_large)
+        return bool(self._waiting)
 
-    def _share(self, size: int) -> int:
-        """What a request of this size takes: one that is larger than the budget takes what it may have of it."""
-        return size if size <= self._small else min(size, self.total - self._reserved)
+    def allowed(self, holding: Holding) -> int:
+        """How many bytes a frame may receive now; 0 if it has to `wait`."""
+        missing = holding.missing
+        if holding is self._outside:
+            return missing
+        spare = self._shares.spare(holding.client)
+        return min(spare, missing) if spare >= min(missing, STEP) else 0
 
-    def _has_room(self, size: int) -> bool:
-        if size > self._small:
-            # What small requests hold of their quarter is not in the way.
-            return size <= self.free - max(0, self._free_for_small)
-        return size <= (self._free_for_small if self._waiting_large else self.free)
+    def took(self, holding: Holding, size: int) -> None:
+        """A frame has received this many bytes."""
+        holding.bytes += size
+        if holding is not self._outside:
+            self._shares.take(holding.client, size)
+            self._changed()
 
-    def _take(self, size: int) -> None:
-        self.free -= size
-        if size <= self._small:
-            self._free_for_small -= size
-
-    def try_acquire(self, size: int) -> bool:
-        """Take `size` bytes if they are free and nobody like it waits for some. See `acquire`."""
-        size = self._share(min(size, self.total))
-        if self._queue_of(size) or not self._has_room(size):
-            return False
-        self._take(size)
-        return True
-
-    async def acquire(self, size: int) -> None:
-        """Wait until `size` bytes are free. A request larger than the budget gets what there is for it."""
-        if self.try_acquire(size):
-            return
-        size = self._share(min(size, self.total))
-        queue = self._queue_of(size)
-        event = trio.Event()
-        entry = (size, event)
-        queue.append(entry)
+    async def wait(self, holding: Holding) -> None:
+        """Wait until a frame is allowed to receive. Others may be quicker then, so it is to ask again."""
+        event = self._waiting[holding] = trio.Event()
+        self._let_in()
         try:
             await event.wait()
-        except trio.Cancelled:
-            if event.is_set():
-                self.release(size)
-            else:
-                queue.remove(entry)
-                self._let_in()  # those behind may ask for less
-            raise
+        finally:
+            self._waiting.pop(holding, None)
 
-    def release(self, size: int) -> None:
-        """Give bytes back, as many as were acquired."""
-        size = self._share(min(size, self.total))
-        self.free += size
-        if 0 < size <= self._small:
-            self._free_for_small += size
+    def release(self, holding: Holding) -> None:
+        """A frame has been handled, or will not be: all that it holds is free."""
+        self._waiting.pop(holding, None)
+        if holding is self._outside:
+            self._outside = None
+        else:
+            self._shares.take(holding.client, -holding.bytes)
+            self._changed()
+        holding.bytes = 0
         self._let_in()
 
-    def _queue_of(self, size: int) -> deque[tuple[int, trio.Event]]:
-        return self._waiting_small if size <= self._small else self._waiting_large
-
     def _let_in(self) -> None:
-        for queue in (self._waiting_small, self._waiting_large):
-            while queue and self._has_room(queue[0][0]):
-                taken, event = queue.popleft()
-                self._take(taken)
-                event.set()
+        if not self._waiting:
+            return
+        room = self.free
+        for holding in sorted(self._waiting, key=lambda each: (each.is_first, each.missing)):
+            least = min(holding.missing, STEP)
+            if least <= room and least <= self._shares.spare(holding.client):
+                room -= least
+            elif self._outside is None:
+                self._outside = holding
+                self._shares.take(holding.client, -holding.bytes)
+                self._changed()
+                room += holding.bytes
+            else:
+                continue
+            self._waiting.pop(holding).set()
+
+
+class RequestMemory:
+    """The budgets of small and of large frames."""
+
+    def __init__(self, total: int, small: int = SMALL_REQUEST) -> None:
+        #: Whether one of the budgets is: asked before each recv.
+        self.is_short = False
+        self.small = ByteBudget(total // 4, self._changed)
+        self.large = ByteBudget(total - total // 4, self._changed)
+        self._small = min(small, self.small.total)
+
+    def _changed(self) -> None:
+        self.is_short = self.small.is_short or self.large.is_short
+
+    def budget_of(self, length: int) -> ByteBudget:
+        """The budget that a frame of this length is received from."""
+        return self.small if length <= self._small else self.large

@@ -14,7 +14,7 @@ costs no more than its backlog; a request that must not overtake an earlier one 
     READS    the poller calls when there is something to read
     FULL     there are too many answers to send, or to wait for
     HELD     the next request waits until an earlier one is visible
-    MEMORY   a large request waits for the budget of all connections
+    MEMORY   a large request has more to receive than the memory of all connections has room for
     CLOSED   the end
 """
 
@@ -31,16 +31,17 @@ import trio
 from barnabas.broker.log import EventLog
 from barnabas.broker.net import frame_timer, large
 from barnabas.broker.net.answers import Answers
-from barnabas.broker.net.buffers import SMALL_REQUEST, ByteBudget, FrameBuffers
+from barnabas.broker.net.buffers import ByteBudget, FrameBuffers, Holding, RequestMemory
 from barnabas.broker.net.delayed_response import Coroutine, DelayedResponse
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.frame_timer import FrameTimer
-from barnabas.broker.net.framing import FrameError, Framing
+from barnabas.broker.net.framing import KEPT_BYTES, FrameError, Framing
 from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import Transport
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Answer, Context, Endpoint
-from barnabas.broker.security import ANONYMOUS, Authorizer
+from barnabas.broker.security import ANONYMOUS, Authorizer, client_of
+from barnabas.broker.workers import Turns
 from barnabas.wire.header import read_request_header, skip_header_tags
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, SizedChunk
@@ -81,8 +82,8 @@ class Shared:
     find: Callable[[int, int], Endpoint]  # by API key and version; raises ProtocolError
     authorizer: Authorizer
     buffers: FrameBuffers
-    budget: ByteBudget
-    large_requests: trio.CapacityLimiter
+    memory: RequestMemory
+    large_requests: Turns
     max_request_bytes: int
     ended: Callable[[Connection], None]
 
@@ -93,6 +94,8 @@ class Connection:
     def __init__(self, shared: Shared, transport: Transport, host: str, port: int, listener: str) -> None:
         self.host, self.port, self.listener = host, port, listener
         self.principal = ANONYMOUS
+        #: Whose share of what all clients share is taken.
+        self.client = client_of(self.principal, host)
         self.authorizer = shared.authorizer
         self.state = State.NEW
         self.last_active = trio.current_time()
@@ -101,8 +104,9 @@ class Connection:
         self._framing = Framing(shared.max_request_bytes)
         self._answers = Answers()
         self._frame_timer = FrameTimer()
-        #: What the large frame that comes in has of the budget of all connections.
-        self.granted_bytes = 0
+        self._holding: Holding | None = None  # what the large frame that comes in has of the memory of all connections
+        self._budget = shared.memory.large  # where it has it from
+        self._is_new = True  # it has had no request handled
         self._held: Endpoint | None = None  # what the next request is for, in HELD
         self._eager = True  # another recv will probably find something: worth trying before waiting
         self._slice_began = self._slice_ends = 0.0
@@ -122,7 +126,9 @@ class Connection:
         self._transport.close()
         for scope in self._scopes:
             scope.cancel()
-        self._release_budget()
+        if self._holding is not None:
+            self._budget.release(self._holding)
+            self._holding = None
         self._answers.abandon()
         self._framing = Framing(0)
         if reason:
@@ -132,9 +138,22 @@ class Connection:
     def is_too_slow(self, now: float) -> bool:
         """Whether the frame that is coming in takes longer than it may."""
         allowance = frame_timer.USUAL
-        if self.granted_bytes and self._shared.budget.is_waited_for:
-            allowance = frame_timer.WAITED_FOR if self.granted_bytes > SMALL_REQUEST else frame_timer.SMALL_WAITED_FOR
+        if self._holding is not None and self._budget.is_waited_for:
+            is_small = self._budget is self._shared.memory.small
+            allowance = frame_timer.SMALL_WAITED_FOR if is_small else frame_timer.WAITED_FOR
         return self._frame_timer.is_too_slow(now, self._framing.received_bytes, allowance)
+
+    def stands_still(self, now: float) -> bool:
+        """Whether it holds memory that others wait for, and its client neither sends nor reads."""
+        if self._holding is None or not self._budget.is_waited_for:
+            return False
+        patience = frame_timer.PATIENCE_HELD if self.state is State.HELD else frame_timer.PATIENCE
+        return self.state is not State.MEMORY and now - self.last_active > patience
+
+    @property
+    def held_bytes(self) -> int:
+        """What the large frame that comes in holds of the memory of all connections."""
+        return 0 if self._holding is None else self._holding.bytes
 
     @property
     def unfinished_bytes(self) -> int:
@@ -227,11 +246,18 @@ class Connection:
 
     def _receive_some(self) -> bool:
         """Handle what one recv brings, or what is left from the last one; whether to go on."""
-        framing, answers = self._framing, self._answers
+        framing, answers, holding = self._framing, self._answers, self._holding
+        is_allowed = True
         if framing.has_frame:
             frame = framing.resume()
         else:
             room = framing.room()
+            if holding is not None:
+                allowed = self._budget.allowed(holding)
+                is_allowed = allowed > 0
+                room = room[: allowed or 1]  # only who has something to read waits for memory
+            elif self._shared.memory.is_short:
+                room = room[:KEPT_BYTES]
             got = self._transport.receive(room)
             if got is None:
                 self._eager = False
@@ -239,11 +265,13 @@ class Connection:
             if got == 0:
                 raise Disconnected("closed by the client inside a request" if framing.is_inside else None)
             self.last_active = trio.current_time()
+            if holding is not None:
+                self._budget.took(holding, got)
             frame = framing.received(got)
             if got == len(room):
                 self._eager = True
         handled = self._handle(frame)
-        if handled > 1 or self.granted_bytes:
+        if handled > 1 or self._holding is not None:
             self._eager = True
         if answers.queue:
             self._shared.turn.soon(self._send_soon)
@@ -251,6 +279,9 @@ class Connection:
                 self._send()
                 if self.state is State.READS and answers.is_full:
                     self._enter(State.FULL)
+        if not is_allowed and self._holding is holding and self.state is State.READS and not framing.has_frame:
+            self._enter(State.MEMORY)
+            self._start(self._wait_for_memory, holding)
         return self.state is State.READS and (self._eager or framing.has_frame)
 
     def _handle(self, frame: bytes | memoryview | None) -> int:
@@ -268,14 +299,16 @@ class Connection:
                     self._enter(State.HELD)
                 break
             handled += 1
-            if self.granted_bytes:
-                self._let_go_of(frame)
+            if self._holding is not None:
+                self._let_go_of(frame, self._holding)
             frame = framing.next()
+        if handled:
+            self._is_new = False
         if framing.is_inside:
             if handled or not self._frame_timer.is_running:
                 self._frame_timer.begin(self.last_active)
             if framing.wanted and self.state is State.READS:
-                self._get_buffer(framing.wanted)
+                self._take_buffer(framing.wanted)
         elif handled or framing.has_frame:
             self._frame_timer.end()
         return handled
@@ -311,50 +344,39 @@ class Connection:
 
     # --- memory for large requests ------------------------------------------------------------------------------------
 
-    def _get_buffer(self, length: int) -> None:
-        """Receive the wanted frame into a buffer of its own, once the budget of all connections has room."""
-        if self._shared.budget.try_acquire(length):
-            self._take_buffer(length)
-        else:
-            self._enter(State.MEMORY)
-            self._start(self._wait_for_budget, length)
-
-    async def _wait_for_budget(self, length: int) -> None:
-        await self._shared.budget.acquire(length)
-        if self.state is State.CLOSED:  # in the pass in which the bytes were granted
-            self._shared.budget.release(length)
-            return
-        self._take_buffer(length)
-        self._enter(State.READS)
-
     def _take_buffer(self, length: int) -> None:
-        self.granted_bytes = length  # from here on `close` gives it back
+        """Receive the wanted frame into a buffer of its own. What has come of it counts, whether it may or not."""
+        self._budget = self._shared.memory.budget_of(length)
+        self._holding = Holding(self.client, length, is_first=self._is_new)  # from here on `close` gives it back
         self._framing.take_buffer(self._shared.buffers.take(length))
+        self._budget.took(self._holding, self._framing.received_bytes)
         self._frame_timer.begin(trio.current_time())
 
-    def _release_budget(self) -> None:
-        granted, self.granted_bytes = self.granted_bytes, 0
-        self._shared.budget.release(granted)
+    async def _wait_for_memory(self, holding: Holding) -> None:
+        await self._budget.wait(holding)
+        if self.state is State.MEMORY:  # else it was closed in the pass in which it was let in
+            self.last_active = trio.current_time()
+            self._enter(State.READS)
 
-    def _let_go_of(self, frame: bytes | memoryview) -> None:
+    def _let_go_of(self, frame: bytes | memoryview, holding: Holding) -> None:
         """A large frame has been handled, but what handles it may still look at it."""
         assert isinstance(frame, memoryview)
-        granted, self.granted_bytes = self.granted_bytes, 0
-        last = self._answers.last_later
+        self._holding = None
+        budget, last = self._budget, self._answers.last_later
         # A coroutine has a copy of what it needs.
         if last is None or last.applied or isinstance(last, Coroutine):
-            self._give_back(frame, granted)
+            self._give_back(frame, budget, holding)
             return
 
         def applied() -> None:
-            self._give_back(frame, granted)
+            self._give_back(frame, budget, holding)
             self._completed()
 
         last.on_applied = applied
 
-    def _give_back(self, frame: memoryview, granted: int) -> None:
+    def _give_back(self, frame: memoryview, budget: ByteBudget, holding: Holding) -> None:
         self._shared.buffers.give_back(frame)
-        self._shared.budget.release(granted)
+        budget.release(holding)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """All connections of a broker: which are accepted, how many, and which are closed.
 
 Refused are connections beyond `max.connections`, `max.connections.per.ip` and what the descriptors of the process
-allow; closed are those on which nothing moves, and those whose request comes in too slowly.
+allow; closed are those on which nothing moves, and those whose request comes in too slowly. Where there are as many as
+there may be, the client that has most makes room for one that has less, by the connection that was idle for longest.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from typing import Any
 import trio
 
 from barnabas.broker.log import EventLog
-from barnabas.broker.net.buffers import ByteBudget, FrameBuffers
+from barnabas.broker.net.buffers import FrameBuffers, RequestMemory
 from barnabas.broker.net.connection import Connection, Shared
 from barnabas.broker.net.listening import Bound
 from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import PlainTransport
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Handlers
-from barnabas.broker.security import AllowAll
+from barnabas.broker.security import ANONYMOUS, AllowAll, client_of
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.workers import Workers
+from barnabas.broker.workers import Turns, Workers
 
 # Descriptors that connections never get: the log files' share comes on top.
 RESERVED_DESCRIPTORS = 128
@@ -41,11 +42,12 @@ class Connections:
     def __init__(self, config: BrokerConfig, log: EventLog, turn: Turn, workers: Workers) -> None:
         self._config, self._log, self._turn = config, log, turn
         self._workers = workers
-        self.budget = ByteBudget(config["queued.max.request.bytes"])
+        self.memory = RequestMemory(config["queued.max.request.bytes"])
         self._buffers = FrameBuffers()
         self._poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
         self._all: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
+        self._per_client: Counter[str] = Counter()
         self._told: dict[str, float] = {}
 
     def __len__(self) -> int:
@@ -66,8 +68,8 @@ class Connections:
             find=handlers.find,
             authorizer=AllowAll(),
             buffers=self._buffers,
-            budget=self.budget,
-            large_requests=trio.CapacityLimiter(LARGE_REQUESTS),
+            memory=self.memory,
+            large_requests=Turns(LARGE_REQUESTS),
             max_request_bytes=self._config["socket.request.max.bytes"],
             ended=self._ended,
         )
@@ -96,22 +98,35 @@ class Connections:
                     self._tell_seldom("accept.failed", listener=name, error=error.strerror)
                     await trio.sleep(0.1)  # no event tells when a descriptor is free again
                 continue
-            count = len(self._all)
-            if count >= self._limit or self._per_address[address[0]] >= self._config["max.connections.per.ip"]:
-                self._tell_seldom("connection.refused", client=address[0], connections=count)
+            if not self._has_room(address[0]):
+                self._tell_seldom("connection.refused", client=address[0], connections=len(self._all))
                 sock.close()
             else:
                 self._let_in(sock, address, name)
             await trio.lowlevel.checkpoint()
 
+    def _has_room(self, host: str) -> bool:
+        """Whether one more connection may come from an address, perhaps because another one was closed."""
+        if self._per_address[host] >= self._config["max.connections.per.ip"]:
+            return False
+        if len(self._all) < self._limit:
+            return True
+        most, count = max(self._per_client.items(), key=lambda each: each[1], default=("", 0))
+        if count <= self._per_client[client_of(ANONYMOUS, host)] + 1:
+            return False
+        idle = min((each for each in self._all if each.client == most), key=lambda each: each.last_active)
+        idle.close("its client has most connections, and there is no room for another client's")
+        return True
+
     def _let_in(self, sock: socket.socket, address: tuple[Any, ...], listener: str) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        transport = PlainTransport(sock, self._workers)
+        transport = PlainTransport(sock, self._workers, client_of(ANONYMOUS, address[0]))
         connection = Connection(self._shared, transport, address[0], address[1], listener)
         self._all.add(connection)
         self._per_address[connection.host] += 1
+        self._per_client[connection.client] += 1
         try:
             connection.open()
         except OSError as error:  # more sockets than the system lets one process watch
@@ -119,9 +134,10 @@ class Connections:
 
     def _ended(self, connection: Connection) -> None:
         self._all.discard(connection)
-        self._per_address[connection.host] -= 1
-        if not self._per_address[connection.host]:
-            del self._per_address[connection.host]
+        for counter, key in ((self._per_address, connection.host), (self._per_client, connection.client)):
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
 
     def _tell_seldom(self, event: str, **fields: Any) -> None:
         """A warning that a client could make happen any number of times: one every few seconds is enough."""
@@ -143,13 +159,26 @@ class Connections:
                     connection.close()
 
     async def _close_slow(self) -> None:
-        """Close connections whose request takes too long to come in."""
+        """Close connections whose request takes too long to come in, and those that keep memory from others."""
+        suspects: set[Connection] = set()
         while True:
             await trio.sleep(PACE_CHECK_SECONDS)
             now = trio.current_time()
             for connection in self:
                 if connection.is_too_slow(now):
                     connection.close("the request came in too slowly")
+            suspects = self._close_still(now, suspects)
+
+    def _close_still(self, now: float, suspects: set[Connection]) -> set[Connection]:
+        """Close those that stood still at the last look, too: a look that comes late finds bytes that nobody has read.
+
+        Those that have done nothing for longest go first, and no more of them than it takes to let others in.
+        """
+        still = [connection for connection in self._all if connection.stands_still(now)]
+        for connection in sorted(still, key=lambda each: each.last_active):
+            if connection in suspects and connection.stands_still(now):
+                connection.close("the request stood still, and others waited for its memory")
+        return set(still)
 
 
 def raise_descriptor_limit() -> int:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-import trio
-
 from barnabas.wire.types import Message, SizedChunk
 
 if TYPE_CHECKING:
     from barnabas.broker.net.large import LargeResponse
     from barnabas.broker.registry import Context, Endpoint
+    from barnabas.broker.workers import Turns
 
 
 class DelayedResponse:
@@ -66,7 +65,7 @@ class Coroutine(DelayedResponse):
     So a connection has at most one such task at a time, however many of these requests its client sends ahead.
     """
 
-    __slots__ = ("_begun", "_chunks", "_context", "_endpoint", "_limiter", "_start", "_work")
+    __slots__ = ("_begun", "_chunks", "_context", "_endpoint", "_start", "_turns", "_work")
 
     def __init__(
         self,
@@ -74,13 +73,13 @@ class Coroutine(DelayedResponse):
         endpoint: Endpoint,
         context: Context,
         start: Callable[[Callable[[], Awaitable[None]]], None],
-        limiter: trio.CapacityLimiter,
+        turns: Turns,
     ) -> None:
-        """`start` runs a task that ends with the connection; `limiter` is for threads that encode a `LargeResponse`."""
+        """`start` runs a task that ends with the connection; a thread of `turns` encodes a `LargeResponse`."""
         super().__init__(applied=False)
         self._work: Any = work
         self._endpoint, self._context = endpoint, context
-        self._start, self._limiter = start, limiter
+        self._start, self._turns = start, turns
         self._begun = False
         self._chunks: list[SizedChunk] = []
 
@@ -97,7 +96,7 @@ class Coroutine(DelayedResponse):
         if isinstance(answer, Message):
             self._chunks = self._endpoint.encode(answer, self._context)
         else:
-            self._chunks = await answer.encoded(self._endpoint, self._context, self._limiter)
+            self._chunks = await answer.encoded(self._endpoint, self._context, self._turns)
         self.applied = True
         self.finish(None)
 

@@ -19,6 +19,9 @@ class Allowance(NamedTuple):
 USUAL = Allowance(30.0, 32 << 10)
 WAITED_FOR = Allowance(5.0, 1 << 20)
 SMALL_WAITED_FOR = Allowance(0.5, 1 << 20)  # of a frame that others like it wait for
+# How many seconds a connection may do nothing while others wait for the memory of its frame; and where the broker keeps
+# the frame waiting for the answer to an earlier one.
+PATIENCE, PATIENCE_HELD = 0.5, 10.0
 
 
 class FrameTimer:

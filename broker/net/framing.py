@@ -19,7 +19,9 @@ import struct
 
 RECEIVE_BYTES = 256 << 10
 # An unfinished frame up to this size stays with its connection; a larger one needs a buffer of its own.
-KEPT_BYTES = 64 << 10
+KEPT_BYTES = 16 << 10
+# A whole frame below this size is copied out of the shared buffer.
+COPIED_BYTES = 64 << 10
 LENGTH_BYTES = 4
 
 _shared = bytearray(RECEIVE_BYTES)
@@ -106,7 +108,7 @@ class Framing:
             if end <= size:
                 self._given, self._at = at, end
                 frame = _shared_view[at + LENGTH_BYTES : end]
-                return bytes(frame) if length < KEPT_BYTES else frame
+                return bytes(frame) if length < COPIED_BYTES else frame
             if LENGTH_BYTES + length > KEPT_BYTES:
                 self.wanted = length
                 at += LENGTH_BYTES

@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.registry import Answer, Context, Endpoint
-from barnabas.broker.workers import Yielder
+from barnabas.broker.workers import Turns, Yielder
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.types import Message, SizedChunk, replace
 
@@ -104,18 +104,16 @@ class LargeResponse:
         found: Message = join(self._messages, self._path)
         return found
 
-    async def encoded(self, endpoint: Endpoint, context: Context, limiter: trio.CapacityLimiter) -> list[SizedChunk]:
+    async def encoded(self, endpoint: Endpoint, context: Context, turns: Turns) -> list[SizedChunk]:
         """As it is sent; made in a thread."""
-        return await trio.to_thread.run_sync(lambda: endpoint.encode(self.message, context), limiter=limiter)
+        return await turns.run(context.client, lambda: endpoint.encode(self.message, context))
 
 
-async def handle(
-    endpoint: Endpoint, frame: bytes, position: int, context: Context, limiter: trio.CapacityLimiter
-) -> LargeResponse:
+async def handle(endpoint: Endpoint, frame: bytes, position: int, context: Context, turns: Turns) -> LargeResponse:
     """Decode and handle a large request, and give its answer. Raises ProtocolError."""
     api = endpoint.api
     most = most_elements(api.key, api.name, endpoint.version)
-    request, _ = await trio.to_thread.run_sync(endpoint.decode, frame, position, most, limiter=limiter)
+    request, _ = await turns.run(context.client, lambda: endpoint.decode(frame, position, most))
     cut = cut_of(api.name, endpoint.version)
     if cut is None:
         return LargeResponse(await given(endpoint.handle(context, request)))

@@ -51,11 +51,12 @@ class Transport(Protocol):
 class PlainTransport:
     """TCP without encryption."""
 
-    __slots__ = ("_is_waited_for", "_workers", "sock")
+    __slots__ = ("_client", "_is_waited_for", "_workers", "sock")
 
-    def __init__(self, sock: socket.socket, workers: Workers) -> None:
-        """Threads of `workers` bring log data into the page cache."""
+    def __init__(self, sock: socket.socket, workers: Workers, client: str) -> None:
+        """Threads of `workers` bring log data into the page cache, for this client."""
         self.sock = sock
+        self._client = client
         self._workers = workers
         self._is_waited_for = False
 
@@ -75,7 +76,7 @@ class PlainTransport:
 
     async def until_sendable(self, chunk: SizedChunk) -> None:
         if is_cold(chunk):
-            await self._workers.read(chunk.warm)  # type: ignore[attr-defined]
+            await self._workers.read(self._client, chunk.warm)  # type: ignore[attr-defined]
             return
         self._is_waited_for = True
         try:

@@ -9,8 +9,8 @@ served in their order; one that gave data goes to the back, so a small `max_byte
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from barnabas.storage.vnode import Vnode
@@ -47,10 +47,11 @@ class FetchSession:
     All of its requests name topics in one way: `by_id` or by name.
     """
 
-    __slots__ = ("_quiet", "by_id", "epoch", "hot", "id", "last_used", "on_news", "partitions")
+    __slots__ = ("_quiet", "by_id", "client", "epoch", "hot", "id", "last_used", "on_news", "partitions")
 
-    def __init__(self, session_id: int, now: float, *, by_id: bool) -> None:
+    def __init__(self, session_id: int, now: float, client: str, *, by_id: bool) -> None:
         self.id, self.epoch, self.last_used, self.by_id = session_id, 1, now, by_id
+        self.client = client
         self.partitions: dict[TopicIdPartition, CachedPartition] = {}
         self.hot: OrderedDict[TopicIdPartition, None] = OrderedDict()
         self._quiet: dict[Vnode, TopicIdPartition] = {}
@@ -114,18 +115,24 @@ def partitions_of(request: FetchRequest) -> dict[TopicIdPartition, FetchPartitio
 
 
 class FetchSessions:
-    """All sessions of a broker, at most `slots`; the one idle for longest makes room, if it is idle for long enough."""
+    """All sessions of a broker, at most `slots`; the one idle for longest makes room, if it is idle for long enough.
+
+    If none is, the client that has most makes room for one that has less: by the session that it has used least
+    recently. A consumer whose session is gone is told so, and opens another one.
+    """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._partitions = 0  # of all sessions
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
+        self._of: dict[str, OrderedDict[int, FetchSession]] = {}  # those of each client, in the same order
+        self._partitions_of: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def new_context(self, request: FetchRequest, now: float, *, by_id: bool = True) -> FetchContext:
-        """Apply a request, which names topics by id or by name, to its session.
+    def new_context(self, request: FetchRequest, now: float, client: str = "", *, by_id: bool = True) -> FetchContext:
+        """Apply a client's request, which names topics by id or by name, to its session.
 
         Raises KafkaError for an unknown session, an epoch out of turn, or a session whose topics are named otherwise.
         """
@@ -133,7 +140,7 @@ class FetchSessions:
             if request.session_id:
                 self._close(request.session_id)
             asked = partitions_of(request)
-            session = self._open(asked, now, by_id) if request.session_epoch == INITIAL_EPOCH else None
+            session = self._open(asked, now, client, by_id) if request.session_epoch == INITIAL_EPOCH else None
             return FetchContext(list(asked.items()), session, False)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -150,14 +157,15 @@ class FetchSessions:
         session.epoch = next_epoch(session.epoch)
         session.last_used = now
         self._sessions.move_to_end(session.id)
+        self._of[session.client].move_to_end(session.id)
         before = len(session.partitions)
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
                 session.forget(TopicIdPartition(topic.topic, topic.topic_id, index))
         for key, wanted in partitions_of(request).items():
             session.want(key, wanted)
-        self._partitions += len(session.partitions) - before
-        if self._partitions > MAX_PARTITIONS:
+        self._count(session.client, len(session.partitions) - before)
+        if not self._has_room_for_partitions(session.client, 0):
             self._close(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "no room for more partitions in fetch sessions")
         return FetchContext([(key, session.partitions[key].wanted) for key in session.hot], session, True)
@@ -165,23 +173,58 @@ class FetchSessions:
     def _close(self, session_id: int) -> None:
         gone = self._sessions.pop(session_id, None)
         if gone is not None:
-            self._partitions -= len(gone.partitions)
+            self._count(gone.client, -len(gone.partitions))
+            of = self._of[gone.client]
+            del of[session_id]
+            if not of:
+                del self._of[gone.client]
             gone.close()
 
-    def _open(self, asked: dict[TopicIdPartition, FetchPartition], now: float, by_id: bool) -> FetchSession | None:
-        """A new session, or None where there is no room or nothing to keep."""
-        if not asked or self.slots == 0 or self._partitions + len(asked) > MAX_PARTITIONS:
-            return None
-        if len(self._sessions) >= self.slots:
-            oldest = next(iter(self._sessions.values()))
-            if now - oldest.last_used < EVICTION_SECONDS:
-                return None
+    def _count(self, client: str, partitions: int) -> None:
+        self._partitions += partitions
+        self._partitions_of[client] += partitions
+        if not self._partitions_of[client]:
+            del self._partitions_of[client]
+
+    def _has_slot(self, client: str, now: float) -> bool:
+        """Whether there is a slot for one more session, perhaps because another one was closed."""
+        if len(self._sessions) < self.slots:
+            return True
+        oldest = next(iter(self._sessions.values()))
+        if now - oldest.last_used >= EVICTION_SECONDS:
             self._close(oldest.id)
+            return True
+        return self._close_one_of_most({each: len(of) for each, of in self._of.items()}, client, 1)
+
+    def _has_room_for_partitions(self, client: str, more: int) -> bool:
+        """Whether there is room for more partitions of a client, perhaps because sessions of others were closed."""
+        while self._partitions + more > MAX_PARTITIONS:
+            if not self._close_one_of_most(self._partitions_of, client, more):
+                return False
+        return True
+
+    def _close_one_of_most(self, has: Mapping[str, int], client: str, more: int) -> bool:
+        """Close a session of the client that has most, unless this one would have as much then."""
+        most = max(has, key=lambda each: has[each], default=client)
+        if has.get(most, 0) <= has.get(client, 0) + more:
+            return False
+        self._close(next(iter(self._of[most])))
+        return True
+
+    def _open(
+        self, asked: dict[TopicIdPartition, FetchPartition], now: float, client: str, by_id: bool
+    ) -> FetchSession | None:
+        """A new session, or None where there is no room or nothing to keep."""
+        if not asked or self.slots == 0:
+            return None
+        if not (self._has_room_for_partitions(client, len(asked)) and self._has_slot(client, now)):
+            return None
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = random.randrange(1, 2**31)
-        session = self._sessions[session_id] = FetchSession(session_id, now, by_id=by_id)
+        session = self._sessions[session_id] = FetchSession(session_id, now, client, by_id=by_id)
+        self._of.setdefault(client, OrderedDict())[session_id] = session
         for key, wanted in asked.items():
             session.want(key, wanted)
-        self._partitions += len(asked)
+        self._count(client, len(asked))
         return session

@@ -9,13 +9,13 @@ from barnabas.storage.vnode import Vnode
 MAX_TIMESTAMP = -3
 
 
-async def find_time(workers: Workers, vnode: Vnode, asked: int) -> tuple[int, int] | None:
+async def find_time(workers: Workers, client: str, vnode: Vnode, asked: int) -> tuple[int, int] | None:
     """Offset and timestamp of the first record at or after a time, or of the newest. Raises KafkaError."""
     wanted = vnode.newest_timestamp() if asked == MAX_TIMESTAMP else asked
     if wanted < 0:
         return None
     for scan in vnode.time_scans(wanted):
-        await workers.read(scan.run)
+        await workers.read(client, scan.run)
         found = vnode.end_scan(scan)
         if found is not None:
             return found

@@ -152,6 +152,6 @@ def fetch_request(
     )
 
 
-async def connect(port: int, host: str = "127.0.0.1") -> Client:
-    """A new connection to a broker."""
-    return Client(await trio.open_tcp_stream(host, port))
+async def connect(port: int, host: str = "127.0.0.1", source: str | None = None) -> Client:
+    """A new connection to a broker; `source` is the address that it comes from."""
+    return Client(await trio.open_tcp_stream(host, port, local_address=source))

@@ -41,8 +41,8 @@ class Running:
     def log(self) -> str:
         return self._said.getvalue()
 
-    async def client(self) -> Client:
-        return await connect(self.port)
+    async def client(self, source: str | None = None) -> Client:
+        return await connect(self.port, source=source)
 
 
 @pytest.fixture

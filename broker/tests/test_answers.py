@@ -6,12 +6,12 @@ import inspect
 from typing import Any, cast
 
 import pytest
-import trio
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.net.answers import MAX_BACKLOG_BYTES, MAX_WAITING, Answers
 from barnabas.broker.net.delayed_response import Coroutine, DelayedResponse
 from barnabas.broker.registry import APIS, Context, Endpoint
+from barnabas.broker.workers import Turns
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.heartbeat import HeartbeatResponse
 from barnabas.wire.messages.metadata import MetadataResponse
@@ -126,7 +126,7 @@ async def test_one_coroutine_at_a_time_begins_when_its_turn_has_come() -> None:
     answers = Answers()
     endpoint: Endpoint = HEARTBEAT
     for number in (1, 2):
-        later = Coroutine(work(number), endpoint, context_of(number), started.append, trio.CapacityLimiter(1))
+        later = Coroutine(work(number), endpoint, context_of(number), started.append, Turns(1))
         answers.add_later(later, endpoint, context_of(number))
     assert answers.take() == []
     assert answers.take() == []
@@ -146,7 +146,7 @@ async def test_a_coroutine_that_never_ran_leaves_nothing_behind(is_next: bool) -
         raise AssertionError("it must not begin")
 
     answers, coroutine = Answers(), work()
-    later = Coroutine(coroutine, HEARTBEAT, context_of(1), lambda _: None, trio.CapacityLimiter(1))
+    later = Coroutine(coroutine, HEARTBEAT, context_of(1), lambda _: None, Turns(1))
     answers.add_later(later, HEARTBEAT, context_of(1))
     if is_next:
         assert answers.take() == []
@@ -163,7 +163,7 @@ async def test_a_coroutine_whose_task_comes_too_late_leaves_nothing_behind() -> 
     for task_runs in (True, False):
         started: list[Any] = []
         answers, coroutine = Answers(), work()
-        later = Coroutine(coroutine, HEARTBEAT, context_of(1), started.append, trio.CapacityLimiter(1))
+        later = Coroutine(coroutine, HEARTBEAT, context_of(1), started.append, Turns(1))
         answers.add_later(later, HEARTBEAT, context_of(1))
         assert answers.take() == []
         answers.abandon()

@@ -364,6 +364,31 @@ def test_all_sessions_together_remember_a_bounded_number_of_partitions(monkeypat
     assert sessions.new_context(request_for(0, 1, 2, 3), 0.0).session
 
 
+def test_the_client_that_has_most_sessions_makes_room_for_one_that_has_less() -> None:
+    sessions = FetchSessions(4)
+    first, *_ = [sessions.new_context(request_for(0), float(n), "hoarder").session for n in range(4)]
+    assert first
+    assert sessions.new_context(request_for(0), 5.0, "hoarder").session is None, "not for itself"
+    assert sessions.new_context(request_for(0, session=first.id, epoch=1), 6.0, "hoarder").session is first
+    assert sessions.new_context(request_for(0), 7.0, "one").session
+    assert sessions.new_context(request_for(0), 8.0, "two").session
+    assert sessions.new_context(request_for(0), 9.0, "three").session
+    assert sessions.new_context(request_for(0), 10.0, "four").session is None, "nobody has more than one"
+    assert sessions.new_context(request_for(0, session=first.id, epoch=2), 11.0, "hoarder").session is first
+    assert len(sessions) == 4
+
+
+def test_the_client_that_has_most_partitions_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.reading.fetch_sessions.MAX_PARTITIONS", 5)
+    sessions = FetchSessions(100)
+    assert sessions.new_context(request_for(0, 1), 0.0, "hoarder").session
+    assert sessions.new_context(request_for(0, 1, 2), 0.0, "hoarder").session
+    mine = sessions.new_context(request_for(0), 0.0, "one").session
+    assert mine, "in place of the older one"
+    assert sessions.new_context(request_for(1, session=mine.id, epoch=1), 1.0, "one").session is mine
+    assert len(sessions) == 2
+
+
 # --- offsets ----------------------------------------------------------------------------------------------------------
 
 

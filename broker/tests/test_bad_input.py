@@ -13,12 +13,11 @@ import trio
 import trio.testing
 
 from barnabas.broker.net.answers import MAX_BACKLOG_BYTES
-from barnabas.broker.net.buffers import ByteBudget
 from barnabas.broker.net.frame_timer import Allowance
 from barnabas.broker.net.framing import RECEIVE_BYTES
 from barnabas.broker.registry import APIS
 from barnabas.broker.tests.client import Client, batch_of, connect, fetch_request, frame_of, produce_request
-from barnabas.broker.tests.conftest import Running, Start
+from barnabas.broker.tests.conftest import Running, Start, until
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
@@ -230,7 +229,8 @@ async def test_a_request_that_never_ends_is_given_up(start: Start, beginning: by
             await slow.send_bytes(beginning)
             assert await slow.is_closed()
         await still_serves(broker)
-        assert broker.node.connections.budget.free == broker.node.connections.budget.total
+        memory = broker.node.connections.memory
+        assert memory.large.free == memory.large.total
         assert "too slowly" in broker.log
 
 
@@ -244,56 +244,31 @@ async def test_a_connection_between_requests_may_be_idle(start: Start) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_frame_that_stalls_gives_its_budget_to_those_that_wait(start: Start) -> None:
+async def test_a_frame_that_stalls_gives_its_memory_to_those_that_wait(start: Start) -> None:
     async with start(queued_max_request_bytes="1000000", message_max_bytes="900000") as broker:
         async with await broker.client() as client:
             await client.create_topic("t")
         hoarders = [await broker.client() for _ in range(5)]
         for hoarder in hoarders:
-            await hoarder.send_bytes(struct.pack(">i", 90 << 20) + bytes(100))
+            await hoarder.send_bytes(struct.pack(">i", 90 << 20) + bytes(150_000))
         async with await broker.client() as client:
             assert (await client.produce("t", batch_of(random.Random(1).randbytes(800_000)))).error_code == 0
         for hoarder in hoarders:
             await hoarder.stream.aclose()
 
 
-async def test_declared_sizes_cost_no_memory_beyond_the_budget(start: Start) -> None:
+async def test_declared_sizes_cost_no_memory_but_what_has_come(start: Start) -> None:
     async with start(queued_max_request_bytes="300000000") as broker:
         clients = [await broker.client() for _ in range(40)]
         for client in clients:
             await client.send_bytes(struct.pack(">i", 100 << 20) + bytes(70_000))
         await still_serves(broker)
-        held = sum(c.granted_bytes for c in broker.node.connections)
-        assert held > 0
-        assert held <= 300_000_000
+        await until(lambda: sum(c.held_bytes for c in broker.node.connections) == 40 * 70_000)
+        memory = broker.node.connections.memory.large
+        assert memory.total - memory.free == 40 * 70_000
         for client in clients:
             await client.stream.aclose()
         await still_serves(broker)
-
-
-async def test_who_gives_up_waiting_for_the_budget_lets_the_next_one_in() -> None:
-    budget = ByteBudget(100)
-    await budget.acquire(40)
-    gives_up = trio.CancelScope()
-    let_in = trio.Event()
-
-    async def large() -> None:
-        with gives_up:
-            await budget.acquire(90)
-
-    async def small() -> None:
-        await budget.acquire(30)
-        let_in.set()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(large)
-        await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(small)
-        await trio.testing.wait_all_tasks_blocked()
-        assert not let_in.is_set()
-        gives_up.cancel()
-        with trio.fail_after(5):
-            await let_in.wait()
 
 
 async def test_one_byte_at_a_time_is_served(start: Start) -> None:

@@ -98,7 +98,7 @@ async def test_a_client_that_leaves_has_sent_its_batch_all_the_same(
 ) -> None:
     async with start() as broker, await broker.client() as other:
         await other.create_topic("t", max_message_bytes="10000000")
-        free = broker.node.connections.budget.free
+        free = broker.node.connections.memory.large.free
         with held(monkeypatch) as (begun, go_on, _):
             async with await broker.client() as client:
                 await produced(client, LARGE)
@@ -110,7 +110,7 @@ async def test_a_client_that_leaves_has_sent_its_batch_all_the_same(
                 go_on.set()
                 while not vnode.high_watermark:
                     await trio.lowlevel.checkpoint()
-        assert broker.node.connections.budget.free == free
+        assert broker.node.connections.memory.large.free == free
 
 
 async def test_a_topic_that_is_deleted_meanwhile_takes_nothing(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,8 @@ from barnabas.groupcoord.classic.state import NEXT, State
 from barnabas.groupcoord.classic.sync_barrier import SyncBarrier
 from barnabas.groupcoord.group import OffsetExpiration, Surroundings
 from barnabas.groupcoord.log.records import CoordinatorRecord, group_record
-from barnabas.groupcoord.memory_budget import GROUP_BYTES
+from barnabas.groupcoord.memory_budget import GROUP_BYTES, Newcomer
+from barnabas.groupcoord.shares import client_at
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from barnabas.wire.messages.heartbeat import HeartbeatRequest
@@ -71,8 +72,13 @@ class ClassicGroup:
 
     group_type = CLASSIC
 
-    def __init__(self, group_id: str, around: Surroundings) -> None:
+    def __init__(self, group_id: str, around: Surroundings, client: str = "") -> None:
+        """`client` has made it by a join, and gives it of its share of the memory.
+
+        A group that only offsets have made is not counted: like them it is as durable as the disk has room.
+        """
         self.group_id = group_id
+        self._client = client
         self.state = State.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
@@ -85,8 +91,8 @@ class ClassicGroup:
         self._state_timestamp_ms: int | None = around.wall_ms()
         self._subscribed: frozenset[str] | None = None  # topics of a consumer group's members, if they can be read
         self._was_restored = False
-        self._weight = GROUP_BYTES + len(group_id)
-        around.memory.take(self._weight)
+        self._weight = GROUP_BYTES + len(group_id) if client else 0
+        around.memory.take(client, self._weight)
 
     # --- what the coordinator asks ------------------------------------------------------------------------------------
 
@@ -183,7 +189,8 @@ class ClassicGroup:
         self.sync_barrier.check_protocol(request, version)
         if self.state is State.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        self.around.memory.check(sum(len(each.assignment) for each in request.assignments))
+        self.around.memory.check(member.client, sum(len(each.assignment) for each in request.assignments))
+        self.around.memory.settle(member.client, member)
         self.sync_barrier.synced(member)
         self.members.renew(member)
         if self.state is State.STABLE:
@@ -226,6 +233,21 @@ class ClassicGroup:
         if self.leader == member_id:
             self.leader = next(iter(self.members.by_id), None)
 
+    def expect(self, member: Member) -> None:
+        """A member is new: where there is no room it may have to go, until it has had an assignment."""
+
+        def heard() -> float | None:
+            if member.waiting_join is not None or member.waiting_sync is not None:
+                return None
+            return member.session.at - member.session_timeout_ms / 1000
+
+        def drop() -> None:
+            log.info("group %s: %s has never synced, and makes room", self.group_id, member.member_id)
+            self.drop_member(member.member_id)
+            self.join_barrier.membership_shrank("a member made room")
+
+        self.around.memory.expect(member.client, member, Newcomer(heard, drop))
+
     def _leave_one(self, identity: MemberIdentity) -> ErrorCode:
         member_id = identity.member_id
         if not member_id:  # an administrator names a static member by its group.instance.id alone
@@ -258,7 +280,7 @@ class ClassicGroup:
             refuse_join(self, member, error)
             refuse_sync(self, member, error)
         self.members.clear()
-        self.around.memory.take(-self._weight)
+        self.around.memory.take(self._client, -self._weight)
         self._weight = 0
         self.join_barrier.drop()
         self.sync_barrier.drop()
@@ -292,6 +314,7 @@ class ClassicGroup:
         member = Member(
             member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms, {}, session
         )
+        member.client = client_at(client_host.removeprefix("/"))
         return member
 
     # --- records ------------------------------------------------------------------------------------------------------

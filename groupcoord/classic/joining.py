@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.groupcoord.classic.answers import answer_join, join_answer, refuse_join, refuse_sync
-from barnabas.groupcoord.classic.member import JoinReply, Member, WaitingJoin
+from barnabas.groupcoord.classic.member import Member, WaitingJoin
 from barnabas.groupcoord.classic.state import State
 from barnabas.groupcoord.log.store import told
 from barnabas.groupcoord.memory_budget import MEMBER_BYTES
+from barnabas.groupcoord.shares import client_at
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -36,6 +37,11 @@ class Joining(NamedTuple):
     client_id: str
     client_host: str
     waiting: WaitingJoin
+
+    @property
+    def client(self) -> str:
+        """Whose share of the memory is taken."""
+        return client_at(self.client_host.removeprefix("/"))
 
     @property
     def reason(self) -> str:
@@ -60,7 +66,7 @@ def join(group: ClassicGroup, joining: Joining) -> None:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no protocol in common with the group")
     known = members.by_id.get(member_id)
     metadata = sum(len(name) + len(data) for name, data in joining.protocols.items())
-    group.around.memory.check(MEMBER_BYTES + metadata - (known.weight if known is not None else 0))
+    group.around.memory.check(joining.client, MEMBER_BYTES + metadata - (known.weight if known is not None else 0))
     if not member_id:
         _join_without_id(group, joining)
     elif instance_id is None and member_id in members.pending:
@@ -96,19 +102,19 @@ def _join_without_id(group: ClassicGroup, joining: Joining) -> None:
     if instance_id is not None and instance_id in group.members.static:
         _take_over_static(group, joining, group.members.static[instance_id], new_id)
     elif instance_id is None and joining.waiting.version >= _KNOWN_ID_SINCE:
-        _hand_out_id(group, new_id, joining.request.session_timeout_ms, joining.waiting.reply)
+        _hand_out_id(group, new_id, joining)
     else:
         _add(group, joining, new_id)
 
 
-def _hand_out_id(group: ClassicGroup, member_id: str, session_timeout_ms: int, reply: JoinReply) -> None:
+def _hand_out_id(group: ClassicGroup, member_id: str, joining: Joining) -> None:
     def expire() -> None:
         group.members.forget_pending(member_id)
         group.join_barrier.complete_if_all_joined()
 
-    group.members.await_id(member_id, session_timeout_ms, expire)
+    group.members.await_id(member_id, joining.client, joining.request.session_timeout_ms, expire)
     refusal = JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
-    group.around.outbox.put(reply, refusal)
+    group.around.outbox.put(joining.waiting.reply, refusal)
 
 
 def _add(group: ClassicGroup, joining: Joining, member_id: str) -> None:
@@ -126,6 +132,7 @@ def _add(group: ClassicGroup, joining: Joining, member_id: str) -> None:
     if not group.members.by_id:
         group.protocol_type = request.protocol_type
     group.members.enrol(member)
+    group.expect(member)
     group.members.wait_join(member, joining.waiting)
     group.members.forget_pending(member_id)
     if group.leader is None:

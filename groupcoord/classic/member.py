@@ -34,6 +34,7 @@ class Member:
     protocols: dict[str, bytes]  # name -> metadata, in the member's order of preference
     session: Deadline
     assignment: bytes = b""
+    client: str = ""  # whose share of the memory it takes
     weight: int = 0  # bytes that are counted for it
     is_new: bool = False  # it has not been told its member id by a join that succeeded
     waiting_join: WaitingJoin | None = field(default=None, repr=False)

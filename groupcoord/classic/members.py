@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from barnabas.groupcoord.classic.member import Member, WaitingJoin
 from barnabas.groupcoord.deadlines import Deadline
 from barnabas.groupcoord.group import Surroundings
-from barnabas.groupcoord.memory_budget import PENDING_BYTES, weight
+from barnabas.groupcoord.memory_budget import PENDING_BYTES, Newcomer, weight
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.wire.schema import ProtocolError
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A member id that was given out: to which client, and until when it may be used."""
+
+    client: str
+    deadline: Deadline
 
 
 class Members:
@@ -25,7 +34,7 @@ class Members:
     def __init__(self, around: Surroundings) -> None:
         self.by_id: dict[str, Member] = {}
         self.static: dict[str, str] = {}  # group.instance.id -> member id
-        self.pending: dict[str, Deadline] = {}  # member ids given out, until when they may be used
+        self.pending: dict[str, Pending] = {}  # member ids given out, until when they may be used
         self.joined = 0  # how many have a join waiting
         self._supporters: Counter[str] = Counter()  # protocol -> how many have it
         self._around = around
@@ -54,7 +63,8 @@ class Members:
 
     def unenrol(self, member: Member) -> None:
         del self.by_id[member.member_id]
-        self._around.memory.take(-member.weight)
+        self._around.memory.take(member.client, -member.weight)
+        self._around.memory.settle(member.client, member)
         member.weight = 0
         self._forget_protocols(member)
         member.session.drop()
@@ -67,7 +77,8 @@ class Members:
             self.forget_pending(member_id)
         for member in self.by_id.values():
             member.session.drop()
-            self._around.memory.take(-member.weight)
+            self._around.memory.take(member.client, -member.weight)
+            self._around.memory.settle(member.client, member)
         self.by_id.clear()
         self.static.clear()
         self._supporters.clear()
@@ -75,22 +86,24 @@ class Members:
     def weigh(self, member: Member) -> None:
         """Count what a member takes now."""
         before, member.weight = member.weight, weight(member)
-        self._around.memory.take(member.weight - before)
+        self._around.memory.take(member.client, member.weight - before)
 
     # --- ids that were given out --------------------------------------------------------------------------------------
 
-    def await_id(self, member_id: str, session_timeout_ms: int, expire: Callable[[], None]) -> None:
-        """An id was given out; `expire` is called if nobody has joined with it when its session ends."""
-        deadline = self._around.deadlines.new(expire)
-        deadline.set(self._around.deadlines.clock() + session_timeout_ms / 1000)
-        self.pending[member_id] = deadline
-        self._around.memory.take(PENDING_BYTES)
+    def await_id(self, member_id: str, client: str, session_timeout_ms: int, expire: Callable[[], None]) -> None:
+        """An id was given out; `expire` is called if nobody has joined with it in time, or room is short."""
+        now = self._around.deadlines.clock()
+        deadline = self._around.deadlines.at(now + session_timeout_ms / 1000, expire)
+        pending = self.pending[member_id] = Pending(client, deadline)
+        self._around.memory.take(client, PENDING_BYTES)
+        self._around.memory.expect(client, pending, Newcomer(lambda: now, expire))
 
     def forget_pending(self, member_id: str) -> None:
-        deadline = self.pending.pop(member_id, None)
-        if deadline is not None:
-            deadline.drop()
-            self._around.memory.take(-PENDING_BYTES)
+        pending = self.pending.pop(member_id, None)
+        if pending is not None:
+            pending.deadline.drop()
+            self._around.memory.take(pending.client, -PENDING_BYTES)
+            self._around.memory.settle(pending.client, pending)
 
     # --- what they wait for -------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from barnabas.groupcoord.classic.member import JoinReply, SyncReply
 from barnabas.groupcoord.group import Surroundings
 from barnabas.groupcoord.log.shard import Shards
 from barnabas.groupcoord.memory_budget import GROUP_BYTES
+from barnabas.groupcoord.shares import client_at
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -37,7 +38,7 @@ class Membership:
         """JoinGroup. The reply is called at once for a refusal, else when the generation begins."""
         with self._outbox:
             try:
-                group = self._group_to_join(request)
+                group = self._group_to_join(request, client_host)
                 group.join(request, version=version, client_id=client_id, client_host=client_host, reply=reply)
             except KafkaError as refusal:
                 keeps_id = refusal.code is not ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -98,7 +99,7 @@ class Membership:
         self._shards.of(group_id)
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no classic group {group_id}")
 
-    def _group_to_join(self, request: JoinGroupRequest) -> ClassicGroup:
+    def _group_to_join(self, request: JoinGroupRequest, client_host: str) -> ClassicGroup:
         """The group to join; a join without a member id creates it."""
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
@@ -108,15 +109,16 @@ class Membership:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, f"not between {shortest} and {longest} ms")
         group = self._groups.get(request.group_id)
         if group is None:
-            return self._group(request.group_id) if request.member_id else self._create(request)
+            return self._group(request.group_id) if request.member_id else self._create(request, client_host)
         if not isinstance(group, ClassicGroup):
             told = f"{request.group_id} is a group of type {group.group_type}"
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, told)
         return group
 
-    def _create(self, request: JoinGroupRequest) -> ClassicGroup:
+    def _create(self, request: JoinGroupRequest, client_host: str) -> ClassicGroup:
         shard = self._shards.of(request.group_id)
         if not (request.protocol_type and request.protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type or protocols are missing")
-        self._around.memory.check(GROUP_BYTES + len(request.group_id))
-        return self._shards.add(shard, ClassicGroup(request.group_id, self._around))
+        client = client_at(client_host.removeprefix("/"))
+        self._around.memory.check(client, GROUP_BYTES + len(request.group_id))
+        return self._shards.add(shard, ClassicGroup(request.group_id, self._around, client))

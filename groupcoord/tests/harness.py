@@ -180,6 +180,7 @@ class World:
         session_ms: int = 10_000,
         rebalance_ms: int = 60_000,
         client_id: str = "c",
+        host: str = "/10.0.0.1",
     ) -> Reply[JoinGroupResponse]:
         reply: Reply[JoinGroupResponse] = Reply()
         request = JoinGroupRequest(
@@ -191,7 +192,7 @@ class World:
             protocol_type=protocol_type,
             protocols=[JoinGroupRequestProtocol(name, metadata) for name, metadata in protocols],
         )
-        self.coordinator.join(request, version=version, client_id=client_id, client_host="/10.0.0.1", reply=reply)
+        self.coordinator.join(request, version=version, client_id=client_id, client_host=host, reply=reply)
         return reply
 
     def new_member(self, **more: object) -> Reply[JoinGroupResponse]:

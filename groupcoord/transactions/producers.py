@@ -14,7 +14,7 @@ from barnabas.groupcoord.log.store import told
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.transactions.completion import Completion
 from barnabas.groupcoord.transactions.config import TransactionConfig
-from barnabas.groupcoord.transactions.shard import ID_BYTES, Transaction, TransactionShard, TransactionShards
+from barnabas.groupcoord.transactions.shard import ID_BYTES, NOBODY, Transaction, TransactionShard, TransactionShards
 from barnabas.groupcoord.transactions.state import State, Status, fenced, new_state
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -61,9 +61,14 @@ class Producers:
         self._wall_ms = wall_ms
 
     def init(
-        self, request: InitProducerIdRequest, *, version: int, reply: Callable[[InitProducerIdResponse], None]
+        self,
+        request: InitProducerIdRequest,
+        *,
+        version: int,
+        client: str = NOBODY,
+        reply: Callable[[InitProducerIdResponse], None],
     ) -> None:
-        """InitProducerId. The reply is called when the epoch is durable."""
+        """InitProducerId. The reply is called when the epoch is durable; the id counts to the client's share."""
 
         def answer(error: ErrorCode, state: State | None = None) -> None:
             code = told(error)
@@ -77,11 +82,11 @@ class Producers:
 
         with self._outbox:
             try:
-                self._begin(request, answer)
+                self._begin(request, client, answer)
             except KafkaError as refusal:
                 answer(refusal.code)
 
-    def _begin(self, request: InitProducerIdRequest, answer: Callable[..., None]) -> None:
+    def _begin(self, request: InitProducerIdRequest, client: str, answer: Callable[..., None]) -> None:
         if not request.transactional_id or (request.producer_id < 0) != (request.producer_epoch < 0):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "an id without an epoch, or no transactional id")
         if not 0 < request.transaction_timeout_ms <= self._config.transaction_max_timeout_ms:
@@ -94,17 +99,18 @@ class Producers:
         shard = self._shards.of(asked.transactional_id)
         transaction = shard.transactions.get(asked.transactional_id)
         if transaction is not None:
+            self._shards.begins_with(transaction, client)
             self._decide(shard, transaction, asked, answer)
             return
         size = ID_BYTES + len(asked.transactional_id)
-        self._shards.check_room(size)
+        self._shards.check_room(client, size)
 
         def given(producer_id: int) -> None:
             found = shard.transactions.get(asked.transactional_id)
             if found is None:  # else somebody else was quicker
-                self._shards.check_room(size)
+                self._shards.check_room(client, size)
                 state = new_state(producer_id, asked.timeout_ms, self._wall_ms())
-                found = self._shards.add(shard, asked.transactional_id, state)
+                found = self._shards.add(shard, asked.transactional_id, state, client)
             self._decide(shard, found, asked, answer)
 
         self._with_new_id(shard, given, answer)

@@ -202,7 +202,7 @@ class TransactionRequests:
             if state.status is Status.ONGOING and places <= state.partitions:
                 done(ErrorCode.NONE)
                 return
-            self._shards.check_room(PARTITION_BYTES * len(places))
+            self._shards.check_room(transaction.client, PARTITION_BYTES * len(places))
         except KafkaError as refusal:
             done(refusal.code)
             return

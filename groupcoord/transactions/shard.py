@@ -11,6 +11,7 @@ from collections.abc import Callable
 from barnabas.groupcoord.deadlines import Deadline, Deadlines
 from barnabas.groupcoord.log.store import Store
 from barnabas.groupcoord.outbox import Outbox
+from barnabas.groupcoord.shares import Shares
 from barnabas.groupcoord.transactions.records import transaction_record
 from barnabas.groupcoord.transactions.state import NO_EPOCH, State, Status
 from barnabas.wire.aliases import TopicPartition
@@ -20,6 +21,8 @@ Done = Callable[[ErrorCode], None]
 # What an id and a partition of its transaction take in memory beside the bytes of the id: measured, rounded up.
 ID_BYTES = 1_500
 PARTITION_BYTES = 200
+#: Who has what the log says, and nobody has asked for since.
+NOBODY = ""
 # Requests that may wait for one id to settle.
 _MOST_WAITING = 16
 
@@ -27,11 +30,13 @@ _MOST_WAITING = 16
 class Transaction:
     """One transactional id: what is durable of it, and what is under way."""
 
-    __slots__ = ("deadline", "id", "is_busy", "left", "on_settled", "state", "weight")
+    __slots__ = ("client", "deadline", "id", "is_busy", "left", "on_settled", "state", "weight")
 
-    def __init__(self, transactional_id: str, state: State) -> None:
+    def __init__(self, transactional_id: str, state: State, client: str) -> None:
         self.id = transactional_id
         self.state = state
+        #: Whose share of the memory it takes: who was the last to begin with it, NOBODY since the log was read.
+        self.client = client
         #: A record of it is being written, or a producer id for it is awaited.
         self.is_busy = False
         #: Of a decided transaction: the partitions that have not heard of the outcome.
@@ -71,14 +76,17 @@ class TransactionShards:
     ) -> None:
         self.by_partition: dict[int, TransactionShard] = {}
         self.partition_of = partition_of
-        self.used_bytes = 0
         self._store = store
         self._outbox = outbox
         self._deadlines = deadlines
         self._wall_ms = wall_ms
-        self._most_bytes = most_bytes
+        self._shares = Shares(most_bytes)
         #: Called when a transaction has taken longer than its producer has said.
         self.on_timed_out: Callable[[TransactionShard, Transaction], None] = lambda shard, transaction: None
+
+    @property
+    def used_bytes(self) -> int:
+        return self._shares.used
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -107,20 +115,28 @@ class TransactionShards:
 
     # --- changing -----------------------------------------------------------------------------------------------------
 
-    def check_room(self, size: int) -> None:
-        """Raises KafkaError POLICY_VIOLATION where strangers would take more memory than there is for them."""
-        if self.used_bytes + size > self._most_bytes:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"all transactions together have {self._most_bytes} bytes")
+    def check_room(self, client: str, size: int) -> None:
+        """Raises KafkaError POLICY_VIOLATION where a client would take more of the memory than it leaves free."""
+        shares = self._shares
+        if size > (shares.free if client == NOBODY else shares.spare(client)):
+            told = f"{client} has {shares.of(client)} bytes, and {shares.free} are free for all transactions"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, told)
 
-    def add(self, shard: TransactionShard, transactional_id: str, state: State) -> Transaction:
-        transaction = shard.transactions[transactional_id] = Transaction(transactional_id, state)
+    def begins_with(self, transaction: Transaction, client: str) -> None:
+        """A client begins with an id that is known: from now on it counts as its own."""
+        self._shares.take(transaction.client, -transaction.weight)
+        transaction.client = client
+        self._shares.take(client, transaction.weight)
+
+    def add(self, shard: TransactionShard, transactional_id: str, state: State, client: str = NOBODY) -> Transaction:
+        transaction = shard.transactions[transactional_id] = Transaction(transactional_id, state, client)
         self._changed(shard, transaction)
         return transaction
 
     def remove(self, shard: TransactionShard, transaction: Transaction) -> None:
         """Forget an id; all that waits for it wakes up, and finds it gone."""
         del shard.transactions[transaction.id]
-        self.used_bytes -= transaction.weight
+        self._shares.take(transaction.client, -transaction.weight)
         if transaction.deadline is not None:
             transaction.deadline.drop()
             transaction.deadline = None
@@ -179,7 +195,7 @@ class TransactionShards:
     def _changed(self, shard: TransactionShard, transaction: Transaction) -> None:
         state = transaction.state
         weight = ID_BYTES + len(transaction.id) + PARTITION_BYTES * len(state.partitions)
-        self.used_bytes += weight - transaction.weight
+        self._shares.take(transaction.client, weight - transaction.weight)
         transaction.weight = weight
         if state.status is Status.ONGOING:
             if transaction.deadline is None:

@@ -173,10 +173,11 @@ class World:
         producer: tuple[int, int] = (-1, -1),
         timeout_ms: int = 60_000,
         version: int = 5,
+        client: str = "10.0.0.1",
     ) -> Reply[InitProducerIdResponse]:
         reply: Reply[InitProducerIdResponse] = Reply()
         request = InitProducerIdRequest(name, timeout_ms, *producer)
-        self.coordinator.init_producer_id(request, version=version, reply=reply)
+        self.coordinator.init_producer_id(request, version=version, client=client, reply=reply)
         return reply
 
     def producer(self, name: str = "t", **more: int) -> tuple[int, int]:

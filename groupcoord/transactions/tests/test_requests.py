@@ -471,6 +471,18 @@ def test_strangers_take_no_more_memory_than_there_is() -> None:
     assert world.coordinator.shards.used_bytes == 0
 
 
+def test_a_hoarder_of_transactional_ids_leaves_room_for_those_of_others() -> None:
+    world = World(TransactionConfig(transaction_state_log_num_partitions=PARTITIONS, most_bytes=1 << 20))
+    codes = [world.init(f"{n}-" + "x" * 10_000).get().error_code for n in range(200)]
+    assert ErrorCode.POLICY_VIOLATION in codes
+    assert world.init("honest", client="10.0.0.2").get().error_code == ErrorCode.NONE
+    world.start()  # after which nobody knows whose they were
+    assert world.init("later", client="10.0.0.2").get().error_code == ErrorCode.NONE
+    shards = world.coordinator.shards
+    assert world.init("0-" + "x" * 10_000, client="10.0.0.3").get().error_code == ErrorCode.NONE
+    assert shards._shares.of("10.0.0.3") > 10_000, "who begins with an id has it"
+
+
 def test_what_is_not_here_or_not_loaded_says_so() -> None:
     world = World()
     producer = world.producer()
