@@ -67,7 +67,8 @@ class FrameBuffers:
 def _untouched(size: int) -> mmap.mmap:
     """Memory that costs nothing before something is written to it, and then a page for every 4 KiB."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_NOHUGEPAGE)  # else eight bytes may cost 2 MiB
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # on Linux; there eight bytes may cost 2 MiB without it
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
     return memory
 
 
