@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -121,11 +121,14 @@ def test_what_may_have_been_done_is_told_as_not_known(broker: Scripted, capsys: 
 
 
 def test_lines_whose_answer_is_lost_are_not_counted_as_sent(
-    broker: Scripted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    broker: Scripted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     broker.play[ProduceRequest] = lambda _: None
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
-    assert run(broker, "produce", "t") == 1
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"a\nb\n")
+    with lines.open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert run(broker, "produce", "t") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "whether Produce was carried out is not known" in line
     assert broker.asked(ProduceRequest) == 1
