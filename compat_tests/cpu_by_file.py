@@ -1,7 +1,10 @@
-"""How much CPU each test and each file of tests takes, with all processes that it starts: `python -m compat_tests.cpu_by_file streams -m "not slow"`.
+"""How much CPU each test and each file of tests takes, with all processes that it starts.
 
-Wall clock says little on a machine that does other things, and two cores are what a run of the tests waits for. pytest runs below a process that
-adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER), so a driver whose broker was killed is counted, too.
+    python -m compat_tests.cpu_by_file streams -m "not slow"
+
+Wall clock says little on a machine that does other things, and the CPU is what a run of all tests waits for. pytest
+runs below a process that adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER), so a driver whose broker was killed is
+counted, too.
 """
 
 from __future__ import annotations
