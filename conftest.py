@@ -7,11 +7,15 @@ Property tests that take long have fewer examples by default; `--hypothesis-prof
 from __future__ import annotations
 
 import os
+import sys
 
 from hypothesis import HealthCheck, settings
 
 for profile in ("quick", "full"):
     settings.register_profile(profile, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("quick")
+# What one process has compiled the others take: without it each broker and each worker compiles the project anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Spark's JVMs of the tests end soon: code compiled quickly takes less of the CPU than code compiled well.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
