@@ -11,7 +11,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from compat_tests.tools import KAFKA_JARS, TOOLS
+from compat_tests.tools import BRIEF_JVM, KAFKA_JARS, TOOLS
 
 DEADLINE = 60.0
 CDS = TOOLS / "cds"
@@ -45,9 +45,8 @@ def command(main: str, *arguments: str, archive: str | None = None) -> list[str]
     """The command line of a tool."""
     if archive is None:
         archive = f"-XX:SharedArchiveFile={_archive(main)}"
-    small = ["-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    quiet = ["-Xlog:disable", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    return ["java", archive, "-Xshare:auto", *small, *quiet, "-cp", f"{KAFKA_JARS}/*", main, *arguments]
+    small, quiet = ["-Xmx160m", *BRIEF_JVM], "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    return ["java", archive, "-Xshare:auto", *small, quiet, "-cp", f"{KAFKA_JARS}/*", main, *arguments]
 
 
 def run(main: str, *arguments: str, lines: bytes | None = None) -> subprocess.CompletedProcess[str]:

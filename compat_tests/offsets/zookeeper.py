@@ -12,7 +12,7 @@ from pathlib import Path
 
 from compat_tests.apache_kafka import free_ports
 from compat_tests.broker_process import Server
-from compat_tests.tools import ZOOKEEPER_JARS
+from compat_tests.tools import BRIEF_JVM, ZOOKEEPER_JARS
 from compat_tests.waiting import until
 
 
@@ -58,7 +58,7 @@ class ZooKeeper(Server):
         return [
             "java",
             "-Xmx256m",
-            "-XX:+UseSerialGC",
+            *BRIEF_JVM,
             "-cp",
             f"{ZOOKEEPER_JARS}/*",
             "org.apache.zookeeper.server.ZooKeeperServerMain",

@@ -225,6 +225,7 @@ def test_what_is_no_stream_is_refused_with_the_reason(
     assert "x" not in admin.topics()
 
 
+@pytest.mark.long
 def test_a_stream_over_a_stream_over_a_query(broker: Barnabas, admin: Driver) -> None:
     admin.create_topic("raw", 2, SENSORS)
     admin.create_topic("hot", -1, {"barnabas.query": "SELECT device, temp FROM raw WHERE temp >= 10"})

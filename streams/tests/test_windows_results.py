@@ -269,11 +269,9 @@ def test_keys_and_timestamps_of_results(session: SparkSession, tmp_path: Path) -
     of_stream = [row for batch in run.batches.values() for row in batch]
     as_told = [(None if row.key is None else bytes(row.key).decode(), row.timestamp) for row in results[4]]
     assert sorted((key, at) for key, _, at in of_stream) == sorted(as_told)
-    for rows in results:
-        assert {row.timestamp.replace(tzinfo=UTC) for row in rows} == {
-            datetime.fromtimestamp((NOW - 60_000) // 1000, UTC)
-        }
-    assert [{None if row.key is None else bytes(row.key).decode() for row in rows} for rows in results] == [
+    beginning = datetime.fromtimestamp((NOW - 60_000) // 1000, UTC)
+    assert {row.timestamp.replace(tzinfo=UTC) for found in results for row in found} == {beginning}
+    assert [{None if row.key is None else bytes(row.key).decode() for row in found} for found in results] == [
         {"a", None},
         {'{"device":"a","n":1}', '{"device":null,"n":2}'},
         {"of a", "of nobody"},
