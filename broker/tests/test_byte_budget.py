@@ -96,14 +96,14 @@ async def test_a_connection_that_closes_as_it_is_granted_gives_its_bytes_back(st
         await first.send_bytes(struct.pack(">i", 90 << 20) + bytes(100_000))
         await second.send_bytes(struct.pack(">i", 80 << 20) + bytes(100_000))
         budget = serving.node.connections.budget
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while not budget.is_waited_for:
                 await trio.lowlevel.checkpoint()
         (holds,) = [c for c in serving.node.connections if c.granted_bytes]
         (waits,) = [c for c in serving.node.connections if c.state is State.MEMORY]
         holds.close()
         waits.close()  # its bytes were granted in this pass, and it does not know yet
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while budget.free < budget.total:
                 await trio.lowlevel.checkpoint()
         assert not budget.is_waited_for

@@ -12,8 +12,8 @@ import uuid
 from pathlib import Path
 
 from compat_tests.tools import BRIEF_JVM, KAFKA_JARS, TOOLS
+from compat_tests.waiting import DEADLINE
 
-DEADLINE = 60.0
 CDS = TOOLS / "cds"
 
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"

@@ -76,7 +76,7 @@ class ZooKeeper(Server):
         """Start, and return when it says that it is fine."""
         with self.log_file.open("a") as log:
             self.process = subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=log, text=True)
-        until(self._is_fine, f"{self.name} is ready", 30)
+        until(self._is_fine, f"{self.name} is ready")
 
     def _is_fine(self) -> bool:
         assert self.process is not None

@@ -482,7 +482,7 @@ class Sender:
     def finish(self) -> list[Reading]:
         """End it; all that it has written."""
         self._ends.set()
-        self._thread.join(30)
+        self._thread.join(120)
         return self.written
 
 

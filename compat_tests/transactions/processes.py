@@ -126,7 +126,7 @@ def _java_command(source: str, *arguments: str) -> list[str]:
 
 def _lines(command: list[str]) -> list[str]:
     environment = {**os.environ, "NODE_PATH": str(KAFKAJS / "node_modules")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40, env=environment, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=True)
     return done.stdout.split()
 
 
