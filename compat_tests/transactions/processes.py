@@ -10,7 +10,7 @@ from pathlib import Path
 from kafka import KafkaConsumer, TopicPartition
 
 from compat_tests.java import tools as java
-from compat_tests.tools import BRIEF_JVM, KAFKA_JARS, KAFKAJS, ROOT, missing
+from compat_tests.tools import KAFKAJS, ROOT, missing
 
 HERE = Path(__file__).parent
 PYTHON = ("kafka-python", "confluent-kafka", "aiokafka")
@@ -32,7 +32,7 @@ class Producer:
         more = (address, transactional_id, str(timeout_ms))
         environment = dict(os.environ)
         if client == "java":
-            command = _java_command("Producer.java", *more)
+            command = java.program(HERE / "Producer.java", *more)
         elif client == "kafkajs":
             command = ["node", str(HERE / "producer.js"), *more]
             environment |= {"NODE_PATH": str(KAFKAJS / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
@@ -116,12 +116,7 @@ def _aiokafka(address: str, topic: str, count: int) -> list[str]:
 
 def java_lines(source: str, *arguments: str) -> list[str]:
     """What a Java program of this folder prints."""
-    return _lines(_java_command(source, *arguments))
-
-
-def _java_command(source: str, *arguments: str) -> list[str]:
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-    return ["java", "-Xmx160m", *BRIEF_JVM, quiet, "-cp", f"{KAFKA_JARS}/*", str(HERE / source), *arguments]
+    return _lines(java.program(HERE / source, *arguments))
 
 
 def _lines(command: list[str]) -> list[str]:
