@@ -4,7 +4,8 @@
 
 Wall clock says little on a machine that does other things, and the CPU is what a run of all tests waits for. pytest
 runs below a process that adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER), so a driver whose broker was killed is
-counted, too.
+counted, too. What a process has used whose parent does not wait for it is lost when it ends: then the figure of that
+test is too low, or negative.
 """
 
 from __future__ import annotations
