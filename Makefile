@@ -62,7 +62,7 @@ test: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest -m "$(MARKS)" $(PARALLEL)
 
 test-slow: $(VENV)/.test tools $(VENV)/.archive
-	$(BIN)/pytest
+	$(BIN)/pytest -m "" --hypothesis-profile full
 
 # What the lock hides: does the next release of a library shut a private door (docs/decisions/0020-private-doors.md)?
 NEWEST := build/newest

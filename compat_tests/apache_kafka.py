@@ -84,7 +84,7 @@ class ApacheKafka(Server):
             self.java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.config)),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             env=dict(os.environ),
         )
         assert done.returncode == 0, f"kafka-storage format failed:\n{done.stdout}{done.stderr}"

@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from compat_tests.tools import ROOT
-from compat_tests.waiting import changed, until
-
-START_DEADLINE = 60.0
-STOP_DEADLINE = 30.0
+from compat_tests.waiting import DEADLINE, changed, until
 
 
 class Server(ABC):
@@ -62,7 +59,7 @@ class Server(ABC):
         threading.Thread(target=self._watch, args=(self.process,), daemon=True).start()
         process = self.process
         try:
-            until(lambda: self.ready or process.poll() is not None, f"{self.name} is ready", START_DEADLINE)
+            until(lambda: self.ready or process.poll() is not None, f"{self.name} is ready", DEADLINE)
             assert self.ready, f"{self.name} ended with {process.returncode} at its start:\n{self.log_tail()}"
         except AssertionError:
             self.kill()
@@ -91,7 +88,7 @@ class Server(ABC):
         """SIGKILL: no goodbye to anybody."""
         if self.process and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(STOP_DEADLINE)
+            self.process.wait(DEADLINE)
 
     def stop(self) -> int:
         """SIGTERM; gives the exit status."""
@@ -99,13 +96,13 @@ class Server(ABC):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(STOP_DEADLINE)
+            return self.process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGABRT)  # says in the log what its threads are doing
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(1)
             self.kill()
-            raise AssertionError(f"{self.name} did not stop in {STOP_DEADLINE:g} s:\n{self.log_tail()}") from None
+            raise AssertionError(f"{self.name} did not stop in {DEADLINE:g} s:\n{self.log_tail()}") from None
 
     @abstractmethod
     def errors(self) -> list[str]:

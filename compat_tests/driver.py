@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from compat_tests.waiting import changed, until
+from compat_tests.waiting import DEADLINE, changed, until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SESSION_TIMEOUT_MS = 10_000
@@ -129,7 +129,7 @@ class ThreadMember(Member):
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(120)
         assert not self._thread.is_alive(), "the consumer did not close in 30 s"
 
 
@@ -167,7 +167,7 @@ class ProcessMember(Member):
         """A line of standard error."""
         self.noise.append(line)
 
-    def wait(self, deadline: float = 30) -> None:
+    def wait(self, deadline: float = DEADLINE) -> None:
         """Return when the process has ended by itself and all that it said was read."""
         try:
             self.process.wait(deadline)
@@ -176,7 +176,7 @@ class ProcessMember(Member):
             said = "\n".join(self.noise[-20:])
             raise AssertionError(f"{self.command[0]} did not end in {deadline:g} s:\n{said}") from None
         for reader in self._readers:
-            reader.join(10)
+            reader.join(120)
 
     def close(self) -> None:
         if self.process.poll() is None:

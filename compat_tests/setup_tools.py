@@ -166,7 +166,7 @@ def java_version() -> int:
     """The major version of the java on the path; 0 if there is none."""
     if not shutil.which("java"):
         return 0
-    told = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60).stderr
+    told = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=120).stderr
     found = re.search(r'version "(\d+)', told)
     return int(found[1]) if found else 0
 

@@ -16,6 +16,8 @@ KAFKA_JARS = TOOLS / "kafka"
 KAFKAJS = TOOLS / "kafkajs"
 ZOOKEEPER_JARS = TOOLS / "zookeeper"
 ECOSYSTEM_JARS = TOOLS / "ecosystem"
+#: Of a JVM that ends soon: code compiled quickly takes less of the CPU than code compiled well.
+BRIEF_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable")
 
 
 def kafka_python_source() -> Path:

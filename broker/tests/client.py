@@ -68,7 +68,7 @@ class Client:
 
     async def _exactly(self, size: int) -> bytes:
         parts = bytearray()
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while len(parts) < size:
                 try:
                     part = await self.stream.receive_some(size - len(parts))

@@ -22,7 +22,7 @@ Start = Callable[..., AbstractAsyncContextManager["Running"]]
 
 async def until(condition: Callable[[], bool]) -> None:
     """Return when the condition holds; it is looked at again and again, as nothing tells when it changes."""
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         while not condition():
             await trio.sleep(0.001)
 
@@ -56,12 +56,12 @@ def start(tmp_path: Path) -> Start:
         properties.update((key.replace("_", "."), value) for key, value in settings.items())
         node = Node(BrokerConfig(properties), EventLog(said), io=io_calls)
         async with trio.open_nursery() as nursery:
-            with trio.fail_after(20):
+            with trio.fail_after(60):
                 await nursery.start(node.run)
             try:
                 yield Running(node, said)
             finally:
-                with trio.CancelScope(shield=True), trio.fail_after(20):
+                with trio.CancelScope(shield=True), trio.fail_after(60):
                     node.stop()
                     await node.stopped.wait()
 

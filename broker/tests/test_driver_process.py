@@ -78,7 +78,7 @@ async def test_where_spark_is_missing_no_driver_is_started_and_the_client_is_tol
     async with start() as running, await running.client() as client:
         await client.create_topic("src")
         for _ in range(2):
-            with trio.fail_after(5):
+            with trio.fail_after(20):
                 told = await create(client, "out", barnabas_query="SELECT a FROM src")
             assert told.error_code == ErrorCode.INVALID_REQUEST
             assert told.error_message == f"Query topics need Spark, and pyspark is not installed: {SPARK_REMEDY}"

@@ -48,7 +48,7 @@ async def test_who_has_just_become_readable_comes_before_those_who_go_on(monkeyp
         for call in pushers.values():
             poller.again(call)
         theirs.send(b"x")
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(poller.run)
                 await done.wait()

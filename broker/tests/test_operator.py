@@ -306,11 +306,11 @@ async def test_a_stop_waits_for_a_topic_that_is_being_made(start: Start) -> None
     async with start() as broker, await broker.client() as client:
         topics = [CreatableTopic(name=f"t{n}", num_partitions=20, replication_factor=1) for n in range(30)]
         await client.send(CreateTopicsRequest(topics=topics))
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while not broker.node.metadata.topics:
                 await trio.lowlevel.checkpoint()
         broker.node.stop()
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await broker.node.stopped.wait()
     async with start() as broker:
         for topic in broker.node.metadata.topics.values():
@@ -382,7 +382,7 @@ async def test_a_failed_write_takes_one_partition_offline_with_a_line_and_a_rest
         assert broker.log.count("error partition.offline topic=bad partition=0 action=append") == 1
         assert (await client.produce("bad", batch_of(b"fine"), 1)).error_code == 0
         looked_at.clear()
-        with trio.fail_after(10):  # retention goes on, for those that are left
+        with trio.fail_after(60):  # retention goes on, for those that are left
             while len(looked_at) < 4:
                 await trio.lowlevel.checkpoint()
         assert (await client.produce("bad", batch_of(b"fine"), 1)).base_offset == 1
@@ -396,7 +396,7 @@ async def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_broker(star
         await client.create_topic("t")
         disk.full = True
         told = trio.Event()
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 run = partial(broker.node.data_dir.run, checkpoint_interval=0.01, on_error=lambda _: told.set())
                 nursery.start_soon(run)

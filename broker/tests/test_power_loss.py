@@ -67,7 +67,7 @@ async def broker(path: Path, calls: Io) -> AsyncIterator[Client]:
     properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(path), **SETTINGS}
     node = Node(BrokerConfig(properties), EventLog(io.StringIO()), io=calls)
     async with trio.open_nursery() as nursery:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             await nursery.start(node.run)
         client = await connect(node.bound[0].port)
         try:
@@ -81,7 +81,7 @@ async def broker(path: Path, calls: Io) -> AsyncIterator[Client]:
 async def ready(client: Client) -> None:
     """Until all groups are loaded."""
     for group in GROUPS:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while (await client.ask(FindCoordinatorRequest(key=group), 3)).error_code:
                 await trio.lowlevel.checkpoint()
             while await committed(client, group) is None:

@@ -101,7 +101,7 @@ async def test_the_older_alter_makes_one_too_and_grows_with_the_source_like_any(
         assert (await alter(client, "out", barnabas_query="SELECT 1 FROM src")).error_code == 0
         grown = CreatePartitionsTopic(name="src", count=3, assignments=None)
         assert (await client.ask(CreatePartitionsRequest(topics=[grown]))).results[0].error_code == 0
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while len(running.node.metadata.topics["out"].partitions) < 3:
                 await trio.lowlevel.checkpoint()
 
@@ -301,7 +301,7 @@ async def test_a_consumer_that_waits_at_the_old_start_is_told_that_it_has_moved(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while not running.node.vnodes["out", 0].on_high_watermark.callables:
                     await trio.lowlevel.checkpoint()
             moved = await alter(client, "out", barnabas_query=QUERY, barnabas_query_start="latest")

@@ -48,7 +48,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[trio.Event, threadin
 
 
 async def until_begun(begun: trio.Event) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         await begun.wait()
 
 
@@ -104,7 +104,7 @@ async def test_a_client_that_leaves_has_sent_its_batch_all_the_same(
                 await produced(client, LARGE)
                 await until_begun(begun)
             vnode = broker.node.vnodes["t", 0]
-            with trio.fail_after(20):
+            with trio.fail_after(60):
                 while len(broker.node.connections) > 1:
                     await trio.lowlevel.checkpoint()
                 go_on.set()

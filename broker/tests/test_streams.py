@@ -80,7 +80,7 @@ async def driver_of(running: Running) -> AsyncIterator[FakeStreamsDriver]:
 
 
 async def driver_hears_of_a_change(driver: FakeStreamsDriver) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while {"type": "changed"} not in driver.messages:
             await trio.lowlevel.checkpoint()
 
@@ -270,7 +270,7 @@ async def test_the_driver_writes_results_and_progress_in_a_transaction_and_nobod
         assert await commit(mine) == 0
         assert await end(mine) == 0
         fetch = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic("out", [0])])
-        with trio.fail_after(10):  # the transaction's markers follow its end
+        with trio.fail_after(60):  # the transaction's markers follow its end
             while (part := (await client.ask(fetch, 7)).topics[0].partitions[0]).committed_offset < 0:
                 await trio.lowlevel.checkpoint()
         assert (part.committed_offset, part.metadata) == (7, "x")

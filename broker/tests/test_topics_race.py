@@ -10,6 +10,7 @@ import trio
 from barnabas.broker import workers
 from barnabas.broker.clock import Clock
 from barnabas.broker.log import EventLog
+from barnabas.broker.metadata import topic_manager
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.node import Node
 from barnabas.broker.settings.config import BrokerConfig
@@ -74,7 +75,16 @@ async def test_while_a_topic_is_taken_away_others_are_changed_and_its_name_waits
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left of it until then is known as removed: a snapshot that forgets that is not taken."""
-    monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)  # others have their turn after each partition
+    others_are_done, deleting = trio.Event(), list[trio.lowlevel.Task]()
+
+    class GivesWay(workers.Yielder):
+        """Goes on after a partition when the others have done what they can: how long that takes is the disk's."""
+
+        async def __call__(self) -> None:
+            if trio.lowlevel.current_task() in deleting:
+                await others_are_done.wait()
+
+    monkeypatch.setattr(topic_manager, "Yielder", GivesWay)
     async with start() as running:
         topics, vnodes = running.node.topics, running.node.vnodes
         old = await topics.create("t", 60)
@@ -82,6 +92,7 @@ async def test_while_a_topic_is_taken_away_others_are_changed_and_its_name_waits
         snapshots: list[object] = []
 
         async def delete() -> None:
+            deleting.append(trio.lowlevel.current_task())
             await topics.delete("t")
             assert not [key for key in vnodes if key[0] == "t"]
             done.append("deleted")
@@ -99,12 +110,18 @@ async def test_while_a_topic_is_taken_away_others_are_changed_and_its_name_waits
                 await trio.lowlevel.checkpoint()
             snapshots.append(await running.node.metadata_snapshots.take())
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(delete)
-            nursery.start_soon(create, "other", 1)
-            nursery.start_soon(create, "t", 3)
-            nursery.start_soon(snapshot)
-        assert done.index("other") < done.index("deleted") < done.index("t")
+        async def others() -> None:
+            async with trio.open_nursery() as both:
+                both.start_soon(create, "other", 1)
+                both.start_soon(snapshot)
+            others_are_done.set()
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(delete)
+                nursery.start_soon(create, "t", 3)
+                nursery.start_soon(others)
+        assert done == ["other", "deleted", "t"]
         assert snapshots == [None]
         assert running.node.metadata.topics["t"].topic_id != old.topic_id
         assert await running.node.metadata_snapshots.take() is not None

@@ -49,7 +49,7 @@ class Producer:
 
     async def init(self, timeout_ms: int = 60_000) -> None:
         await self.client.ask(FindCoordinatorRequest(key=self.name, key_type=1), 3)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while True:
                 answer = await self.client.ask(InitProducerIdRequest(self.name, timeout_ms), 5)
                 if answer.error_code not in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
@@ -116,7 +116,7 @@ async def committed_values(client: Client, topic: str = "a", partition: int = 0)
 
 async def complete(client: Client, *names: str) -> None:
     """Wait until the transactions of these ids have ended."""
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while True:
             states = (await client.ask(DescribeTransactionsRequest(list(names)))).transaction_states
             if all(state.transaction_state.startswith("Complete") for state in states):

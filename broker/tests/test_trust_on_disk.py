@@ -35,7 +35,7 @@ async def commit(client: object, offset: int) -> None:
 async def committed(client: object) -> int:
     """Asks until the group's partition is loaded."""
     asked = OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])])
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         while True:
             group = (await client.ask(OffsetFetchRequest(groups=[asked]), 8)).groups[0]  # type: ignore[attr-defined]
             if not group.error_code:

@@ -27,8 +27,7 @@ from compat_tests.driver import (
     Record,
     Refused,
 )
-
-DEADLINE = 30.0
+from compat_tests.waiting import DEADLINE
 
 
 def _record(got: Any) -> Record:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from barnabas.client.admin import create_topic, set_topic_config
 from barnabas.client.cluster import Cluster
 from barnabas.client.fetch import Reader
@@ -40,6 +42,7 @@ def records(broker: str, topic: str) -> list[Record]:
     return found
 
 
+@pytest.mark.long
 def test_large_rows_come_in_parts_and_are_joined_whoever_is_killed(
     tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server
 ) -> None:

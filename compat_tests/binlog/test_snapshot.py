@@ -133,6 +133,7 @@ def crash(tmp_path: Path, mariadb: MariaDb, server: Server, database: str, *, ro
     assert len({each["field"][0] for each in found}) == len(found)
 
 
+@pytest.mark.long
 def test_a_snapshot_that_is_killed_has_each_row_once(tmp_path: Path, mariadb: MariaDb, server: Server) -> None:
     crash(tmp_path, mariadb, server, "killed", rows=10_000, kills=4, seed=2)
 

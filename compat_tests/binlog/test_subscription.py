@@ -293,7 +293,7 @@ def test_what_was_purged_ends_the_reader(tmp_path: Path, own_mariadb: MariaDb, s
         own_mariadb.sql(f"PURGE BINARY LOGS TO '{file}'")
         return len(own_mariadb.sql("SHOW BINARY LOGS")) == 1
 
-    until(is_purged, "the old files are gone", 60)
+    until(is_purged, "the old files are gone")
     subscriber.start()
     assert "begin anew with --start now" in subscriber.ended()
 

@@ -26,7 +26,7 @@ def run(*words: str, stdin: bytes = b"", status: int = 0) -> str:
         [*COMMAND, *words],
         input=stdin,
         capture_output=True,
-        timeout=60,
+        timeout=120,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
@@ -283,6 +283,6 @@ def test_serve_reads_a_properties_file_and_stops_cleanly(tmp_path: Path) -> None
         assert "Partitions: 5" in run("topics", "describe", "five", "-b", address)
         process.send_signal(signal.SIGTERM)
         log = process.stderr.read()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     assert "config.unknown keys=no.such.key" in log
     assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()

@@ -36,14 +36,14 @@ def gateway(server: Server, *words: str, token: str = "") -> Iterator[str]:
         yield process.stdout.readline().split()[-1].removesuffix("/write")
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
         process.stdout.close()
 
 
 def post(address: str, body: bytes, **headers: str) -> tuple[int, str]:
     """Status and error of a write."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=120) as answer:
             return answer.status, ""
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())["error"]

@@ -68,7 +68,7 @@ def test_no_client_forges_a_line_of_the_log(tmp_path: Path) -> None:
         configs = [CreatableTopicConfig("retention.ms", EVIL), CreatableTopicConfig(EVIL, "1")]
         wire.ask(CreateTopicsRequest([CreatableTopic(EVIL, 1, 1, [], configs)], 1000), CreateTopicsResponse)
         cluster.__exit__()
-        until(lambda: "leaves" in broker.log_file.read_text(), "the coordinator has told of it", 10)
+        until(lambda: "leaves" in broker.log_file.read_text(), "the coordinator has told of it")
         assert broker.stop() == 0
         told = [line for line in broker.log_file.read_text().split("\n") if not line.startswith("barnabas is ready")]
     assert [line for line in told if line and not LINE.fullmatch(line)] == []
@@ -90,7 +90,7 @@ def test_a_start_tells_of_the_partitions_that_hold_groups_only(tmp_path: Path) -
         assert "loaded" not in broker.log_file.read_text()
         assert broker.stop() == 0
         broker.start()
-        until(lambda: "loaded" in broker.log_file.read_text(), "the group's partition is loaded", 10)
+        until(lambda: "loaded" in broker.log_file.read_text(), "the group's partition is loaded")
         assert broker.stop() == 0
         (loaded,) = [line for line in broker.log_file.read_text().splitlines() if "loaded" in line]
         assert "loaded: 1 groups, 1 offsets" in loaded
@@ -155,7 +155,7 @@ def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path) -> Non
             [sys.executable, "-m", "barnabas", "topics", "create", "orders", "-b", broker.address],
             capture_output=True,
             cwd=ROOT,
-            timeout=60,
+            timeout=120,
         )
         assert told.stdout == b"Created topic orders with 1 partition(s).\n"
         assert broker.stop() == 0
@@ -190,7 +190,7 @@ def test_a_closed_terminal_stops_the_broker_cleanly(tmp_path: Path) -> None:
         while b"barnabas is ready" not in shown:
             shown += os.read(terminal, 4096)
         os.close(terminal)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()

@@ -137,7 +137,7 @@ def test_records_steer_no_terminal_and_a_pipe_gets_them_as_they_are(server: Serv
     assert on_terminal(*words).decode() == f"{SHOWN} {SHOWN} h={SHOWN}\tend\n"
     as_it_is = f"{EVIL} {EVIL} h={EVIL}\tend\n".encode()
     assert on_terminal(*words, "--raw") == as_it_is
-    piped = subprocess.run([*COMMAND, *words], capture_output=True, cwd=ROOT, timeout=60, check=True)
+    piped = subprocess.run([*COMMAND, *words], capture_output=True, cwd=ROOT, timeout=120, check=True)
     assert piped.stdout == as_it_is
 
 

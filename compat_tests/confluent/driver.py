@@ -17,8 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from compat_tests.driver import BEGINNING, HEARTBEAT_MS, SESSION_TIMEOUT_MS, At, Driver, Member, Record, Refused
 from compat_tests.driver import ThreadMember as Base
-
-DEADLINE = 30.0
+from compat_tests.waiting import DEADLINE
 
 
 def _record(message: Received) -> Record:

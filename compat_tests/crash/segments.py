@@ -8,7 +8,7 @@ from pathlib import Path
 
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
-from compat_tests.tools import KAFKA_JARS
+from compat_tests.tools import BRIEF_JVM, KAFKA_JARS
 
 
 def segment_files(data_dir: Path, topic: str, partition: int) -> list[Path]:
@@ -46,7 +46,7 @@ def dump_with_kafka(files: list[Path], *, dense: bool = True) -> str:
         [
             "java",
             "-Xmx256m",
-            "-Xlog:disable",
+            *BRIEF_JVM,
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
             "-cp",
             f"{KAFKA_JARS}/*",

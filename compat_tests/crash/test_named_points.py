@@ -137,7 +137,7 @@ def test_death_at_a_named_point(tmp_path: Path, operation: str, word: str, numbe
     server.start()
     trio.run(live, server.port, promises)
     assert server.process
-    assert server.process.wait(20) == -9, "the point was not reached"
+    assert server.process.wait(120) == -9, "the point was not reached"
     server.point = None
     server.start()
     trio.run(after, server.port, promises)

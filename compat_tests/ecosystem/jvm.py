@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from compat_tests.broker_process import Server
-from compat_tests.tools import ECOSYSTEM_JARS, KAFKA_JARS
+from compat_tests.tools import BRIEF_JVM, ECOSYSTEM_JARS, KAFKA_JARS
 
 CLASS_PATH = f"{ECOSYSTEM_JARS}/*:{KAFKA_JARS}/*"
-_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable")
 
 
 class Program(Server):
@@ -20,7 +19,7 @@ class Program(Server):
         super().__init__(folder)
         self._ready = ready
         log = (f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}", "-Dorg.slf4j.simpleLogger.logFile=System.out")
-        self._command = ["java", *_OPTIONS, *log, "-cp", CLASS_PATH, *map(str, words)]
+        self._command = ["java", "-Xmx256m", *BRIEF_JVM, *log, "-cp", CLASS_PATH, *map(str, words)]
 
     def command(self) -> list[str]:
         return self._command

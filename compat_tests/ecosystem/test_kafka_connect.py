@@ -63,7 +63,7 @@ class Worker(Program):
         request = urllib.request.Request(f"http://127.0.0.1:{self.rest}{path}", data, method=method)
         request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 return json.loads(answer.read() or b"true")
         except (urllib.error.HTTPError, ConnectionError):
             return None
@@ -117,7 +117,7 @@ class Files:
         return self.sink.read_text().splitlines() if self.sink.exists() else []
 
     def follow(self) -> None:
-        until(lambda: set(self.arrived()) >= set(self.lines), f"{len(self.lines)} lines came through", 60)
+        until(lambda: set(self.arrived()) >= set(self.lines), f"{len(self.lines)} lines came through")
 
 
 def create_connectors(worker: Worker, files: Files) -> None:
@@ -129,7 +129,7 @@ def create_connectors(worker: Worker, files: Files) -> None:
     quick = {"consumer.override.session.timeout.ms": "2000", "consumer.override.heartbeat.interval.ms": "300"}
     for name, config in (("source", source), ("sink", sink | early | quick)):
         config |= {"tasks.max": "1"}
-        until(lambda name=name, config=config: worker.ask("PUT", f"/connectors/{name}/config", config), name, 60)  # type: ignore[misc]
+        until(lambda name=name, config=config: worker.ask("PUT", f"/connectors/{name}/config", config), name)  # type: ignore[misc]
 
 
 @pytest.mark.long
@@ -149,13 +149,13 @@ def test_files_come_through_over_a_restart_and_a_rebalance(broker: Barnabas, tmp
         files.follow()
 
         stack.enter_context(second)  # a rebalance: each worker has one of the two
-        until(lambda: {second.runs_on("source"), second.runs_on("sink")} == {first.id, second.id}, "both work", 60)
+        until(lambda: {second.runs_on("source"), second.runs_on("sink")} == {first.id, second.id}, "both work")
         files.grow(500)
         files.follow()
 
         first.kill()
         files.grow(500)
-        until(lambda: {second.runs_on("source"), second.runs_on("sink")} == {second.id}, "the second has all", 60)
+        until(lambda: {second.runs_on("source"), second.runs_on("sink")} == {second.id}, "the second has all")
         files.follow()
     assert values(broker, "lines") == files.lines, "a source is exactly once"
     told = ConfluentDriver(broker.address).topic_config

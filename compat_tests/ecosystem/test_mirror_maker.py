@@ -147,7 +147,7 @@ def test_records_and_offsets_go_both_ways(clusters: dict[str, Server], break_: s
 
     def has_read_all(source: str, target: str) -> None:
         """The group has nothing left on the other side either."""
-        until(lambda: unread(clusters[target], f"{source}.orders") == [], f"the group's offsets are on {target}", 60)
+        until(lambda: unread(clusters[target], f"{source}.orders") == [], f"the group's offsets are on {target}")
 
     mirror = MirrorMaker(tmp_path / "mirror", clusters)
     with mirror:

@@ -311,7 +311,7 @@ class Transformer(Client):
     def finish(self, deadline: float = 120) -> None:
         """Stop. One that waits for ever in its library is left there."""
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(120)
         self.is_stuck = "in send_offsets_to_transaction" in self.where()
         if not self.is_stuck:
             super().finish(deadline)

@@ -48,6 +48,7 @@ def test_leader_election(other: Driver, server: Server) -> None:
     run(server, tools.ELECTIONS, "--election-type", "preferred", "--all-topic-partitions")
 
 
+@pytest.mark.long
 def test_reassignments(other: Driver, server: Server, tmp_path: Path) -> None:
     other.create_topic("moved", 1)
     assert "No partition reassignments found" in run(server, tools.REASSIGNMENTS, "--list")
@@ -60,6 +61,7 @@ def test_reassignments(other: Driver, server: Server, tmp_path: Path) -> None:
     assert "Clearing topic-level throttles" in told
 
 
+@pytest.mark.long
 def test_client_quotas(server: Server) -> None:
     user = ("--entity-type", "users", "--entity-name", "alice")
     run(server, tools.CONFIGS, "--alter", *user, "--add-config", "consumer_byte_rate=1000,request_percentage=50")
@@ -79,6 +81,7 @@ def test_settings_of_a_broker(server: Server) -> None:
     run(server, tools.CONFIGS, "--alter", *broker, "--delete-config", "num.io.threads,log.cleaner.threads")
 
 
+@pytest.mark.long
 def test_the_brokers_logger(server: Server) -> None:
     logger = ("--entity-type", "broker-loggers", "--entity-name", "1")
     run(server, tools.CONFIGS, "--alter", *logger, "--add-config", "root=ERROR")

@@ -9,6 +9,14 @@ from compat_tests.scenarios import SCENARIOS, Scenario
 DRIVER = JavaDriver
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+#: With this client they start several JVMs each.
+LONG = {"admin_configs", "group_shares", "group_static", "group_two", "many_partitions", "topic_recreate"}
+EACH = [
+    pytest.param(scenario, marks=[pytest.mark.long] * (scenario.name in LONG), id=scenario.name)
+    for scenario in SCENARIOS
+]
+
+
+@pytest.mark.parametrize("scenario", EACH)
 def test_scenario(scenario: Scenario, play: Play) -> None:
     play(scenario)

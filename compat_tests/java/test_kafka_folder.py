@@ -37,6 +37,7 @@ def values_of(cluster: Cluster) -> list[bytes | None]:
     return found
 
 
+@pytest.mark.long
 def test_a_folder_copied_from_apache_kafka_is_served_and_written_on(tmp_path: Path) -> None:
     if reason := missing("java"):
         pytest.skip(reason)

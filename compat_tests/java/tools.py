@@ -6,15 +6,19 @@ in .tools/cds, which the later ones map.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
+import tempfile
 import uuid
 from pathlib import Path
 
-from compat_tests.tools import KAFKA_JARS, TOOLS
+from compat_tests.tools import BRIEF_JVM, KAFKA_JARS, TOOLS
+from compat_tests.waiting import DEADLINE
 
-DEADLINE = 60.0
 CDS = TOOLS / "cds"
+CLASSES = TOOLS / "classes"
 
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -45,9 +49,8 @@ def command(main: str, *arguments: str, archive: str | None = None) -> list[str]
     """The command line of a tool."""
     if archive is None:
         archive = f"-XX:SharedArchiveFile={_archive(main)}"
-    small = ["-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    quiet = ["-Xlog:disable", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    return ["java", archive, "-Xshare:auto", *small, *quiet, "-cp", f"{KAFKA_JARS}/*", main, *arguments]
+    small, quiet = ["-Xmx160m", *BRIEF_JVM], "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    return ["java", archive, "-Xshare:auto", *small, quiet, "-cp", f"{KAFKA_JARS}/*", main, *arguments]
 
 
 def run(main: str, *arguments: str, lines: bytes | None = None) -> subprocess.CompletedProcess[str]:
@@ -65,3 +68,28 @@ def run(main: str, *arguments: str, lines: bytes | None = None) -> subprocess.Co
     if fresh.exists():
         os.replace(fresh, _archive(main))
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def program(source: Path, *arguments: str) -> list[str]:
+    """The command line of a program of ours, on Kafka's clients; Java compiles a source file anew at each start."""
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+    java, jars = ["java", "-Xmx160m", *BRIEF_JVM, quiet, "-cp"], f"{KAFKA_JARS}/*"
+    if not shutil.which("javac"):
+        return [*java, jars, str(source), *arguments]
+    return [*java, f"{jars}:{_compiled(source)}", source.stem, *arguments]
+
+
+def _compiled(source: Path) -> Path:
+    """The folder of its classes, made once for each text."""
+    folder = CLASSES / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    if not folder.exists():
+        CLASSES.mkdir(exist_ok=True)
+        fresh = tempfile.mkdtemp(dir=CLASSES)
+        brief = [f"-J{option}" for option in BRIEF_JVM]
+        compiler = ["javac", *brief, "-nowarn", "-cp", f"{KAFKA_JARS}/*", "-d", fresh, str(source)]
+        subprocess.run(compiler, check=True, capture_output=True, timeout=DEADLINE)
+        try:
+            os.rename(fresh, folder)
+        except OSError:  # another process of pytest was first
+            shutil.rmtree(fresh)
+    return folder

@@ -146,7 +146,7 @@ def test_a_running_kafka_is_refused_and_a_killed_one_recovered(tmp_path: Path) -
         assert ours.stop() == 0
     ours.shift.write_text(str(written.TRANSACTION_TIMEOUT_MS))
     with ours:
-        until(lambda: b"plain" in values(ours), "the open transaction is over by its timeout", 60)
+        until(lambda: b"plain" in values(ours), "the open transaction is over by its timeout")
         assert values(ours) == {b"first", b"plain"}
         assert ours.stop() == 0
     assert ours.errors() == []

@@ -135,7 +135,7 @@ def write_compacted(server: Server, folder: Path) -> None:
         checkpoint = folder / "cleaner-offset-checkpoint"
         return checkpoint.exists() and checkpoint.read_text().count("compacted ") == PARTITIONS
 
-    until(is_clean, "Kafka has compacted the topic", 60)
+    until(is_clean, "Kafka has compacted the topic")
 
 
 def write_deleted(server: Server) -> None:
@@ -278,7 +278,7 @@ def snapshotted(kafka: Server) -> None:
         alter(kafka, ResourceType.TOPIC, "empty", {"retention.bytes": str(1_000_000 + next(count))})
         return any(folder.glob("*-*.checkpoint"))
 
-    until(is_there, "Kafka has written a metadata snapshot", 60)
+    until(is_there, "Kafka has written a metadata snapshot")
 
 
 _join_new = functools.partial(join, group_protocol="consumer")

@@ -19,8 +19,8 @@ from kafka.structs import OffsetAndMetadata
 from barnabas.wire.errors import ErrorCode
 from compat_tests.driver import BEGINNING, HEARTBEAT_MS, SESSION_TIMEOUT_MS, At, Driver, Member, Record, Refused
 from compat_tests.driver import ThreadMember as Base
+from compat_tests.waiting import DEADLINE
 
-DEADLINE = 30.0
 ASSIGNORS = {"range": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
 
 

@@ -24,8 +24,8 @@ from compat_tests.driver import (
     Refused,
 )
 from compat_tests.tools import KAFKAJS
+from compat_tests.waiting import DEADLINE
 
-DEADLINE = 40.0
 SCRIPT = Path(__file__).with_name("driver.js")
 
 
@@ -124,7 +124,7 @@ class KafkajsDriver(Driver):
     def close(self) -> None:
         assert self.process.stdin
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(120)
 
     def produce(
         self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False

@@ -53,11 +53,11 @@ def produced(pipe: Pipe, topic: str, data: bytes) -> Any:
 
 @pytest.mark.parametrize("lie", LIES)
 def test_lies_are_refused_with_kafkas_codes(lie: str, server: Server, request: pytest.FixtureRequest) -> None:
-    data, code = LIES[lie]
+    make, code = LIES[lie]
     peer = request.config.getoption("--peer")
     expected = DIFFERENT.get(lie, code) if peer else code
     with Pipe(server.port) as pipe:
-        answer = produced(pipe, created(pipe, f"lie-{list(LIES).index(lie)}"), data)
+        answer = produced(pipe, created(pipe, f"lie-{list(LIES).index(lie)}"), make())
     assert ErrorCode(answer.error_code) is expected
 
 

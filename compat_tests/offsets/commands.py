@@ -21,7 +21,7 @@ def command(*words: str, given: bytes = b"", status: int | None = 0, cwd: Path =
     """Standard output and standard error of a command."""
     done = subprocess.run(
         [sys.executable, "-m", "barnabas", *words],
-        cwd=cwd, input=given, capture_output=True, timeout=90, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=cwd, input=given, capture_output=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     out, said = done.stdout.decode(), done.stderr.decode()
     assert status is None or done.returncode == status, out + said

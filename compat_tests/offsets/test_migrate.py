@@ -214,8 +214,8 @@ def test_the_command_s_session_expires_in_the_middle(server: Barnabas, znodes: Z
         assert process.poll() is None, "it is in the middle"
     with stopped(process):
         (own,) = until_new(znodes, before)
-        until(lambda: own not in znodes.server.sessions(), "ZooKeeper has ended the session", 60)
-    _, said = process.communicate(timeout=60)
+        until(lambda: own not in znodes.server.sessions(), "ZooKeeper has ended the session")
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "run it again" in said
     _, said = offsets(*copy)

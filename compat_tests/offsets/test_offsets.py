@@ -180,7 +180,7 @@ def test_a_group_with_members_in_the_cluster_is_refused(kafka: Server, chroot: C
         assert "it has 1 member(s) in kafka://" in said
     finally:
         consumer.send_signal(signal.SIGINT)
-        consumer.wait(30)
+        consumer.wait(120)
 
 
 def _heed_interrupts() -> None:
@@ -275,7 +275,7 @@ def killed_at(words: list[str], when: Callable[[], bool], cwd: Path) -> None:
         [sys.executable, "-m", "barnabas", "offsets", *words], cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    until(lambda: when() or process.poll() is not None, "the moment has come", 60)
+    until(lambda: when() or process.poll() is not None, "the moment has come")
     process.kill()
     process.wait()
 

@@ -33,7 +33,7 @@ def test_a_broker_and_a_command_that_need_it_say_how_to_get_it(tmp_path: Path) -
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         assert done.returncode == 1
         (line,) = [line for line in done.stderr.splitlines() if line.startswith("barnabas:")]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from compat_tests.apache_kafka import free_ports
 from compat_tests.broker_process import Server
-from compat_tests.tools import ZOOKEEPER_JARS
+from compat_tests.tools import BRIEF_JVM, ZOOKEEPER_JARS
 from compat_tests.waiting import until
 
 
@@ -58,7 +58,7 @@ class ZooKeeper(Server):
         return [
             "java",
             "-Xmx256m",
-            "-XX:+UseSerialGC",
+            *BRIEF_JVM,
             "-cp",
             f"{ZOOKEEPER_JARS}/*",
             "org.apache.zookeeper.server.ZooKeeperServerMain",
@@ -76,7 +76,7 @@ class ZooKeeper(Server):
         """Start, and return when it says that it is fine."""
         with self.log_file.open("a") as log:
             self.process = subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=log, text=True)
-        until(self._is_fine, f"{self.name} is ready", 30)
+        until(self._is_fine, f"{self.name} is ready")
 
     def _is_fine(self) -> bool:
         assert self.process is not None

@@ -91,13 +91,13 @@ def served(installed: Path, tmp_path: Path) -> Iterator[str]:
             stderr=subprocess.STDOUT,
         )
     try:
-        until(lambda: "is ready on" in said.read_text() or process.poll() is not None, "the broker is ready", 30)
+        until(lambda: "is ready on" in said.read_text() or process.poll() is not None, "the broker is ready")
         text = said.read_text()
         assert "is ready on" in text, text
         yield text.split("is ready on ")[1].split(",")[0]
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(120)
 
 
 def test_the_wheel_holds_one_package_without_its_tests(built: Path) -> None:

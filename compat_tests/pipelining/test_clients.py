@@ -58,6 +58,6 @@ def test_what_was_acknowledged_by_the_leader_is_below_the_watermark(address: str
         for number in range(1, 30):
             producer.produce("acked", b"v", partition=0)
             assert producer.flush(30) == 0
-            assert consumer.get_watermark_offsets(TopicPartition("acked", 0), timeout=30)[1] == number
+            assert consumer.get_watermark_offsets(TopicPartition("acked", 0), timeout=120)[1] == number
     finally:
         consumer.close()

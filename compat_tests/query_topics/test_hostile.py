@@ -236,7 +236,7 @@ def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path
         admin.create_topic("good", -1, {"barnabas.query": "SELECT upper(device) d FROM source"})
         admin.create_topic("another", 1)
         goes_on(broker, admin)
-        until(lambda: status_of(broker, "old").get("state") == "FAILED", "the query has failed", 60)
+        until(lambda: status_of(broker, "old").get("state") == "FAILED", "the query has failed")
         assert "is no regular expression" in status_of(broker, "old")["last_error"]
     finally:
         assert broker.stop() == 0
@@ -272,7 +272,7 @@ def question_of(control: Control) -> Check:
         found.extend(message for message in control.hear(1000) if isinstance(message, Check))
         return bool(found)
 
-    until(listen, "a question about a query", 60)
+    until(listen, "a question about a query")
     return found[0]
 
 

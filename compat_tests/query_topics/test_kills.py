@@ -78,7 +78,7 @@ def kill(broker: Barnabas, victim: str) -> None:
         broker.kill()
         broker.start()
         return
-    until(lambda: kill_processes(broker, victim), f"the {victim} runs", 90)
+    until(lambda: kill_processes(broker, victim), f"the {victim} runs")
 
 
 def check(broker: Barnabas) -> int:

@@ -335,7 +335,7 @@ def test_a_query_over_a_pattern_merges_what_matches_now_and_later(broker: Barnab
         ("plant-c", 2, 1),
     ]
     told = [("created", "plant-a", 1), ("created", "plant-b", 2), ("created", "plant-c", 3)]
-    until(lambda: sum(ends(broker, "plants").values()) >= len(expected) + 3, "all results are there", 60)
+    until(lambda: sum(ends(broker, "plants").values()) >= len(expected) + 3, "all results are there")
     assert origins(broker, "plants") == expected
     assert events(broker, "plants") == told
     assert kill(broker, "driver")
@@ -343,7 +343,7 @@ def test_a_query_over_a_pattern_merges_what_matches_now_and_later(broker: Barnab
     grow(broker, "plant-a", 2)
     admin.produce("plant-a", [Record(b'{"temp": 7}', partition=1)])
     expected[5:5] = [*(("plant-a", 0, n) for n in range(15, 20)), ("plant-a", 1, 0)]
-    until(lambda: sum(ends(broker, "plants").values()) >= len(expected) + 4, "the results go on", 90)
+    until(lambda: sum(ends(broker, "plants").values()) >= len(expected) + 4, "the results go on")
     assert origins(broker, "plants") == expected
     assert events(broker, "plants") == [*told, ("altered", "plant-a", 2)]
     grow(broker, "plant-b", 3)
@@ -481,7 +481,7 @@ def test_an_empty_topic_becomes_a_query_topic_in_sql_too(
     wait_for(broker, "boilers-hot", "boilers")
     found = [(p, o, json.loads(v or b"")) for p, o, v in records(broker, "boilers-hot")]
     assert found == [(n % 2, n // 2, {"temp": n + 0.5}) for p in range(PARTITIONS) for n in range(p, 10, 2) if n >= 5]
-    until(lambda: sum(ends(broker, "boilers-all").values()) >= 10, "all results are there", 60)
+    until(lambda: sum(ends(broker, "boilers-all").values()) >= 10, "all results are there")
     assert origins(broker, "boilers-all") == [("boilers", p, o) for p in range(PARTITIONS) for o in range(5)]
 
 
@@ -512,19 +512,19 @@ def test_the_definitions_survive_and_a_broker_without_queries_has_no_jvm(tmp_pat
         assert not processes(broker, "all")
         admin.create_topic("nothing", 1, SENSORS)
         admin.create_topic("waiting", -1, {"barnabas.query": "SELECT temp FROM nothing"})
-        until(lambda: processes(broker, "worker"), "a worker is there before the first record", 60)
+        until(lambda: processes(broker, "worker"), "a worker is there before the first record")
         admin.create_topic("results", -1, {"barnabas.query": "SELECT temp FROM source"})
         wait_for(broker, "results", "source")
         left = processes(broker, "all")
         assert broker.stop() == 0
-        assert not psutil.wait_procs(left, timeout=10)[1]
+        assert not psutil.wait_procs(left, timeout=120)[1]
         broker.start()
         admin = KafkaPythonDriver(broker.address)
         admin.produce("source", [Record(b'{"temp": 2}')])
         wait_for(broker, "results", "source")
         left = processes(broker, "all")
         broker.kill()
-        assert not psutil.wait_procs(left, timeout=10)[1]
+        assert not psutil.wait_procs(left, timeout=120)[1]
         broker.start()
         admin = KafkaPythonDriver(broker.address)
         admin.produce("source", [Record(b'{"temp": 3}')])

@@ -104,7 +104,7 @@ def test_a_query_over_a_topic_that_is_compacted_meanwhile(broker: Barnabas) -> N
         if number % 20 == 0:
             producer.flush(30)
     producer.flush(30)
-    until(lambda: _left(broker) < 200, "the log is compacted", 60)
+    until(lambda: _left(broker) < 200, "the log is compacted")
     wait_for(broker, "changes", "latest")
     seen = set(numbers_of(records(broker, "changes")))
     assert not seen & {10 * number + record for number in range(1, 20, 3) for record in range(6)}, "aborted"

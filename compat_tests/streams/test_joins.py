@@ -144,6 +144,7 @@ def test_streams_with_one_table_share_a_query_and_see_its_changes(broker: Barnab
         assert sorted(found, key=lambda each: str(each["site"])) == expected
 
 
+@pytest.mark.long
 def test_what_cannot_be_joined_is_refused_with_the_reason(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,6 +162,7 @@ def test_what_cannot_be_joined_is_refused_with_the_reason(
     assert "x" not in admin.topics()
 
 
+@pytest.mark.long
 def test_a_stream_does_not_read_what_it_writes_by_way_of_a_join(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +178,7 @@ def test_a_stream_does_not_read_what_it_writes_by_way_of_a_join(
     admin.delete_topic("middle")
 
 
+@pytest.mark.long
 def test_a_table_that_is_deleted_stops_its_streams(broker: Barnabas, admin: Driver) -> None:
     admin.create_topic("gone", 1, TABLE)
     select = "SELECT count(*) AS c FROM sensors s JOIN gone d ON s.device = d._key INTERVAL(1s)"

@@ -99,7 +99,7 @@ def driver(broker: Barnabas, place: str = "", number: int = 0) -> Iterator[subpr
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
+        process.wait(120)
 
 
 @pytest.mark.slow
@@ -322,7 +322,7 @@ class Writer:
     def finish(self) -> list[Reading]:
         """End it; all that it has written, which is in the topic."""
         self._ends.set()
-        self._thread.join(30)
+        self._thread.join(120)
         assert self._producer.flush(120) == 0
         return self.written
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from kafka import KafkaConsumer, TopicPartition
 
 from compat_tests.java import tools as java
-from compat_tests.tools import KAFKA_JARS, KAFKAJS, ROOT, missing
+from compat_tests.tools import KAFKAJS, ROOT, missing
 
 HERE = Path(__file__).parent
 PYTHON = ("kafka-python", "confluent-kafka", "aiokafka")
@@ -32,8 +32,7 @@ class Producer:
         more = (address, transactional_id, str(timeout_ms))
         environment = dict(os.environ)
         if client == "java":
-            quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-            command = ["java", "-Xmx160m", quiet, "-cp", f"{KAFKA_JARS}/*", str(HERE / "Producer.java"), *more]
+            command = java.program(HERE / "Producer.java", *more)
         elif client == "kafkajs":
             command = ["node", str(HERE / "producer.js"), *more]
             environment |= {"NODE_PATH": str(KAFKAJS / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
@@ -117,13 +116,12 @@ def _aiokafka(address: str, topic: str, count: int) -> list[str]:
 
 def java_lines(source: str, *arguments: str) -> list[str]:
     """What a Java program of this folder prints."""
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-    return _lines(["java", "-Xmx160m", quiet, "-cp", f"{KAFKA_JARS}/*", str(HERE / source), *arguments])
+    return _lines(java.program(HERE / source, *arguments))
 
 
 def _lines(command: list[str]) -> list[str]:
     environment = {**os.environ, "NODE_PATH": str(KAFKAJS / "node_modules")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40, env=environment, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=True)
     return done.stdout.split()
 
 

@@ -106,4 +106,4 @@ def test_topics_describe_says_who_holds_readers_up(server: Server) -> None:
         assert line.startswith("Partition 1: read_committed consumers wait at offset 0 for transactional id held.id (")
         assert "it ends by itself after 60 s" in line
         producer.do("commit")
-        until(lambda: "wait" not in run(*describe), "the transaction is complete", 20)
+        until(lambda: "wait" not in run(*describe), "the transaction is complete")

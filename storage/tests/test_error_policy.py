@@ -191,7 +191,7 @@ async def test_an_fsync_for_which_there_is_no_descriptor_is_done_later_and_who_w
         flusher = Flusher(io)
         await nursery.start(flusher.run)
         vnode.append(one(b"v"), now_ms=NOW)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await flusher.flushed(vnode, 1)
         nursery.cancel_scope.cancel()
     assert io.left == 0

@@ -178,7 +178,7 @@ async def test_a_callback_that_appends_and_asks_for_a_flush_gets_it(tmp_path: Pa
         vnode.on_high_watermark.subscribe(append_more)
         vnode.append(one(b"first"), now_ms=NOW)
         flusher.request(vnode)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while vnode.high_watermark < 5:
                 await trio.lowlevel.checkpoint()
             vnode.append(one(b"last"), now_ms=NOW)
@@ -193,7 +193,7 @@ async def test_who_waits_when_the_flusher_ends_is_served(tmp_path: Path) -> None
         await nursery.start(flusher.run)
         nursery.cancel_scope.cancel()
     vnode.append(one(b"a"), now_ms=NOW)
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         await flusher.flushed(vnode, 1)
     assert vnode.high_watermark == 1
 
@@ -344,6 +344,6 @@ async def test_a_fault_of_its_own_ends_it_and_leaves_nobody_waiting(
             for vnode in vnodes:
                 nursery.start_soon(append, vnode)
 
-    with trio.fail_after(5), pytest.raises(ExceptionGroup):
+    with trio.fail_after(60), pytest.raises(ExceptionGroup):
         await live()
     assert len(told) == 2

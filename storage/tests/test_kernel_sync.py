@@ -128,7 +128,7 @@ async def test_several_vnodes_are_synced_together_and_a_lone_one_on_the_spot(tmp
     flusher = Flusher(io)
     async with trio.open_nursery() as nursery:
         await nursery.start(flusher.run)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with trio.open_nursery() as producers:
                 for vnode in vnodes:
                     vnode.append(one(b"v"), now_ms=NOW)
@@ -159,7 +159,7 @@ async def test_a_sync_that_failed_in_the_kernel_refuses_those_who_wait(tmp_path:
 
     async with trio.open_nursery() as nursery:
         await nursery.start(flusher.run)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with trio.open_nursery() as producers:
                 for number in range(3):
                     producers.start_soon(producer, number)
@@ -173,7 +173,7 @@ async def test_the_end_of_the_flusher_waits_for_the_kernel(tmp_path: Path) -> No
     vnodes = used(tmp_path, io)
     flusher = Flusher(io)
     served: list[int] = []
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             await nursery.start(flusher.run)
             for number, vnode in enumerate(vnodes):
@@ -224,7 +224,7 @@ async def test_where_the_kernel_cannot_be_asked_flushes_are_done_all_the_same(
         await nursery.start(flusher.run)
         for vnode in vnodes:
             vnode.append(one(b"v"), now_ms=NOW)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             for vnode in vnodes:
                 await flusher.flushed(vnode, 2)
         nursery.cancel_scope.cancel()

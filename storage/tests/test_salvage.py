@@ -334,7 +334,7 @@ async def test_a_data_directory_mends_in_a_thread_what_a_reader_met_in_the_activ
         await nursery.start(data_dir.run)
         found: list[int] = []
         offset = 0
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while offset < COUNT:
                 with contextlib.suppress(KafkaError):  # as a client that checks the CRC: it asks again
                     result = vnode.read(offset, 300)

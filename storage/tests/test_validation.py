@@ -56,45 +56,60 @@ def set_int32(at: int, value: int) -> Callable[[bytearray], None]:
 
 
 BODY = batch_of(b"a", b"b")[batch.HEADER_SIZE :]
-LIES = {
-    "garbage": (with_body(b"\x00garbage" * 9, 5), ErrorCode.INVALID_RECORD),
-    "garbage that is compressed": (with_body(b"\x00garbage" * 9, 5, CompressionType.ZSTD), ErrorCode.INVALID_RECORD),
+#: How each is made, as some of them are large, and its error.
+LIES: dict[str, tuple[Callable[[], bytes], ErrorCode]] = {
+    "garbage": (lambda: with_body(b"\x00garbage" * 9, 5), ErrorCode.INVALID_RECORD),
+    "garbage that is compressed": (
+        lambda: with_body(b"\x00garbage" * 9, 5, CompressionType.ZSTD),
+        ErrorCode.INVALID_RECORD,
+    ),
     "data that does not decompress": (
-        lying(with_body(b"", 1, CompressionType.ZSTD), lambda out: out.__setitem__(slice(-4, None), b"nope")),
+        lambda: lying(with_body(b"", 1, CompressionType.ZSTD), lambda out: out.__setitem__(slice(-4, None), b"nope")),
         ErrorCode.CORRUPT_MESSAGE,
     ),
-    "fewer records than stated": (with_body(BODY, 5), ErrorCode.INVALID_RECORD),
-    "more records than stated": (with_body(BODY, 1), ErrorCode.INVALID_RECORD),
+    "fewer records than stated": (lambda: with_body(BODY, 5), ErrorCode.INVALID_RECORD),
+    "more records than stated": (lambda: with_body(BODY, 1), ErrorCode.INVALID_RECORD),
     "many records stated for compressed ones": (
-        with_body(BODY, 2**31 - 1, CompressionType.LZ4),
+        lambda: with_body(BODY, 2**31 - 1, CompressionType.LZ4),
         ErrorCode.INVALID_RECORD,
     ),
-    "a last offset far away": (with_body(BODY, 2, last_offset_delta=2**31 - 1), ErrorCode.INVALID_RECORD),
+    "a last offset far away": (lambda: with_body(BODY, 2, last_offset_delta=2**31 - 1), ErrorCode.INVALID_RECORD),
     "a last offset far away, compressed": (
-        with_body(BODY, 2, CompressionType.GZIP, last_offset_delta=2**31 - 1),
+        lambda: with_body(BODY, 2, CompressionType.GZIP, last_offset_delta=2**31 - 1),
         ErrorCode.INVALID_RECORD,
     ),
-    "a base offset": (lying(batch_of(b"a"), lambda out: struct.pack_into(">q", out, 0, 7)), ErrorCode.INVALID_RECORD),
-    "a control batch": (lying(batch_of(b"a"), lambda out: out.__setitem__(22, 0x20)), ErrorCode.INVALID_RECORD),
-    "a delete horizon": (lying(batch_of(b"a"), lambda out: out.__setitem__(22, 0x40)), ErrorCode.INVALID_RECORD),
-    "an unknown codec": (lying(batch_of(b"a"), lambda out: out.__setitem__(22, 5)), ErrorCode.INVALID_RECORD),
-    "its own append time": (lying(batch_of(b"a"), lambda out: out.__setitem__(22, 0x08)), ErrorCode.INVALID_TIMESTAMP),
+    "a base offset": (
+        lambda: lying(batch_of(b"a"), lambda out: struct.pack_into(">q", out, 0, 7)),
+        ErrorCode.INVALID_RECORD,
+    ),
+    "a control batch": (lambda: lying(batch_of(b"a"), lambda out: out.__setitem__(22, 0x20)), ErrorCode.INVALID_RECORD),
+    "a delete horizon": (
+        lambda: lying(batch_of(b"a"), lambda out: out.__setitem__(22, 0x40)),
+        ErrorCode.INVALID_RECORD,
+    ),
+    "an unknown codec": (lambda: lying(batch_of(b"a"), lambda out: out.__setitem__(22, 5)), ErrorCode.INVALID_RECORD),
+    "its own append time": (
+        lambda: lying(batch_of(b"a"), lambda out: out.__setitem__(22, 0x08)),
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
     "offset deltas of -1": (
-        with_body(BODY[:3] + b"\x01" + BODY[4:], 2),
+        lambda: with_body(BODY[:3] + b"\x01" + BODY[4:], 2),
         ErrorCode.INVALID_RECORD,
     ),
-    "no records": (with_body(b"", 0), ErrorCode.INVALID_RECORD),
-    "two batches": (batch_of(b"a") + batch_of(b"b"), ErrorCode.INVALID_RECORD),
+    "no records": (lambda: with_body(b"", 0), ErrorCode.INVALID_RECORD),
+    "two batches": (lambda: batch_of(b"a") + batch_of(b"b"), ErrorCode.INVALID_RECORD),
     "a header that is no text": (
-        lying(
+        lambda: lying(
             batch.build_batch([Record(b"k", b"v", NOW, (("ab", b""),))]),
             lambda out: out.__setitem__(slice(-3, -1), b"\xff\xff"),
         ),
         ErrorCode.INVALID_RECORD,
     ),
-    "a bomb": (with_body(bytes(200 << 20), 1, CompressionType.ZSTD), ErrorCode.INVALID_RECORD),
+    "a bomb": (lambda: with_body(bytes(200 << 20), 1, CompressionType.ZSTD), ErrorCode.INVALID_RECORD),
     "too many records": (
-        batch.build_batch([Record(None, None, NOW)] * (validation.MAX_RECORDS + 1), compression=CompressionType.ZSTD),
+        lambda: batch.build_batch(
+            [Record(None, None, NOW)] * (validation.MAX_RECORDS + 1), compression=CompressionType.ZSTD
+        ),
         ErrorCode.INVALID_RECORD,
     ),
 }
@@ -102,10 +117,10 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_is_refused_and_leaves_the_log_as_it_was(lie: str, tmp_path: Path) -> None:
-    data, code = LIES[lie]
+    make, code = LIES[lie]
     vnode = created(tmp_path / "t-0", LogConfig(max_message_bytes=64 << 20))
     with pytest.raises(KafkaError) as refused:
-        vnode.append(data, now_ms=NOW)
+        vnode.append(make(), now_ms=NOW)
     assert refused.value.code is code
     assert vnode.log_end_offset == 0
     assert vnode.append(batch_of(b"a"), now_ms=NOW).base_offset == 0
@@ -173,7 +188,7 @@ def test_what_takes_long_is_left_to_a_thread_undecided() -> None:
     heavy = [
         batch_of(*many, compression=CompressionType.ZSTD),
         batch.build_batch([Record(b"k", bytes(validation.LIGHT_BYTES))]),
-        LIES["a bomb"][0],
+        LIES["a bomb"][0](),
     ]
     rules = Rules.of(LogConfig(max_message_bytes=64 << 20))
     for data in heavy:

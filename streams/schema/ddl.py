@@ -86,14 +86,16 @@ class _Parser:
     def fields(self, end: str, depth: int) -> list[pa.Field]:
         """`name [:] type, ...` up to and with the token `end`."""
         found: list[pa.Field] = []
+        names = set[str]()
         while not found or self._peek() == ",":
             if found:
                 self._take()
             elif end and self._peek() == end:
                 break
             name = self._name()
-            if name.lower() in {field.name.lower() for field in found}:
+            if name.lower() in names:
                 raise self._wrong(f"there are two columns {name}; Spark does not tell upper from lower case")
+            names.add(name.lower())
             if self._peek() == ":":
                 self._take()
             found.append(pa.field(name, self.type(depth)))

@@ -17,6 +17,7 @@ from barnabas.wire import batch
 from barnabas.wire.batch import Record
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.tests.strategies import examples
 
 try:
     from barnabas.streams.decode.native import decode_native
@@ -61,7 +62,7 @@ def opened(data: bytes, lo: int = 0, hi: int = _MAX_OFFSET, aborted: Sequence[Ab
 
 @each
 @given(record_lists, record_lists, codecs, st.integers(0, 2**40), st.integers(0, 20), st.integers(0, 20))
-@settings(max_examples=60, deadline=None)
+@examples(15, 60)
 def test_round_trip(
     backend: Backend, first: list[Record], second: list[Record], codec: int, base: int, lo: int, hi: int
 ) -> None:

@@ -405,6 +405,7 @@ def test_a_time_that_is_none(logs: Logs, to: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_the_command_killed_in_the_middle_and_started_again(tmp_path: Path, to: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from barnabas.streams.schema import parse_ddl
 from barnabas.streams.source import plain_json
 from barnabas.streams.source.json_values import _parse_any, parse_json
 from barnabas.streams.source.plain_json import parse_plain
+from barnabas.wire.tests.strategies import examples
 
 pytest.importorskip("barnabas.streams.source._json", reason="the JSON reader in C is not built: it needs a C compiler")
 
@@ -79,7 +80,7 @@ def rows(table: pa.Table) -> Any:
     return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True)))).to_pylist()
 
 
-@settings(max_examples=400, deadline=None)
+@examples(100, 400)
 @given(st.lists(documents(), max_size=5), st.integers(0, 2))
 @example([b'{"d": -0.0}', b'{"d": 1e400}', b'{"d": 4.9e-324}', b'{"f": 16777217.0000001}', b'{"f": 1e-46}'], 0)
 @example([b'{"i64": 9223372036854775808}', b'{"i64": 01}', b'{"i8": 128}', b'{"i8": -0}', b'{"i8": 1.0}'], 0)
@@ -170,7 +171,7 @@ def decimals(draw: st.DrawFn) -> str:
     return draw(st.sampled_from(["", "-"])) + whole + fraction + spelled
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(300, 1500)
 @given(decimals())
 @example("0." + "0" * 70 + "1e50")
 @example("0." + "0" * 63 + "1e64")

@@ -232,6 +232,7 @@ def test_a_stream_beside_a_broker_that_keeps_writing(spark: SparkSession, tmp_pa
     assert len(list((broker.data_dir / "t-0").glob("*.log"))) > 1
 
 
+@pytest.mark.long
 def test_retention_under_a_stream(spark: SparkSession, logs: Logs, tmp_path: Path) -> None:
     logs.write(numbers(0, 30))
     run_available(spark, logs.path, tmp_path)

@@ -113,6 +113,7 @@ def closed(windows: dict[Window, dict[str, Any]], before: int, length: int) -> d
     return {window: value for window, value in windows.items() if window[0] <= text(before - length)}
 
 
+@pytest.mark.long
 def test_the_last_result_of_a_window_is_that_of_all_its_records(session: SparkSession, tmp_path: Path) -> None:
     logs = logs_in(tmp_path / "data")
     readings = write(logs, 1)

@@ -135,7 +135,7 @@ def sensors(logs: Logs, at: int, *readings: tuple[str | None, float]) -> None:
     logs.write(values, "sensors", timestamp=at)
 
 
-@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
+@pytest.mark.parametrize("kind", [pytest.param("JOIN", marks=pytest.mark.long), "LEFT JOIN"])
 def test_records_have_the_row_that_their_key_has_when_they_are_read(
     session: SparkSession, tmp_path: Path, kind: str
 ) -> None:

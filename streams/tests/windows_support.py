@@ -131,8 +131,8 @@ def in_order(values: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(values, key=lambda value: json.dumps(value, sort_keys=True))
 
 
-def in_batch(session: SparkSession, path: Path, text: str, values: Values) -> list[dict[str, Any]]:
-    """What Spark gives for the same SELECT over the whole log at once."""
+def rows_in_batch(session: SparkSession, path: Path, text: str, values: Values) -> list[Row]:
+    """The results that Spark gives for the same SELECT over the whole log at once, as they would be written."""
     members = members_of([text])
     clauses = members[0].clauses
     schema = source_schema(values)
@@ -141,8 +141,12 @@ def in_batch(session: SparkSession, path: Path, text: str, values: Values) -> li
     inner = StructType([field for field in schema.fields if field.name != CLOSE])
     frame = read.schema(inner).load().withColumn(CLOSE, F.lit(None).cast("timestamp"))
     made = planned(session, members, slots_of(session, members, values), frame, values)
-    rows = made.results_of(made.rows).collect()
-    return in_order(json.loads(bytes(row.value)) for row in rows)
+    return made.results_of(made.rows).collect()
+
+
+def in_batch(session: SparkSession, path: Path, text: str, values: Values) -> list[dict[str, Any]]:
+    """Their values."""
+    return in_order(json.loads(bytes(row.value)) for row in rows_in_batch(session, path, text, values))
 
 
 def of_rows(session: SparkSession, rows: list[Row], schema: str, text: str, values: Values) -> list[dict[str, Any]]:

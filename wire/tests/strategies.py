@@ -7,6 +7,7 @@ import pkgutil
 from typing import Any
 
 import construct as C
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from barnabas.wire import messages, records
@@ -14,6 +15,11 @@ from barnabas.wire.schema import Blob, Entity, NullableStruct, Seq, Text
 from barnabas.wire.types import Message
 
 RANGES = {"b": 8, "h": 16, "l": 32, "q": 64, "B": -8, "H": -16}
+
+
+def examples(quick: int, full: int) -> settings:
+    """How many examples a property test has that takes long."""
+    return settings(max_examples=full if settings.get_current_profile_name() == "full" else quick)
 
 
 def all_messages() -> list[type[Message]]:

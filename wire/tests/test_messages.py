@@ -15,11 +15,11 @@ from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from barnabas.wire.messages.metadata import MetadataRequest
 from barnabas.wire.messages.produce import ProduceRequest
 from barnabas.wire.schema import ProtocolError, schema
-from barnabas.wire.tests.strategies import all_messages, value, versions_of
+from barnabas.wire.tests.strategies import all_messages, examples, value, versions_of
 from barnabas.wire.types import Message
 
 MESSAGES = all_messages()
-relaxed = settings(deadline=None, max_examples=5, suppress_health_check=list(HealthCheck))
+relaxed = settings(examples(3, 10), suppress_health_check=list(HealthCheck))
 
 
 def outcome(parse: Callable[[Any], Any], data: bytes | memoryview) -> Any:

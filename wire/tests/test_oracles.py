@@ -25,11 +25,11 @@ from kio.serial import entity_reader, entity_writer
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.api_versions import ApiVersionsResponse
 from barnabas.wire.schema import Blob, Entity, NullableStruct, Seq, Text, schema
-from barnabas.wire.tests.strategies import all_messages, value, versions_of
+from barnabas.wire.tests.strategies import all_messages, examples, value, versions_of
 from barnabas.wire.types import Message
 
 MESSAGES = all_messages()
-relaxed = settings(deadline=None, max_examples=5, suppress_health_check=list(HealthCheck))
+relaxed = settings(examples(3, 10), suppress_health_check=list(HealthCheck))
 
 
 def kafka_python_class(cls: type[Message]) -> Any:
