@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.image import Leader, MetadataImage
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -36,8 +36,7 @@ class Partitions:
 
     def _absence(self, topic: str | None, index: int) -> KafkaError:
         """Why a partition is not here."""
-        known = self._metadata.topics.get(topic or "")
-        leader = None if known is None else known.partitions.get(index)
+        leader = self._leader(topic, index)
         if leader is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
         if leader.node != self._metadata.node_id:
@@ -46,14 +45,16 @@ class Partitions:
 
     def exists(self, topic: str | None, index: int) -> bool:
         """Whether there is such a partition, wherever it is led."""
-        known = self._metadata.topics.get(topic or "")
-        return known is not None and index in known.partitions
+        return self._leader(topic, index) is not None
 
     def leader_epoch(self, topic: str, index: int) -> int:
         """The epoch of a partition's leader, -1 if there is no such partition."""
-        known = self._metadata.topics.get(topic)
-        leader = None if known is None else known.partitions.get(index)
+        leader = self._leader(topic, index)
         return -1 if leader is None else leader.epoch
+
+    def _leader(self, topic: str | None, index: int) -> Leader | None:
+        known = self._metadata.topics.get(topic or "")
+        return None if known is None else known.partitions.get(index)
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of a topic id, None if there is no such topic."""
@@ -71,7 +72,7 @@ class Partitions:
         """
         if claimed < 0:
             return
-        ours = self._metadata.topics[vnode.topic].partitions[vnode.partition].epoch
+        ours = self.leader_epoch(vnode.topic, vnode.partition)
         if claimed < ours:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {ours}, not {claimed}")
         if claimed > ours:

@@ -13,10 +13,11 @@ from collections import Counter
 
 
 def client_at(host: str) -> str:
-    """Who counts as one client: an address, or the network of an IPv6 one.
+    """Who counts as one client: an address, or the network of an IPv6 one; with a slash before it as in groups' hosts.
 
     Who has an IPv6 address has all that begin with the same 64 bits. What is no address is a name of its own.
     """
+    host = host.removeprefix("/")
     if ":" not in host:
         return host
     try:

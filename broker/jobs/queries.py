@@ -179,7 +179,6 @@ class Queries(Listener):
             await self._topics.grow(name, count)
         except KafkaError as error:
             self._log.warning("query.not_grown", topic=name, error=error)
-        self.say(Changed())
 
     # --- making and changing ------------------------------------------------------------------------------------------
 

@@ -314,7 +314,7 @@ class ClassicGroup:
         member = Member(
             member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms, {}, session
         )
-        member.client = client_at(client_host.removeprefix("/"))
+        member.client = client_at(client_host)
         return member
 
     # --- records ------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Joining(NamedTuple):
     @property
     def client(self) -> str:
         """Whose share of the memory is taken."""
-        return client_at(self.client_host.removeprefix("/"))
+        return client_at(self.client_host)
 
     @property
     def reason(self) -> str:

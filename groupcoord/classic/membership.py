@@ -119,6 +119,6 @@ class Membership:
         shard = self._shards.of(request.group_id)
         if not (request.protocol_type and request.protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type or protocols are missing")
-        client = client_at(client_host.removeprefix("/"))
+        client = client_at(client_host)
         self._around.memory.check(client, GROUP_BYTES + len(request.group_id))
         return self._shards.add(shard, ClassicGroup(request.group_id, self._around, client))
