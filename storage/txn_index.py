@@ -13,6 +13,8 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from functools import cache
+from operator import le, lt
 from typing import NamedTuple
 
 SUFFIX = ".txnindex"
@@ -51,15 +53,24 @@ class TransactionIndex:
         """Of a file's bytes; its markers are at offsets from `first` up to `end`. Raises ValueError if not credible."""
         if len(data) % _ENTRY.size:
             raise ValueError(f"{len(data)} bytes are no whole entries")
-        last, stable = first - 1, 0
-        for version, _, begun, ended, decided in _ENTRY.iter_unpack(data):
-            if version != _VERSION or not 0 <= begun < ended or not last < ended < end or not stable <= decided:
-                raise ValueError(f"an entry with offsets {begun} to {ended} after {last}")
-            last, stable = ended, decided
         found = cls()
+        last, stable, whole = first - 1, 0, _BLOCK * _ENTRY.size
+        for at in range(0, len(data), whole):
+            block = data[at : at + whole]
+            # By columns: there may be many entries, and the event loop waits for them.
+            fields = _entries(len(block) // _ENTRY.size).unpack(block)
+            begun, ended, decided = fields[2::5], fields[3::5], fields[4::5]
+            if (
+                any(version != _VERSION for version in set(fields[::5]))
+                or min(begun) < 0
+                or not all(map(lt, begun, ended))
+                or not all(map(lt, (last, *ended), (*ended, end)))
+                or not all(map(le, (stable, *decided), decided))
+            ):
+                raise ValueError(f"an entry between offsets {last} and {ended[-1]} that no marker has")
+            last, stable = ended[-1], decided[-1]
+            found._oldest.append(min(begun))
         found._data += data
-        begun_at = [fields[2] for fields in _ENTRY.iter_unpack(data)]
-        found._oldest = [min(begun_at[at : at + _BLOCK]) for at in range(0, len(begun_at), _BLOCK)]
         return found
 
     def encode(self) -> bytes:
@@ -113,6 +124,12 @@ class TransactionIndex:
                 return True
             at = following
         return False
+
+
+@cache
+def _entries(count: int) -> struct.Struct:
+    """Of so many entries, at most a block of them."""
+    return struct.Struct(">" + _ENTRY.format[1:] * count)
 
 
 def encode_entry(entry: AbortedTransaction) -> bytes:
