@@ -20,6 +20,7 @@ from barnabas.broker.metadata.image import METADATA_TOPIC, Listener, MetadataIma
 from barnabas.broker.settings.config import BrokerConfig, check_topic_configs
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.workers import Yielder
+from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.vnode import Vnode
@@ -163,10 +164,16 @@ class TopicManager(Listener):
             if topic is None:
                 continue
             config = self.config.log_config(topic.configs)
+            alike: LogConfig | None = None  # settings that vnodes have, and that say the same
             for index, leader in list(topic.partitions.items()):
                 vnode = self.data_dir.vnodes.get((topic.name, index))
                 if vnode is not None:
-                    vnode.config, vnode.leader_epoch = config, leader.epoch
+                    vnode.leader_epoch = leader.epoch
+                    if vnode.config is not alike:
+                        if vnode.config == config:
+                            alike = vnode.config
+                        else:
+                            vnode.config = config
                 await yielder()
 
     async def finalize_features(self) -> None:
