@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,29 @@ def test_a_name_is_compared_with_those_that_are_like_it_only() -> None:
     image.change(image.topic_records("a_b", b"n" * 16, 1, {}))  # made again
     image.change([RemoveTopicRecord(b"n" * 16)])
     assert image.metric_names == {"plain": {"plain"}}
+
+
+async def test_a_kill_while_a_topic_is_taken_away_leaves_none_of_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of its folders are renamed, the others stand; the metadata log says that it is removed."""
+    monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)
+    count, killed = 40, tmp_path / "killed"
+    async with start() as running, trio.open_nursery() as nursery:
+        vnodes = running.node.vnodes
+        await running.node.topics.create("t", count)
+        nursery.start_soon(running.node.topics.delete, "t")
+        while sum(key[0] == "t" for key in vnodes) > count // 2:
+            await trio.lowlevel.checkpoint()
+        # Nobody has a turn meanwhile but the thread that deletes what is renamed.
+        shutil.copytree(tmp_path / "data", killed, ignore=shutil.ignore_patterns("*-delete"))
+    assert 0 < len(list(killed.glob("t-*"))) < count
+    config = BrokerConfig({"log.dir": str(killed), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    node = Node(config, EventLog(level="error"))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.run)
+        assert "t" not in node.metadata.topics
+        assert not [key for key in node.vnodes if key[0] == "t"]
+        again = await node.topics.create("t", count)
+        assert all(node.vnodes["t", index].topic_id == again.topic_id for index in range(count))
+        node.stop()

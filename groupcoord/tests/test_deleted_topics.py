@@ -127,3 +127,20 @@ def test_a_round_of_expiry_is_made_in_steps(monkeypatch: pytest.MonkeyPatch) -> 
     world.commit(1, group="g7").get()
     world.pass_time(world.config.offsets_retention_check_interval_ms / 1000)
     assert world.committed("g7") == {}, "the next round comes after the interval, as before"
+
+
+def test_a_kill_between_two_steps_leaves_nothing_to_a_topic_made_again() -> None:
+    world = World()
+    groups = [f"g{number}" for number in range(deleted_topics.AT_ONCE + 200)]
+    for group in groups:
+        world.commit(1, group=group).get()
+    world.clock.now += 1
+    world.coordinator.topic_deleted("orders", ORDERS.topic_id)
+    assert world.coordinator.is_forgetting
+    world.topics.topics[0] = Topic("orders", AGAIN.topic_id, 3, since_ms=world.clock.wall_ms())
+    world.clock.now += 1
+    for started in range(2):
+        world.start()
+        assert [group for group in groups if world.committed(group)] == groups[:5] * started
+        for group in groups[:5]:
+            world.commit(7, group=group, topic=AGAIN).get()
