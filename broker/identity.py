@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.broker.settings.config import BrokerConfig, Listener
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import Listener
 
 
 class Identity:

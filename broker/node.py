@@ -33,7 +33,8 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.registry import Handlers
-from barnabas.broker.settings.config import BrokerConfig, Listener
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.settings.resource_configs import ResourceConfigs
 from barnabas.broker.workers import Workers
 from barnabas.groupcoord.deadlines import Deadlines

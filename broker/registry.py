@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import NOTHING
 from barnabas.broker.parts import Parts
-from barnabas.broker.security import OPERATIONS_OF, Operation, Principal, Resource
+from barnabas.broker.security.operations import OPERATIONS_OF, Operation, Resource
+from barnabas.broker.security.principals import Principal
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, SizedChunk, Versions, replace

@@ -16,7 +16,7 @@ from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import METADATA, TRANSACTIONS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security import CLUSTER, Operation
+from barnabas.broker.security.operations import CLUSTER, Operation
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security import NO_AUTHORIZER
+from barnabas.broker.security.authorizer import NO_AUTHORIZER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 

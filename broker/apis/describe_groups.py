@@ -10,7 +10,7 @@ from __future__ import annotations
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.net.order import GROUPS, MEMBERS, OFFSETS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security import Resource, ResourceType
+from barnabas.broker.security.operations import Resource, ResourceType
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas.wire.types import replace
 

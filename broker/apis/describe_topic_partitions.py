@@ -5,7 +5,7 @@ from __future__ import annotations
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security import Resource, ResourceType
+from barnabas.broker.security.operations import Resource, ResourceType
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_topic_partitions import (

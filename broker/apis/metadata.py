@@ -21,7 +21,7 @@ from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security import CLUSTER, NOT_ASKED, Resource, ResourceType
+from barnabas.broker.security.operations import CLUSTER, NOT_ASKED, Resource, ResourceType
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Yielder
 from barnabas.wire.errors import ErrorCode, KafkaError

@@ -15,7 +15,7 @@ from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import METADATA, OFFSETS, RECORDS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security import CLUSTER, Operation
+from barnabas.broker.security.operations import CLUSTER, Operation
 from barnabas.groupcoord.transactions.state import V2
 from barnabas.wire.batch import Marker
 from barnabas.wire.errors import ErrorCode

@@ -40,7 +40,8 @@ from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import Transport
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Answer, Context, Endpoint
-from barnabas.broker.security import ANONYMOUS, Authorizer, client_of
+from barnabas.broker.security.authorizer import Authorizer
+from barnabas.broker.security.principals import ANONYMOUS, Principal, client_of
 from barnabas.broker.workers import Turns
 from barnabas.wire.header import read_request_header, skip_header_tags
 from barnabas.wire.schema import ProtocolError
@@ -86,6 +87,7 @@ class Shared:
     large_requests: Turns
     max_request_bytes: int
     ended: Callable[[Connection], None]
+    client_changed: Callable[[Connection, str], None]  # with the client that it was
 
 
 class Connection:
@@ -116,6 +118,13 @@ class Connection:
     def open(self) -> None:
         """Begin to serve the client, until it leaves, breaks the protocol, or `close`."""
         self._enter(State.READS)
+
+    def known_as(self, principal: Principal) -> None:
+        """The client has proved who it is, for the first time or again."""
+        before, self.principal = self.client, principal
+        self.client = client_of(principal, self.host)
+        if self.client != before:
+            self._shared.client_changed(self, before)
 
     def close(self, reason: str | None = None) -> None:
         """End the connection; `reason` is for the log."""

@@ -24,7 +24,8 @@ from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import PlainTransport
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Handlers
-from barnabas.broker.security import ANONYMOUS, AllowAll, client_of
+from barnabas.broker.security.authorizer import AllowAll
+from barnabas.broker.security.principals import ANONYMOUS, client_of
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Turns, Workers
 
@@ -72,6 +73,7 @@ class Connections:
             large_requests=Turns(LARGE_REQUESTS),
             max_request_bytes=self._config["socket.request.max.bytes"],
             ended=self._ended,
+            client_changed=self._client_changed,
         )
         nursery.start_soon(self._poller.run)
         nursery.start_soon(self._close_idle)
@@ -134,10 +136,13 @@ class Connections:
 
     def _ended(self, connection: Connection) -> None:
         self._all.discard(connection)
-        for counter, key in ((self._per_address, connection.host), (self._per_client, connection.client)):
-            counter[key] -= 1
-            if not counter[key]:
-                del counter[key]
+        _less(self._per_address, connection.host)
+        _less(self._per_client, connection.client)
+
+    def _client_changed(self, connection: Connection, before: str) -> None:
+        if connection in self._all:
+            _less(self._per_client, before)
+            self._per_client[connection.client] += 1
 
     def _tell_seldom(self, event: str, **fields: Any) -> None:
         """A warning that a client could make happen any number of times: one every few seconds is enough."""
@@ -179,6 +184,12 @@ class Connections:
             if connection in suspects and connection.stands_still(now):
                 connection.close("the request stood still, and others waited for its memory")
         return set(still)
+
+
+def _less(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
 
 
 def raise_descriptor_limit() -> int:

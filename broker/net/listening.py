@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import errno
 import socket
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from barnabas.broker.settings.config import BrokerConfig, Listener
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
+from barnabas.broker.settings.listeners import Listener
 
 FREE_PORT_TRIES = 20
 LOOPBACK = ("127.0.0.1", "::1")
@@ -29,7 +31,7 @@ def bind(config: BrokerConfig) -> list[Bound]:
     try:
         for listener in config.listeners:
             sockets = _bind_listener(listener, config)
-            found.append(Bound(Listener(listener.name, listener.host, sockets[0].getsockname()[1]), sockets))
+            found.append(Bound(replace(listener, port=sockets[0].getsockname()[1]), sockets))
     except ConfigError:
         close(found)
         raise

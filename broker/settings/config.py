@@ -7,11 +7,10 @@ An unknown key warns, as in Kafka; a value that cannot be served refuses to star
 
 from __future__ import annotations
 
-import re
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from barnabas.broker.settings.keys import (
     ConfigError,
     ConfigKey,
 )
+from barnabas.broker.settings.listeners import Listener, Protocol, parse_listener, parse_protocols, scoped, scoped_name
 from barnabas.broker.settings.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from barnabas.client.zookeeper.layout import parse_connect
 from barnabas.groupcoord.config import GroupConfig
@@ -333,43 +333,28 @@ TOPIC = _keys([
     *UNUSED_TOPIC,
 ])  # fmt: skip
 
+
+def broker_key(name: str) -> ConfigKey | None:
+    """A key of `server.properties` by its name, which may be that of one listener. None if there is no such key."""
+    key = BROKER.get(name)
+    if key is None and (of_listener := scoped(name, BROKER)) is not None:
+        return of_listener.key
+    return key
+
+
 # The keys of the same limit in coarser units, and their milliseconds.
 _COARSER = {
     "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
     "log.roll.ms": (("log.roll.hours", 3_600_000),),
 }
 
+_SERVED = (Protocol.PLAINTEXT,)
+
 # Keys of Kafka that ask for what is not served: refuse rather than pretend.
 _UNSERVED = {
-    "ssl.keystore.location": "TLS listeners are not supported yet; remove ssl.keystore.location",
     "authorizer.class.name": "authorizers are not supported yet; remove authorizer.class.name",
-    "sasl.enabled.mechanisms": "SASL is not supported yet; remove sasl.enabled.mechanisms",
     "remote.log.storage.system.enable": "tiered storage is not supported; remove remote.log.storage.system.enable",
 }
-
-_LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9a-fA-F:.%]*\]|[^\[\]:/]*):(?P<port>\d{1,5})$")
-
-
-@dataclass(frozen=True)
-class Listener:
-    """An address to listen on or to advertise. An empty host means all interfaces."""
-
-    name: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
-
-
-def parse_listener(text: str, key: str) -> Listener:
-    """NAME://HOST:PORT. Raises ConfigError with the form that is expected."""
-    found = _LISTENER.match(text)
-    if not found or int(found["port"]) > 65535:
-        raise ConfigError(f"Invalid value {text!r} for {key}: expected NAME://HOST:PORT")
-    host = found["host"]
-    return Listener(found["name"].upper(), host[1:-1] if host.startswith("[") else host, int(found["port"]))
 
 
 def read_properties(path: Path) -> dict[str, str]:
@@ -405,10 +390,10 @@ class BrokerConfig:
                 raise ConfigError(_UNSERVED[name])
             if name in INTERNAL:
                 self._internal.append(name)
-            elif name not in BROKER:
+            elif (key := broker_key(name)) is None:
                 self.unknown.append(name)
             else:
-                self.static[name] = BROKER[name].parse(text)
+                self.static[name.lower() if key.name != name else name] = key.parse(text)
         self.listeners = self._for_clients("listeners")
         self._check_listeners()
         self.advertised = None if self["advertised.listeners"] is None else self._for_clients("advertised.listeners")
@@ -423,7 +408,7 @@ class BrokerConfig:
 
     def unused(self) -> list[str]:
         """Of the keys that are set, those that have no effect here."""
-        return sorted([*self._internal, *(name for name in self.static if not BROKER[name].used)])
+        return sorted([*self._internal, *(name for name in self.static if name in BROKER and not BROKER[name].used)])
 
     def __getitem__(self, name: str) -> Any:
         dynamic = self.dynamic  # a thread may ask while it is replaced
@@ -431,12 +416,22 @@ class BrokerConfig:
             return dynamic[name]
         return self.static.get(name, BROKER[name].default)
 
+    def of(self, listener: str, name: str, mechanism: str = "") -> Any:
+        """A key's value for one listener, or for one SASL mechanism of it: the most special one that is set."""
+        names = [scoped_name(listener, name, mechanism)] if mechanism else []
+        names.append(scoped_name(listener, name))
+        for values in (self.dynamic, self.static):
+            for each in names:
+                if each in values:
+                    return values[each]
+        return self[name]
+
     def set_dynamic(self, properties: Mapping[str, str]) -> None:
         """Replace the dynamic settings. Values were checked when they were set."""
         self.dynamic = {
-            name: BROKER[name].parse(text)
+            name.lower() if key.name != name else name: key.parse(text)
             for name, text in properties.items()
-            if name in BROKER and BROKER[name].dynamic
+            if (key := broker_key(name)) is not None and key.dynamic
         }
 
     def offset_stores(self, dynamic: Mapping[str, Any] | None = None) -> OffsetStores:
@@ -479,20 +474,18 @@ class BrokerConfig:
         if not self.listeners:
             only = "names only the controller's" if self["listeners"] else "is empty"
             raise ConfigError(f"listeners {only}: name at least one for clients, as PLAINTEXT://127.0.0.1:9092")
-        protocols = dict(
-            pair.strip().upper().split(":", 1)
-            for pair in self["listener.security.protocol.map"].split(",")
-            if ":" in pair
-        )
+        protocols = parse_protocols(self["listener.security.protocol.map"])
         names = [listener.name for listener in self.listeners]
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"listeners names {name} twice; give each listener a name of its own")
-            protocol = protocols.get(name, name if name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT") else None)
-            if protocol is None:
+            if name not in protocols:
                 raise ConfigError(f"Listener {name} has no entry in listener.security.protocol.map")
-            if protocol != "PLAINTEXT":
-                raise ConfigError(f"Listener {name}: security protocol {protocol} is not supported yet; use PLAINTEXT")
+        self.listeners = [replace(each, protocol=protocols[each.name]) for each in self.listeners]
+        for listener in self.listeners:
+            if listener.protocol not in _SERVED:
+                what = f"security protocol {listener.protocol} is not supported yet; use PLAINTEXT"
+                raise ConfigError(f"Listener {listener.name}: {what}")
 
     def _check_advertised(self) -> None:
         names = {listener.name for listener in self.listeners}

@@ -53,6 +53,8 @@ class ConfigKey:
     synonym: str | None = None
     dynamic: bool = False
     used: bool = True
+    #: Whether a listener may have a value of its own, as `listener.name.NAME.KEY`.
+    of_listener: bool = False
     check: Callable[[Any], None] | None = field(default=None, compare=False)
 
     @property

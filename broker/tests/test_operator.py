@@ -17,8 +17,9 @@ import trio
 
 from barnabas.broker.main import load_config
 from barnabas.broker.metadata.producer_ids import ProducerIds
-from barnabas.broker.settings.config import BrokerConfig, Listener, read_properties
+from barnabas.broker.settings.config import BrokerConfig, read_properties
 from barnabas.broker.settings.keys import ConfigError
+from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Start
 from barnabas.storage.io import Io

@@ -10,7 +10,8 @@ import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
 from barnabas.broker.registry import APIS, Context, Handlers
-from barnabas.broker.security import ANONYMOUS, CLUSTER, Operation, Principal, Resource, ResourceType
+from barnabas.broker.security.operations import CLUSTER, Operation, Resource, ResourceType
+from barnabas.broker.security.principals import ANONYMOUS, Principal
 from barnabas.broker.tests.conftest import Start
 
 

@@ -41,13 +41,14 @@ DOORS = {
 #: Rooms inside a room: the other rooms in it that each may import from. What stands at its top is for all.
 INNER: dict[str, dict[str, set[str]]] = {
     "broker": {
-        "apis": {"coordinators", "jobs", "metadata", "net", "reading", "settings"},
+        "apis": {"coordinators", "jobs", "metadata", "net", "reading", "security", "settings"},
         "coordinators": {"metadata", "moving", "net", "settings"},
         "jobs": {"metadata", "reading", "settings"},
         "metadata": {"settings"},
         "moving": {"metadata", "settings"},
-        "net": {"settings"},
+        "net": {"security", "settings"},
         "reading": set(),
+        "security": set(),
         "settings": {"coordinators", "jobs", "metadata"},
     },
     "groupcoord": {

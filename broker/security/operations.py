@@ -1,6 +1,4 @@
-"""Who a client is, and what it may do: principals, resources, operations, and the authorizer that decides.
-
-There is no authentication yet, and no ACLs: every client is `User:ANONYMOUS`, and `AllowAll` allows everything.
+"""What can be done to what: Kafka's operations and kinds of resources, by their codes in ACLs.
 
 Source: KIP-11 (authorizer), KIP-430 (authorized operations).
 """
@@ -9,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple, Protocol
-
-from barnabas.groupcoord.shares import client_at
+from typing import NamedTuple
 
 #: Authorized operations in an answer to a client that did not ask for them.
 NOT_ASKED = -(2**31)
-NO_AUTHORIZER = "No Authorizer is configured on the broker"
 
 
 class Operation(IntEnum):
@@ -79,38 +74,3 @@ OPERATIONS_OF: Mapping[ResourceType, tuple[Operation, ...]] = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-
-
-class Principal(NamedTuple):
-    """Who a client has proved to be."""
-
-    type: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.type}:{self.name}"
-
-
-ANONYMOUS = Principal("User", "ANONYMOUS")
-
-
-def client_of(principal: Principal, host: str) -> str:
-    """Who counts as one client where a bound is shared: all that comes from one address.
-
-    Principals are not told apart as long as nobody proves who it is.
-    """
-    return client_at(host)
-
-
-class Authorizer(Protocol):
-    """Decides about each operation of each client. It must not wait."""
-
-    def allows(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
-        """Whether `principal`, whose address is `host`, may do this."""
-
-
-class AllowAll:
-    """Everybody may do everything."""
-
-    def allows(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
-        return True
