@@ -12,6 +12,7 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import trio
@@ -19,14 +20,18 @@ import trio
 from barnabas.broker.log import EventLog
 from barnabas.broker.net.buffers import FrameBuffers, RequestMemory
 from barnabas.broker.net.connection import Connection, Shared
+from barnabas.broker.net.handshakes import Handshakes
 from barnabas.broker.net.listening import Bound
 from barnabas.broker.net.poller import Poller
+from barnabas.broker.net.tls import TlsTransport
 from barnabas.broker.net.transport import PlainTransport
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security.authorizer import AllowAll
 from barnabas.broker.security.principals import ANONYMOUS, client_of
+from barnabas.broker.security.tls import TlsListeners
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.workers import Turns, Workers
 
 # Descriptors that connections never get: the log files' share comes on top.
@@ -40,12 +45,13 @@ LARGE_REQUESTS = 1
 class Connections:
     """The connections of one broker. `serve` accepts them; a connection says itself when it ends."""
 
-    def __init__(self, config: BrokerConfig, log: EventLog, turn: Turn, workers: Workers) -> None:
+    def __init__(self, config: BrokerConfig, log: EventLog, turn: Turn, workers: Workers, tls: TlsListeners) -> None:
         self._config, self._log, self._turn = config, log, turn
-        self._workers = workers
+        self._workers, self._tls = workers, tls
         self.memory = RequestMemory(config["queued.max.request.bytes"])
         self._buffers = FrameBuffers()
         self._poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
+        self.handshakes = Handshakes(self._poller)
         self._all: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
         self._per_client: Counter[str] = Counter()
@@ -72,6 +78,7 @@ class Connections:
             memory=self.memory,
             large_requests=Turns(LARGE_REQUESTS),
             max_request_bytes=self._config["socket.request.max.bytes"],
+            tell_seldom=self._tell_seldom,
             ended=self._ended,
             client_changed=self._client_changed,
         )
@@ -80,7 +87,7 @@ class Connections:
         nursery.start_soon(self._close_slow)
         for listener, sockets in bound:
             for sock in sockets:
-                nursery.start_soon(self._accept, listener.name, sock)
+                nursery.start_soon(self._accept, listener, sock)
 
     def close(self) -> None:
         """End all connections; the tasks of `serve` have ended."""
@@ -88,7 +95,7 @@ class Connections:
             connection.close()
         self._poller.close()
 
-    async def _accept(self, name: str, listening: socket.socket) -> None:
+    async def _accept(self, listener: Listener, listening: socket.socket) -> None:
         while True:
             try:
                 sock, address = listening.accept()
@@ -97,14 +104,14 @@ class Connections:
                 continue
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._tell_seldom("accept.failed", listener=name, error=error.strerror)
+                    self._tell_seldom("accept.failed", listener=listener.name, error=error.strerror)
                     await trio.sleep(0.1)  # no event tells when a descriptor is free again
                 continue
             if not self._has_room(address[0]):
                 self._tell_seldom("connection.refused", client=address[0], connections=len(self._all))
                 sock.close()
             else:
-                self._let_in(sock, address, name)
+                self._let_in(sock, address, listener)
             await trio.lowlevel.checkpoint()
 
     def _has_room(self, host: str) -> bool:
@@ -120,12 +127,19 @@ class Connections:
         idle.close("its client has most connections, and there is no room for another client's")
         return True
 
-    def _let_in(self, sock: socket.socket, address: tuple[Any, ...], listener: str) -> None:
+    def _let_in(self, sock: socket.socket, address: tuple[Any, ...], listener: Listener) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        transport = PlainTransport(sock, self._workers, client_of(ANONYMOUS, address[0]))
-        connection = Connection(self._shared, transport, address[0], address[1], listener)
+        client = client_of(ANONYMOUS, address[0])
+        if listener.protocol.is_encrypted:
+            tell = partial(self._tell_seldom, listener=listener.name, client=address[0])
+            tls = TlsTransport(sock, self._workers, client, self._tls.terms(listener.name), self.handshakes, tell)
+            connection = Connection(self._shared, tls, address[0], address[1], listener.name)
+            tls.attach(connection.known_as, connection.read_soon, connection.send_soon)
+        else:
+            plain = PlainTransport(sock, self._workers, client)
+            connection = Connection(self._shared, plain, address[0], address[1], listener.name)
         self._all.add(connection)
         self._per_address[connection.host] += 1
         self._per_client[connection.client] += 1
@@ -170,8 +184,8 @@ class Connections:
             await trio.sleep(PACE_CHECK_SECONDS)
             now = trio.current_time()
             for connection in self:
-                if connection.is_too_slow(now):
-                    connection.close("the request came in too slowly")
+                if (reason := connection.overdue(now)) is not None:
+                    connection.close(reason)
             suspects = self._close_still(now, suspects)
 
     def _close_still(self, now: float, suspects: set[Connection]) -> set[Connection]:

@@ -48,8 +48,8 @@ INNER: dict[str, dict[str, set[str]]] = {
         "moving": {"metadata", "settings"},
         "net": {"security", "settings"},
         "reading": set(),
-        "security": set(),
-        "settings": {"coordinators", "jobs", "metadata"},
+        "security": {"settings"},
+        "settings": {"coordinators", "jobs", "metadata", "security"},
     },
     "groupcoord": {
         "classic": {"log"},
