@@ -28,7 +28,7 @@ import trio
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.handshakes import SECONDS, Handshakes
 from barnabas.broker.net.transport import GATHER_BYTES, IN_MEMORY, is_cold
-from barnabas.broker.security.principals import Principal
+from barnabas.broker.security.principals import ANONYMOUS, Principal
 from barnabas.broker.security.tls import DerError, NoRuleFits, TlsTerms
 from barnabas.broker.workers import Workers
 from barnabas.wire.text import visible
@@ -46,9 +46,10 @@ _TYPES = frozenset((20, _ALERT, _HANDSHAKE, _APPLICATION))
 MAX_HANDSHAKE_BYTES = 64 << 10
 MAX_HANDSHAKE_RECORDS = 64
 # Records that one call decrypts: full ones fill the room before, and a thousand small ones hold up nobody.
-MOST_RECORDS = 64
-# Records in a row that bring no data, such as changes of keys.
-MAX_QUIET = 32
+MOST_RECORDS = 256
+RECORDS_AT_ONCE = 16
+# How often in a row OpenSSL may be given records, 16 at most, that bring no data: such as changes of keys.
+MAX_QUIET = 4
 # Bytes that one call encrypts: for a client that takes them as fast as they come, the others have their turn between.
 MOST_SENT = 2 << 20
 # How often in a row `overdue` may find the same record unfinished: half a minute.
@@ -221,8 +222,8 @@ class TlsTransport:
             self._held = memoryview(bytes(held[at:]))
             if self._is_open:
                 principal = self._terms.principal(self._ssl.getpeercert(binary_form=True))
-                self._received = 0
-                self._known_as(principal)
+                if principal != ANONYMOUS:
+                    self._known_as(principal)
         except ssl.SSLError as error:
             with contextlib.suppress(OSError, Disconnected):
                 self._flush()  # the alert that says why
@@ -279,41 +280,64 @@ class TlsTransport:
         size = HEADER + length
         return size if at + size <= len(data) else 0
 
+    def _whole_records(self, data: memoryview, at: int) -> tuple[int, int]:
+        """Where the next whole records end, and their number: what OpenSSL is given at one time.
+
+        Some clients make a record of every few bytes, so this is `_record_size` without its calls.
+        """
+        end, count, left, most = at, 0, len(data) - HEADER, at + MAX_RECORD
+        while end <= left and count < RECORDS_AT_ONCE:
+            size = HEADER + (data[end + 3] << 8 | data[end + 4])
+            if data[end] != _APPLICATION or data[end + 1] != 3 or size > MAX_RECORD:
+                self._record_size(data, end)
+            if end + size > len(data) or (end + size > most and count):
+                break
+            end += size
+            count += 1
+        return end, count
+
     def _decrypt(self, data: memoryview, room: memoryview) -> int:
         """Put what whole records say into `room`: as much as there is room for, and as many as one call may take.
 
         Sets what is held, and whether there is more.
         """
-        assert self._ssl is not None
-        read: Callable[[int, memoryview], int] = self._ssl.read  # type: ignore[assignment]
-        write = self._incoming.write
-        got, at, taken, size = 0, 0, 0, 0
+        tls, incoming = self._ssl, self._incoming
+        assert tls is not None
+        read: Callable[[int, memoryview], int] = tls.read  # type: ignore[assignment]
+        got, at, taken, size = 0, 0, 0, len(room)
         try:
-            if self._ssl.pending():
-                got = read(len(room), room)
-            while got < len(room) and taken < MOST_RECORDS and (size := self._record_size(data, at)):
-                write(data[at : at + size])
-                at += size
-                taken += 1
-                try:
-                    count = read(len(room) - got, room[got:])
-                except ssl.SSLWantReadError:
-                    self._quiet += 1
-                    if self._quiet > MAX_QUIET:
-                        raise Disconnected(f"more than {MAX_QUIET} TLS records without data") from None
-                    continue
-                if not count:
-                    self._is_ended = True  # the client has said goodbye
+            while not self._is_ended:
+                while got < size and (incoming.pending or tls.pending()):
+                    try:
+                        count = read(size - got, room[got:] if got else room)
+                    except ssl.SSLWantReadError:
+                        self._quiet += 1
+                        if self._quiet > MAX_QUIET:
+                            raise Disconnected("too many TLS records without data") from None
+                        continue
+                    if not count:
+                        self._is_ended = True  # the client has said goodbye
+                        break
+                    got += count
+                    self._quiet = 0
+                if got == size or taken >= MOST_RECORDS:
                     break
-                got += count
-                self._quiet = 0
+                end, count = self._whole_records(data, at)
+                if not count:
+                    break
+                incoming.write(data[at:end])
+                at = end
+                taken += count
         except ssl.SSLError as error:
             with contextlib.suppress(OSError, Disconnected):
                 self._flush()  # the alert that says why
             raise Disconnected(f"TLS: {_reason(error)}") from None
         self._held = data[at:]
-        self._looks = 0 if at else self._looks
-        self.has_more = bool(self._is_ended or self._ssl.pending() or (self._held and self._record_size(self._held, 0)))
+        if at:
+            self._looks = 0
+        self.has_more = bool(
+            self._is_ended or incoming.pending or tls.pending() or (self._held and self._record_size(self._held, 0))
+        )
         if self._outgoing.pending:
             self._flush_or_wait()
         return got

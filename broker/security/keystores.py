@@ -171,9 +171,9 @@ def _certificates(text: str) -> list[bytes]:
 
 
 def _pem_identity(text: str, password: str | None) -> Identity:
+    _cryptography()
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    _cryptography()
     keys = [pem for label, pem in _blocks(text) if label.endswith("PRIVATE KEY")]
     if len(keys) != 1:
         raise StoreError(f"it has {len(keys) or 'no'} private key{'s' * (len(keys) > 1)}: there must be one")
@@ -192,9 +192,9 @@ def _pem_identity(text: str, password: str | None) -> Identity:
 
 
 def _binary_identities(data: bytes, password: str, key_password: str) -> list[Identity]:
+    _cryptography()
     from cryptography.hazmat.primitives.serialization import load_der_private_key
 
-    _cryptography()
     if data.startswith(jks.MAGIC):
         try:
             store = jks.read(data, password)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,12 @@ def test_a_file_that_is_not_there() -> None:
         read_identities(keystore("/no/such", "PEM"))
     with pytest.raises(StoreError, match=r"ssl\.keystore\.location is not set"):
         read_identities(values())
+
+
+def test_without_the_library_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.x509", None)
+    with pytest.raises(StoreError, match=r"pip install 'PATH\[security\]'"):
+        read_identities(keystore(OWN.pem(tmp_path / "x.pem"), "PEM"))
 
 
 def test_a_key_that_takes_too_long_is_refused(tmp_path: Path) -> None:

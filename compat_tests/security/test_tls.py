@@ -212,7 +212,7 @@ def test_javas_tool_renews_a_key_store(files: Files, new_server: NewServer) -> N
     assert taken.returncode == 0, taken.stdout + taken.stderr
     context = ssl.create_default_context(cafile=files.trust)
     context.load_cert_chain(files.alice)
-    with socket.create_connection(("127.0.0.1", server.port), DEADLINE) as plain:
-        with context.wrap_socket(plain, server_hostname="localhost") as wire:
-            shown: Any = wire.getpeercert()
+    plain = socket.create_connection(("127.0.0.1", server.port), DEADLINE)
+    with context.wrap_socket(plain, server_hostname="localhost") as wire:
+        shown: Any = wire.getpeercert()
     assert int(shown["serialNumber"], 16) == renewed.certificate.serial_number
