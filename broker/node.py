@@ -33,6 +33,7 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.registry import Handlers
+from barnabas.broker.security.authentication import Authentication
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.settings.resource_configs import ResourceConfigs
@@ -123,7 +124,11 @@ class Node:
                     await self._start(nursery)
                     listening.listen(bound, self.config)
                     self.connections.serve(
-                        Handlers(self._parts), nursery, bound, descriptors=descriptors - self.data_dir.most_open_files
+                        Handlers(self._parts),
+                        nursery,
+                        bound,
+                        descriptors=descriptors - self.data_dir.most_open_files,
+                        login=self.authentication.login,
                     )
                     self._announce()
                     task_status.started()
@@ -161,6 +166,7 @@ class Node:
         nursery.start_soon(self.cleaner.run)
         nursery.start_soon(self.queries.driver.run)
         nursery.start_soon(self.metadata_snapshots.run)
+        nursery.start_soon(self.authentication.run)
 
     def _assemble(self) -> None:
         """The parts that stand on the metadata log, and who hears of its changes: settings before what uses them."""
@@ -185,9 +191,12 @@ class Node:
         self.queries = parts.make(Queries)
         self.streams = parts.make(Streams)
         self.configs = parts.make(ResourceConfigs)
+        self.authentication = parts.make(Authentication)
+        self.authentication.trust_driver(self.queries.secret.writer_id)
         self.metadata_snapshots = parts.make(MetadataSnapshots, offsets_loaded=lambda: self.groups.all_loaded)
         self.metadata.listeners = [
             self.configs,
+            self.authentication,
             self.topics,
             self.groups,
             self.transactions,
