@@ -106,6 +106,10 @@ class Authentication(MetadataListener):
             reason=reason,
         )
 
+    def checkers(self) -> list[TokenChecker]:
+        """What checks tokens, of each listener with OAUTHBEARER."""
+        return list(self._checkers.values())
+
     def settings_changed(self) -> None:
         """Take the settings as they are now; those that cannot be served leave the ones of before."""
         try:

@@ -149,6 +149,14 @@ class TokenChecker:
             with trio.move_on_after((backoff if failures else self.settings.refresh_ms) / 1000):
                 await self._ask.wait()
 
+    def read_no_more(self) -> None:
+        """As when a look at the keys is just over."""
+        self._last, self._is_reading = trio.current_time(), False
+
+    def forget_pause(self) -> None:
+        """The next token whose key is not known has the keys read again at once."""
+        self._last = float("-inf")
+
     def use(self, data: bytes) -> None:
         """Take a JWK set. Raises ValueError if it is none, or has no key for us."""
         import jwt
