@@ -209,6 +209,7 @@ class Node:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""
         try:
             self.data_dir.announce(self.identity.local_address)
+            self.queries.secret.tell_how(self.identity.local_listener.protocol)
         except OSError as error:  # readers can be told the address by their option
             self.log.warning("address.not.written", error=error)
 

@@ -5,3 +5,5 @@ MECHANISM = "BARNABAS-DRIVER"
 #: The mechanism of SCRAM that it is.
 SCRAM = "SCRAM-SHA-256"
 NAME = "driver"
+#: The key of a client's settings that names the file with the secret; relative to the file with the settings.
+SECRET_FILE = "barnabas.driver.secret.file"

@@ -26,6 +26,8 @@ MECHANISMS = {code: name for name, code in CODES.items()}
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 #: Iterations that Kafka takes.
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
+#: A server that asks a client for more wants it to be busy.
+MAX_ASKED_ITERATIONS = 1_000_000
 #: The extension of client-first that says that the name is a delegation token's.
 TOKEN_AUTH = "tokenauth"
 # Printable ASCII without the comma.
