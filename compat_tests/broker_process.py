@@ -125,7 +125,8 @@ class Barnabas(Server):
     def command(self) -> list[str]:
         pairs = [word for key, value in self.overrides.items() for word in ("--override", f"{key}={value}")]
         listen = [] if "listeners" in self.overrides else ["--listen", f"127.0.0.1:{self.port}"]
-        return [sys.executable, "-m", "barnabas", "serve", *listen, "--data-dir", str(self.data_dir), *pairs]
+        serve = ["-m", "barnabas", "serve", *listen, "--data-dir", str(self.data_dir)]
+        return [sys.executable, *serve, *pairs]
 
     def environment(self) -> dict[str, str]:
         # With compiled modules, as an installed broker has them.

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.metadata.credentials import ScramCredentials
 from barnabas.broker.metadata.records import decode_snapshot, frame, unframe
+from barnabas.broker.metadata.tokens import DelegationTokens
 from barnabas.broker.settings.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
 from barnabas.storage.snapshots import Snapshots
@@ -28,12 +30,16 @@ from barnabas.wire.internal_topics import INTERNAL_TOPICS
 from barnabas.wire.records.cluster_metadata import (
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import ZERO_UUID, Message
@@ -115,6 +121,8 @@ class MetadataImage:
         self.removed_ms: dict[str, int] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
         self.quotas = ClientQuotas()
+        self.credentials = ScramCredentials()
+        self.tokens = DelegationTokens()
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         #: Of the log, behind the last snapshot.
@@ -276,6 +284,10 @@ class MetadataImage:
             self.next_producer_id = record.next_producer_id
         elif isinstance(record, ClientQuotaRecord):
             self.quotas.apply(record)
+        elif isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
+            self.credentials.apply(record)
+        elif isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):
+            self.tokens.apply(record)
         elif isinstance(record, FeatureLevelRecord):
             self.features[record.name] = record.feature_level
         elif isinstance(record, ConfigRecord):
@@ -311,6 +323,8 @@ class MetadataImage:
             for key, value in configs.items():
                 yield self.config_record(RESOURCE_BROKER, resource, key, value)
         yield from self.quotas.records()
+        yield from self.credentials.records()
+        yield from self.tokens.records()
         for topic in self.topics.values():
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
             for index, leader in topic.partitions.items():

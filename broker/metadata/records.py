@@ -12,12 +12,16 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.cluster_metadata import (
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from barnabas.wire.records.control import SnapshotFooterRecord, SnapshotHeaderRecord
 from barnabas.wire.schema import ProtocolError
@@ -38,6 +42,10 @@ _CLASSES: dict[int, type[Message]] = {
         RemoveTopicRecord,
         ProducerIdsRecord,
         ClientQuotaRecord,
+        UserScramCredentialRecord,
+        RemoveUserScramCredentialRecord,
+        DelegationTokenRecord,
+        RemoveDelegationTokenRecord,
     )
 }
 

@@ -28,12 +28,16 @@ from barnabas.wire.errors import KafkaError
 from barnabas.wire.records.cluster_metadata import (
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from barnabas.wire.records.control import VotersRecord
 from barnabas.wire.schema import ProtocolError
@@ -46,6 +50,8 @@ _CLASSES: dict[int, type[Message]] = {
     for cls in (
         *(TopicRecord, RemoveTopicRecord, PartitionRecord, PartitionChangeRecord, ConfigRecord, ClientQuotaRecord),
         *(ProducerIdsRecord, FeatureLevelRecord),
+        *(UserScramCredentialRecord, RemoveUserScramCredentialRecord),
+        *(DelegationTokenRecord, RemoveDelegationTokenRecord),
     )
 }
 #: Of the life of Kafka's nodes, which barnabas has not: nothing is lost with them.
@@ -59,12 +65,8 @@ _OF_NODES = {
 }
 #: What an operator has set, and barnabas does not serve.
 _NOT_SERVED = {
-    10: "DelegationTokenRecord",
-    11: "UserScramCredentialRecord",
     18: "AccessControlEntryRecord",
     19: "RemoveAccessControlEntryRecord",
-    22: "RemoveUserScramCredentialRecord",
-    26: "RemoveDelegationTokenRecord",
 }
 _RESOURCES = {RESOURCE_CLIENT_METRICS: "client metrics", RESOURCE_GROUP: "group"}
 

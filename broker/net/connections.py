@@ -11,7 +11,7 @@ import errno
 import resource
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security.authorizer import AllowAll
 from barnabas.broker.security.principals import ANONYMOUS, client_of
+from barnabas.broker.security.sasl import Login
 from barnabas.broker.security.tls import TlsListeners
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import Listener
@@ -63,8 +64,18 @@ class Connections:
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self._all))
 
-    def serve(self, handlers: Handlers, nursery: trio.Nursery, bound: list[Bound], *, descriptors: int) -> None:
-        """Accept connections in tasks of `nursery`; `descriptors` are those that log files leave them."""
+    def serve(
+        self,
+        handlers: Handlers,
+        nursery: trio.Nursery,
+        bound: list[Bound],
+        *,
+        descriptors: int,
+        login: Callable[[Listener], Login | None],
+    ) -> None:
+        """Accept connections in tasks of `nursery`. `descriptors` are those that log files leave them; each connection
+        begins with the `login` of its listener."""
+        self._login = login
         limit = max(16, descriptors - RESERVED_DESCRIPTORS)
         self._limit = min(self._config["max.connections"], limit)
         self._shared = Shared(
@@ -79,6 +90,8 @@ class Connections:
             large_requests=Turns(LARGE_REQUESTS),
             max_request_bytes=self._config["socket.request.max.bytes"],
             tell_seldom=self._tell_seldom,
+            max_strangers_bytes=self._config["sasl.server.max.receive.size"],
+            bare=handlers.bare_tokens(),
             ended=self._ended,
             client_changed=self._client_changed,
         )
@@ -135,11 +148,11 @@ class Connections:
         if listener.protocol.is_encrypted:
             tell = partial(self._tell_seldom, listener=listener.name, client=address[0])
             tls = TlsTransport(sock, self._workers, client, self._tls.terms(listener.name), self.handshakes, tell)
-            connection = Connection(self._shared, tls, address[0], address[1], listener.name)
+            connection = Connection(self._shared, tls, address[0], address[1], listener, self._login(listener))
             tls.attach(connection.known_as, connection.read_soon, connection.send_soon)
         else:
             plain = PlainTransport(sock, self._workers, client)
-            connection = Connection(self._shared, plain, address[0], address[1], listener.name)
+            connection = Connection(self._shared, plain, address[0], address[1], listener, self._login(listener))
         self._all.add(connection)
         self._per_address[connection.host] += 1
         self._per_client[connection.client] += 1
@@ -184,7 +197,10 @@ class Connections:
             await trio.sleep(PACE_CHECK_SECONDS)
             now = trio.current_time()
             for connection in self:
-                if (reason := connection.overdue(now)) is not None:
+                opened = connection.is_strange_since()
+                if opened is not None and now - opened > self._config["barnabas.login.timeout.ms"] / 1000:
+                    connection.close("the client has not logged in for too long (barnabas.login.timeout.ms)")
+                elif (reason := connection.overdue(now)) is not None:
                     connection.close(reason)
             suspects = self._close_still(now, suspects)
 

@@ -21,6 +21,16 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
+#: The streams driver. No client can have its type: those that log in are of type User.
+DRIVER = Principal("Driver", "streams")
+
+
+def parse_principal(text: str) -> Principal:
+    """TYPE:NAME, of which the name may have colons. Raises ValueError."""
+    kind, colon, name = text.partition(":")
+    if not kind or not colon:
+        raise ValueError(f"expected a principal as TYPE:NAME, got {text!r}")
+    return Principal(kind, name)
 
 
 def client_of(principal: Principal, host: str) -> str:

@@ -23,7 +23,8 @@ from barnabas.broker.settings.keys import (
     ConfigError,
     ConfigKey,
 )
-from barnabas.broker.settings.listeners import Listener, Protocol, parse_listener, parse_protocols, scoped, scoped_name
+from barnabas.broker.settings.listeners import Listener, parse_listener, parse_protocols, scoped, scoped_name
+from barnabas.broker.settings.sasl_keys import SASL_KEYS, jaas
 from barnabas.broker.settings.ssl_keys import SSL_KEYS
 from barnabas.broker.settings.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from barnabas.client.zookeeper.layout import parse_connect
@@ -33,6 +34,7 @@ from barnabas.storage.cleaner import CleanerSettings
 from barnabas.storage.compaction_terms import CompactionLimits, Throttle
 from barnabas.storage.config import LogConfig
 from barnabas.storage.pace import FULL_SPEED
+from barnabas.wire.jaas import JaasEntry
 from barnabas.wire.properties import parse_properties
 from barnabas.wire.streams.keys import STATES
 
@@ -252,6 +254,7 @@ BROKER = _keys([
     ConfigKey("barnabas.streams.init.file", "string", None,
         "A Python file with a function init(spark), which may register "
         "functions for queries; run when the driver starts."),
+    *SASL_KEYS,
     *SSL_KEYS,
     *UNUSED_BROKER,
 ])  # fmt: skip
@@ -350,7 +353,6 @@ _COARSER = {
     "log.roll.ms": (("log.roll.hours", 3_600_000),),
 }
 
-_SERVED = (Protocol.PLAINTEXT, Protocol.SSL)
 
 # Keys of Kafka that ask for what is not served: refuse rather than pretend.
 _UNSERVED = {
@@ -431,6 +433,17 @@ class BrokerConfig:
                     return values[each]
         return self[name]
 
+    def jaas_of(self, listener: str, mechanism: str) -> JaasEntry | None:
+        """The JAAS text of one mechanism of a listener: Kafka takes none that is for all. Raises ConfigError."""
+        name = scoped_name(listener, "sasl.jaas.config", mechanism)
+        text = self.dynamic.get(name, self.static.get(name))
+        if text is None:
+            return None
+        entry = jaas(name, text)
+        if mechanism not in entry.mechanisms:
+            raise ConfigError(f"{name} names a login module of {', '.join(entry.mechanisms)}")
+        return entry
+
     def set_dynamic(self, properties: Mapping[str, str]) -> None:
         """Replace the dynamic settings. Values were checked when they were set."""
         self.dynamic = self.parse_dynamic(properties)
@@ -492,10 +505,6 @@ class BrokerConfig:
             if name not in protocols:
                 raise ConfigError(f"Listener {name} has no entry in listener.security.protocol.map")
         self.listeners = [replace(each, protocol=protocols[each.name]) for each in self.listeners]
-        for listener in self.listeners:
-            if listener.protocol not in _SERVED:
-                what = f"security protocol {listener.protocol} is not supported yet; use PLAINTEXT or SSL"
-                raise ConfigError(f"Listener {listener.name}: {what}")
 
     def _check_advertised(self) -> None:
         names = {listener.name for listener in self.listeners}

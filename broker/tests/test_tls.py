@@ -20,6 +20,7 @@ from barnabas.broker.security import tls as security_tls
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.tests.client import Client, Closed, answer_of, batch_of, fetch_request, frame_of
 from barnabas.broker.tests.conftest import Running, Start, until
+from barnabas.broker.tests.sasl_client import log_in_plain
 from barnabas.broker.tests.tls_client import client_context, tls_connect
 from barnabas.wire.messages.api_versions import ApiVersionsRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -126,6 +127,42 @@ async def test_a_wrong_certificate_is_refused(tls: Any, version: ssl.TLSVersion,
         right = client_context(CA, CA.issue("alice"), minimum_version=version, maximum_version=version)
         async with await tls_connect(running.port, right) as client:
             await client.ask(ApiVersionsRequest())
+
+
+async def test_under_sasl_ssl_the_login_says_who_a_client_is(start: Start, tmp_path: Path) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    more = {
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{module} user_alice="alice-secret";',
+        "listener.name.sasl_ssl.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": BROKER.pem(tmp_path / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": CA.trust_pem(tmp_path / "ca.pem"),
+        "listeners": "SASL_SSL://127.0.0.1:0",
+    }
+    async with start(more=more) as running:
+        with pytest.raises((Closed, trio.BrokenResourceError)):
+            async with await tls_connect(running.port, client_context(CA)) as client:
+                await client.ask(ApiVersionsRequest())
+        async with await tls_connect(running.port, client_context(CA, CA.issue("bob"))) as client:
+            assert (await log_in_plain(client, "alice", "alice-secret")).error_code == 0
+            (connection,) = running.node.connections
+            assert str(connection.principal) == "User:alice"
+            await client.create_topic("t")
+            assert (await client.produce("t", batch_of(bytes(1 << 19)))).error_code == 0
+
+
+async def test_the_key_of_all_listeners_asks_for_no_certificate_beside_sasl(start: Start, tmp_path: Path) -> None:
+    more = {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        "ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": BROKER.pem(tmp_path / "broker.pem"),
+        "listeners": "SASL_SSL://127.0.0.1:0",
+    }
+    async with start(more=more) as running, await tls_connect(running.port, client_context(CA)) as client:
+        assert (await client.ask(ApiVersionsRequest(), 0)).error_code == 0
 
 
 class InMemory:
