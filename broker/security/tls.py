@@ -23,10 +23,9 @@ import trio
 
 from barnabas.broker.log import EventLog
 from barnabas.broker.security import cipher_suites, distinguished_names
-from barnabas.broker.security.der import DerError
 from barnabas.broker.security.keystores import Identity, StoreError, read_identities, read_trusted
 from barnabas.broker.security.principal_mapping import KEY as MAPPING_KEY
-from barnabas.broker.security.principal_mapping import NoRuleFits, PrincipalMapping
+from barnabas.broker.security.principal_mapping import PrincipalMapping
 from barnabas.broker.security.principals import ANONYMOUS, Principal
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
@@ -239,6 +238,3 @@ def _check_same(values: Mapping[str, Any], before: Sequence[Who], after: Sequenc
 
 def _subject(who: Who) -> str:
     return who.subject
-
-
-__all__ = ["DerError", "NoRuleFits", "TlsListeners", "TlsTerms"]

@@ -50,7 +50,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> OpenFile:
 class Pair:
     """A transport whose handshake is done, and a client in memory at the other end of its socket."""
 
-    def __init__(self, terms: TlsTerms, **settings: Any) -> None:
+    def __init__(self, terms: TlsTerms, early: bytes = b"", **settings: Any) -> None:
+        """`early` is what the client sends along with the end of its handshake."""
         ours, self.theirs = socket.socketpair()
         for each in (ours, self.theirs):
             each.setblocking(False)
@@ -66,6 +67,8 @@ class Pair:
             self.transport.receive(ROOM)
             poller.all()
             self.pull()
+        if early:
+            self.client.write(early)
         self.push()
         while not self.transport._is_open:
             self.transport.receive(ROOM)
@@ -167,6 +170,17 @@ async def test_requests_arrive_however_they_are_cut(
                     break
                 got += room[:count]
         assert got == b"".join(records)
+
+
+async def test_requests_may_come_with_the_end_of_the_handshake(terms: TlsTerms) -> None:
+    early = CONTENT[:100_000]  # more than a whole handshake may have
+    with Pair(terms, early) as pair:
+        got = b""
+        while len(got) < len(early):
+            count = pair.transport.receive(ROOM)
+            assert count
+            got += ROOM[:count]
+        assert got == early
 
 
 @VERSIONS
