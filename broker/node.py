@@ -33,6 +33,8 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.registry import Handlers
+from barnabas.broker.security.audit import Audit
+from barnabas.broker.security.authorizer import STANDARD, AclAuthorizer, Authorizer
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.settings.resource_configs import ResourceConfigs
@@ -123,7 +125,11 @@ class Node:
                     await self._start(nursery)
                     listening.listen(bound, self.config)
                     self.connections.serve(
-                        Handlers(self._parts), nursery, bound, descriptors=descriptors - self.data_dir.most_open_files
+                        Handlers(self._parts),
+                        nursery,
+                        bound,
+                        descriptors=descriptors - self.data_dir.most_open_files,
+                        authorizer=self._authorizer(),
                     )
                     self._announce()
                     task_status.started()
@@ -195,6 +201,21 @@ class Node:
             self.streams,
             self.metadata_snapshots,
         ]
+
+    def _authorizer(self) -> Authorizer | None:
+        """Who decides what clients may do, if the configuration says so."""
+        acls = self.metadata.acls
+        if not self.config["authorizer.class.name"]:
+            if len(acls):
+                self.log.warning("acls.not.enforced", acls=len(acls), remedy=f"set authorizer.class.name={STANDARD}")
+            return None
+        return AclAuthorizer(
+            acls,
+            self.config["super.users"],
+            self.config["allow.everyone.if.no.acl.found"],
+            Audit(self.log, trio.current_time),
+            self.log,
+        )
 
     def _announce(self) -> None:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""

@@ -1,4 +1,4 @@
-"""The cluster's metadata: topics, partitions, configuration and producer id blocks, kept in `__cluster_metadata`.
+"""The cluster's metadata: topics, partitions, configuration, ACLs and producer id blocks, kept in `__cluster_metadata`.
 
 The log, with the last snapshot before it (`broker.metadata.snapshots`), is the truth (records of KIP-631, framed as
 Kafka frames them); this class is its image in memory. A change is
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.metadata.records import decode_snapshot, frame, unframe
+from barnabas.broker.security.acls import Acls
 from barnabas.broker.settings.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
 from barnabas.storage.snapshots import Snapshots
@@ -26,12 +27,14 @@ from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_r
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS
 from barnabas.wire.records.cluster_metadata import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -103,6 +106,8 @@ class MetadataImage:
         self._vnode: Vnode | None = None
         #: Told of each change, in this order.
         self.listeners: list[Listener] = []
+        #: In force as soon as they are here: the authorizer asks them each time.
+        self.acls = Acls()
         self._clear()
 
     def _clear(self) -> None:
@@ -115,6 +120,7 @@ class MetadataImage:
         self.removed_ms: dict[str, int] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
         self.quotas = ClientQuotas()
+        self.acls.clear()
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         #: Of the log, behind the last snapshot.
@@ -276,6 +282,8 @@ class MetadataImage:
             self.next_producer_id = record.next_producer_id
         elif isinstance(record, ClientQuotaRecord):
             self.quotas.apply(record)
+        elif isinstance(record, AccessControlEntryRecord | RemoveAccessControlEntryRecord):
+            self.acls.apply(record)
         elif isinstance(record, FeatureLevelRecord):
             self.features[record.name] = record.feature_level
         elif isinstance(record, ConfigRecord):
@@ -311,6 +319,7 @@ class MetadataImage:
             for key, value in configs.items():
                 yield self.config_record(RESOURCE_BROKER, resource, key, value)
         yield from self.quotas.records()
+        yield from self.acls.records()
         for topic in self.topics.values():
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
             for index, leader in topic.partitions.items():

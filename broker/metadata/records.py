@@ -10,12 +10,14 @@ from barnabas.wire.batch import ControlType, Record
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.cluster_metadata import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -38,6 +40,8 @@ _CLASSES: dict[int, type[Message]] = {
         RemoveTopicRecord,
         ProducerIdsRecord,
         ClientQuotaRecord,
+        AccessControlEntryRecord,
+        RemoveAccessControlEntryRecord,
     )
 }
 

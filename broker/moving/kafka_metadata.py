@@ -26,12 +26,14 @@ from barnabas.wire.batch import ControlType, Record, control_type, iter_records
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.records.cluster_metadata import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -45,7 +47,7 @@ _CLASSES: dict[int, type[Message]] = {
     cls.__wire__.key: cls
     for cls in (
         *(TopicRecord, RemoveTopicRecord, PartitionRecord, PartitionChangeRecord, ConfigRecord, ClientQuotaRecord),
-        *(ProducerIdsRecord, FeatureLevelRecord),
+        *(ProducerIdsRecord, FeatureLevelRecord, AccessControlEntryRecord, RemoveAccessControlEntryRecord),
     )
 }
 #: Of the life of Kafka's nodes, which barnabas has not: nothing is lost with them.
@@ -61,8 +63,6 @@ _OF_NODES = {
 _NOT_SERVED = {
     10: "DelegationTokenRecord",
     11: "UserScramCredentialRecord",
-    18: "AccessControlEntryRecord",
-    19: "RemoveAccessControlEntryRecord",
     22: "RemoveUserScramCredentialRecord",
     26: "RemoveDelegationTokenRecord",
 }

@@ -24,7 +24,7 @@ from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import PlainTransport
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Handlers
-from barnabas.broker.security.authorizer import AllowAll
+from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, client_of
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Turns, Workers
@@ -57,7 +57,15 @@ class Connections:
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self._all))
 
-    def serve(self, handlers: Handlers, nursery: trio.Nursery, bound: list[Bound], *, descriptors: int) -> None:
+    def serve(
+        self,
+        handlers: Handlers,
+        nursery: trio.Nursery,
+        bound: list[Bound],
+        *,
+        descriptors: int,
+        authorizer: Authorizer | None,
+    ) -> None:
         """Accept connections in tasks of `nursery`; `descriptors` are those that log files leave them."""
         limit = max(16, descriptors - RESERVED_DESCRIPTORS)
         self._limit = min(self._config["max.connections"], limit)
@@ -67,7 +75,7 @@ class Connections:
             turn=self._turn,
             log=self._log,
             find=handlers.find,
-            authorizer=AllowAll(),
+            authorizer=authorizer,
             buffers=self._buffers,
             memory=self.memory,
             large_requests=Turns(LARGE_REQUESTS),

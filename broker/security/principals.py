@@ -21,6 +21,16 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
+#: Stands in ACLs for every client, also for one whose principal is of another type, as in Kafka.
+EVERYBODY = Principal("User", "*")
+
+
+def parse_principal(text: str) -> Principal:
+    """The principal that a text `TYPE:NAME` names; the name may have colons. Raises ValueError for other texts."""
+    kind, colon, name = text.partition(":")
+    if not (kind and colon and name):
+        raise ValueError(f"expected TYPE:NAME, as in User:alice, and not {text[:300]!r}")
+    return Principal(kind, name)
 
 
 def client_of(principal: Principal, host: str) -> str:

@@ -95,3 +95,20 @@ class ClientQuotaRecord(Message):
     key: String = ""
     value: Float64 = 0.0
     remove: Bool = False
+
+
+@message(key=18, versions=v[0], flexible=v[0:])
+class AccessControlEntryRecord(Message):
+    id: Uuid = ZERO_UUID
+    resource_type: Int8 = 0
+    resource_name: String = ""
+    pattern_type: Int8 = 0
+    principal: String = ""
+    host: String = ""
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+@message(key=19, versions=v[0], flexible=v[0:])
+class RemoveAccessControlEntryRecord(Message):
+    id: Uuid = ZERO_UUID
