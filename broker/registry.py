@@ -116,9 +116,7 @@ class Context:
     def _asks(self, authorizer: Authorizer, right: Right, name: str, quiet: bool) -> bool:
         self._check_table(right)
         connection = self.connection
-        return authorizer.allows(
-            connection.principal, connection.host, right, name, api=self.api.name, quiet=quiet
-        )
+        return authorizer.allows(connection.principal, connection.host, right, name, api=self.api.name, quiet=quiet)
 
     def _check_table(self, right: Right) -> None:
         if right not in self.api.rights:
@@ -197,8 +195,8 @@ def api(
 ) -> Callable[[Handler], Handler]:
     """Register a handler for all of Kafka's versions of a message, or for those named.
 
-    `uses` and `changes` are of `broker.net.order`; all use the ACLs. What a handler changes, it need not name as used to come after
-    earlier changes of the same kind: the handlers are called in order.
+    `uses` and `changes` are of `broker.net.order`; all use the ACLs. What a handler changes, it need not name as used
+    to come after earlier changes of the same kind: the handlers are called in order.
     """
 
     def register(handle: Handler) -> Handler:

@@ -10,6 +10,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import ALTER_CLUSTER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -25,6 +26,8 @@ from barnabas.wire.messages.alter_partition_reassignments import (
 def handle(
     context: Context, request: AlterPartitionReassignmentsRequest, partitions: Partitions, identity: Identity
 ) -> AlterPartitionReassignmentsResponse:
+    if not context.may(ALTER_CLUSTER):
+        return AlterPartitionReassignmentsResponse(error_code=ALTER_CLUSTER.refusal, error_message=None)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,

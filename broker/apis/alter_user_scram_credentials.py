@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import ALTER_CLUSTER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -17,6 +18,10 @@ MECHANISMS = (1, 2)  # SCRAM-SHA-256 and -512
 @api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, uses=NOTHING)
 def handle(context: Context, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
     refused: dict[str, AlterUserScramCredentialsResult] = {}
+    if not context.may(ALTER_CLUSTER):
+        names = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
+        results = [AlterUserScramCredentialsResult(name, ALTER_CLUSTER.refusal, None) for name in names]
+        return AlterUserScramCredentialsResponse(results=results)
     for gone in request.deletions:
         code, why = ErrorCode.RESOURCE_NOT_FOUND, "The user has no SCRAM credentials"
         if gone.mechanism not in MECHANISMS:

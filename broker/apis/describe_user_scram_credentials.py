@@ -6,6 +6,7 @@ from collections import Counter
 
 from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -16,6 +17,8 @@ from barnabas.wire.messages.describe_user_scram_credentials import (
 
 @api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, uses=NOTHING)
 def handle(context: Context, request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
+    if not context.may(DESCRIBE_CLUSTER):
+        return DescribeUserScramCredentialsResponse(error_code=DESCRIBE_CLUSTER.refusal, error_message=None)
     asked = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
         error_message=None,

@@ -30,6 +30,7 @@ from barnabas.broker.net.turn import Turn
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.fetch_sessions import FetchContext, FetchSessions, TopicIdPartition, partitions_of
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import CLUSTER_ACTION, READ_TOPIC
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Workers, Yielder
 from barnabas.groupcoord.deadlines import Deadlines
@@ -48,6 +49,7 @@ from barnabas.wire.types import Message, replace
 
 READ_COMMITTED = 1
 BY_ID_SINCE = 13
+REPLICA_STATE_SINCE = 15
 # A fetch of more partitions gives way to others while it looks at them.
 PARTITIONS_AT_ONCE = 500
 # The most aborted transactions that one answer ends, about: the first look at each, after a start, reads the log.
@@ -73,7 +75,7 @@ def handle(
             fetch = FetchContext(list(partitions_of(request).items()), None, False)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    reading = Reading(context.version, request, fetch, partitions, config["fetch.max.bytes"])
+    reading = Reading(context, request, fetch, partitions, config["fetch.max.bytes"])
     if len(fetch.partitions) > PARTITIONS_AT_ONCE:
         return _handle_slowly(context, reading, workers, deadlines, turn)
     reading.read_all()
@@ -118,10 +120,12 @@ class Reading:
     """The state of one fetch: what each partition gives so far."""
 
     def __init__(
-        self, version: int, request: FetchRequest, fetch: FetchContext, partitions: Partitions, max_bytes: int
+        self, context: Context, request: FetchRequest, fetch: FetchContext, partitions: Partitions, max_bytes: int
     ) -> None:
         self.request, self.fetch = request, fetch
-        self._version, self._partitions = version, partitions
+        self._version, self._partitions = context.version, partitions
+        # Where there is an authorizer, it is asked at each look: what it takes away is not sent any more.
+        self._checked = context if context.connection.authorizer is not None else None
         self.results: dict[TopicIdPartition, PartitionData] = {}
         self.vnodes: dict[Vnode, list[TopicIdPartition]] = {}
         self.read_from: dict[TopicIdPartition, Vnode] = {}
@@ -289,7 +293,18 @@ class Reading:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
         else:
             name = key.topic
+        if self._checked is not None:
+            self._check(self._checked, name)
         return self._partitions.led(name, key.partition)
+
+    def _check(self, context: Context, topic: str) -> None:
+        """Raises KafkaError if the client may not read a topic. A replica reads all topics, or none."""
+        request = self.request
+        old = self._version < REPLICA_STATE_SINCE
+        if (request.replica_id if old else request.replica_state.replica_id) < 0:
+            context.check(READ_TOPIC, topic)
+        elif not context.may(CLUSTER_ACTION):
+            raise KafkaError(READ_TOPIC.refusal)
 
     # --- answering ----------------------------------------------------------------------------------------------------
 

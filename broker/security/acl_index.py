@@ -3,7 +3,7 @@
 kind of resource -> pattern (a name, or a prefix) -> principal -> host -> two sets of operations, as bits
 
 A question looks at the pattern of the name, at `*`, and at each prefix of the name whose length some prefix has: the
-number of ACLs plays no part. What an ACL implies is in its bits already. A deny beats every allow, of whichever pattern.
+number of ACLs plays no part. What an ACL implies is in its bits already. A deny beats every allow, of any pattern.
 
 Source: KIP-11, KIP-290. To read, write, delete or alter implies to describe; to alter a configuration implies to
 describe it. A deny implies nothing.
@@ -168,7 +168,7 @@ class AclIndex:
     def add(self, acl: Entry) -> None:
         """Raises ValueError for an ACL of nobody, or of no operation."""
         parse_principal(acl.principal)
-        if not Operation.ALL <= acl.operation:
+        if not acl.operation >= Operation.ALL:
             raise ValueError(f"operation {acl.operation}")
         of_type = self._types.get(acl.type)
         if of_type is None:

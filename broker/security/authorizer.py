@@ -11,8 +11,6 @@ from __future__ import annotations
 import traceback
 from typing import Protocol
 
-
-
 from barnabas.broker.log import EventLog
 from barnabas.broker.security.acl_index import same_form
 from barnabas.broker.security.acls import Acls
@@ -109,5 +107,3 @@ class AclAuthorizer:
 def parse_super_users(text: str) -> frozenset[Principal]:
     """The principals of `super.users`. Their names may have commas. Raises ValueError for one that is none."""
     return frozenset(parse_principal(each.strip()) for each in text.split(";") if each.strip())
-
-
