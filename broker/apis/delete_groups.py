@@ -6,7 +6,6 @@ Version 0: all fields. Version 1: the same. Version 2: only the encoding is new 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinators.groups import Groups, Reply
 from barnabas.broker.coordinators.refused import split
@@ -18,9 +17,6 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.wire.streams.keys import is_stream
 from barnabas.wire.types import replace
-
-if TYPE_CHECKING:
-    from barnabas.broker.moving.zookeeper_offsets import ZooKeeperOffsets
 
 
 @api(DeleteGroupsRequest, DeleteGroupsResponse, uses=GROUPS | MEMBERS | OFFSETS, changes=GROUPS | OFFSETS)
@@ -35,16 +31,16 @@ def handle(
     if refused:
         request = replace(request, groups_names=allowed)
     if groups.elsewhere is not None:
-        return _elsewhere(groups.elsewhere, request, results)
+        return _completed(groups.elsewhere.delete_groups(request), results)
     reply = _Reply(results)
     groups.coordinator.delete_groups(request, reply=reply)
     return reply.now_or_later()
 
 
-async def _elsewhere(
-    elsewhere: ZooKeeperOffsets, request: DeleteGroupsRequest, refused: list[DeletableGroupResult]
+async def _completed(
+    asked: Awaitable[DeleteGroupsResponse], refused: list[DeletableGroupResult]
 ) -> DeleteGroupsResponse:
-    answer = await elsewhere.delete_groups(request)
+    answer = await asked
     return replace(answer, results=[*answer.results, *refused])
 
 

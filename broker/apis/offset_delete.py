@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.refused import RepliedWith, split
@@ -21,9 +20,6 @@ from barnabas.wire.messages.offset_delete import (
 from barnabas.wire.streams.keys import is_stream
 from barnabas.wire.types import replace
 
-if TYPE_CHECKING:
-    from barnabas.broker.moving.zookeeper_offsets import ZooKeeperOffsets
-
 
 @api(OffsetDeleteRequest, OffsetDeleteResponse, uses=METADATA | GROUPS | MEMBERS, changes=OFFSETS)
 def handle(
@@ -38,16 +34,16 @@ def handle(
             return OffsetDeleteResponse(topics=refused)
         request = replace(request, topics=allowed)
     if groups.elsewhere is not None:
-        return _elsewhere(groups.elsewhere, request, refused)
+        return _completed(groups.elsewhere.delete_offsets(request), refused)
     reply = RepliedWith(refused)
     groups.coordinator.delete_offsets(request, reply=reply)
     return reply.now_or_later()  # type: ignore[return-value]
 
 
-async def _elsewhere(
-    elsewhere: ZooKeeperOffsets, request: OffsetDeleteRequest, refused: list[OffsetDeleteResponseTopic]
+async def _completed(
+    asked: Awaitable[OffsetDeleteResponse], refused: list[OffsetDeleteResponseTopic]
 ) -> OffsetDeleteResponse:
-    answer = await elsewhere.delete_offsets(request)
+    answer = await asked
     return replace(answer, topics=[*answer.topics, *refused])
 
 

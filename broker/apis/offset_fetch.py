@@ -10,7 +10,6 @@ Version 10: topics by id; an unknown one is UNKNOWN_TOPIC_ID.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.refused import split
@@ -33,9 +32,6 @@ from barnabas.wire.messages.offset_fetch import (
 )
 from barnabas.wire.types import ZERO_UUID, replace
 
-if TYPE_CHECKING:
-    from barnabas.broker.moving.zookeeper_offsets import ZooKeeperOffsets
-
 #: Errors of a group that do not stand at its partitions; several groups; topics by id.
 GROUP_ERRORS_SINCE, MANY_GROUPS_SINCE, BY_ID_SINCE = 2, 8, 10
 
@@ -50,15 +46,13 @@ def handle(
         rights = Rights(context, metadata)
         asked = rights.allowed(request)
     if groups.elsewhere is not None:
-        return _elsewhere(groups.elsewhere, asked, context.version, rights)
+        return _completed(groups.elsewhere.fetch(asked, context.version), rights)
     answer = groups.coordinator.fetch_offsets(asked, context.version)
     return answer if rights is None else rights.completed(answer)
 
 
-async def _elsewhere(
-    elsewhere: ZooKeeperOffsets, request: OffsetFetchRequest, version: int, rights: Rights | None
-) -> OffsetFetchResponse:
-    answer = await elsewhere.fetch(request, version)
+async def _completed(asked: Awaitable[OffsetFetchResponse], rights: Rights | None) -> OffsetFetchResponse:
+    answer = await asked
     return answer if rights is None else rights.completed(answer)
 
 
