@@ -27,7 +27,7 @@ def handle(
     context: Context, request: AlterPartitionReassignmentsRequest, partitions: Partitions, identity: Identity
 ) -> AlterPartitionReassignmentsResponse:
     if not context.may(ALTER_CLUSTER):
-        return AlterPartitionReassignmentsResponse(error_code=ALTER_CLUSTER.refusal, error_message=None)
+        return _refused(request)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
@@ -38,6 +38,17 @@ def handle(
             for topic in request.topics
         ],
     )
+
+
+def _refused(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    code = ALTER_CLUSTER.refusal
+    topics = [
+        ReassignableTopicResponse(
+            topic.name, [ReassignablePartitionResponse(each.partition_index, code, None) for each in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=None, responses=topics)
 
 
 def _answer(

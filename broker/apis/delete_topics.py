@@ -48,7 +48,7 @@ async def _delete(
             code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
             raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
         if name is not None:
-            context.check(DELETE_TOPIC, name)
+            _check_delete(context, topics, name)
         found = topics.find(name, topic_id).name
         if name is None and not context.may(DELETE_TOPIC, found):
             if context.may(DESCRIBE_TOPIC, found, quiet=True):
@@ -66,3 +66,11 @@ async def _delete(
             error_code=error.code,
             error_message=str(error),
         )
+
+
+def _check_delete(context: Context, topics: TopicManager, name: str) -> None:
+    """Raises KafkaError if the client may not delete a topic; it is told that there is none only if it may know."""
+    if not context.may(DELETE_TOPIC, name):
+        if context.may(DESCRIBE_TOPIC, name, quiet=True):
+            topics.find(name)
+        raise KafkaError(DELETE_TOPIC.refusal)

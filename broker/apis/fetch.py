@@ -126,6 +126,8 @@ class Reading:
         self._version, self._partitions = context.version, partitions
         # Where there is an authorizer, it is asked at each look: what it takes away is not sent any more.
         self._checked = context if context.connection.authorizer is not None else None
+        old = context.version < REPLICA_STATE_SINCE
+        self._by_replica = (request.replica_id if old else request.replica_state.replica_id) >= 0
         self.results: dict[TopicIdPartition, PartitionData] = {}
         self.vnodes: dict[Vnode, list[TopicIdPartition]] = {}
         self.read_from: dict[TopicIdPartition, Vnode] = {}
@@ -287,24 +289,18 @@ class Reading:
         return self.vnodes
 
     def _vnode(self, key: TopicIdPartition) -> Vnode:
+        checked = self._checked
+        if checked is not None and self._by_replica and not checked.may(CLUSTER_ACTION):
+            raise KafkaError(READ_TOPIC.refusal)
         if self._version >= BY_ID_SINCE:
             name = self._partitions.topic_name(key.topic_id)
             if name is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
         else:
             name = key.topic
-        if self._checked is not None:
-            self._check(self._checked, name)
+        if checked is not None and not self._by_replica:
+            checked.check(READ_TOPIC, name)
         return self._partitions.led(name, key.partition)
-
-    def _check(self, context: Context, topic: str) -> None:
-        """Raises KafkaError if the client may not read a topic. A replica reads all topics, or none."""
-        request = self.request
-        old = self._version < REPLICA_STATE_SINCE
-        if (request.replica_id if old else request.replica_state.replica_id) < 0:
-            context.check(READ_TOPIC, topic)
-        elif not context.may(CLUSTER_ACTION):
-            raise KafkaError(READ_TOPIC.refusal)
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
