@@ -28,7 +28,7 @@ EVERYBODY = Principal("User", "*")
 def parse_principal(text: str) -> Principal:
     """The principal that a text `TYPE:NAME` names; the name may have colons. Raises ValueError for other texts."""
     kind, colon, name = text.partition(":")
-    if not (kind and colon and name):
+    if not colon:
         raise ValueError(f"expected TYPE:NAME, as in User:alice, and not {text[:300]!r}")
     return Principal(kind, name)
 

@@ -13,7 +13,7 @@ from barnabas.broker.registry import APIS
 from barnabas.broker.security.acls import PatternType, Permission
 from barnabas.broker.security.operations import CLUSTER_NAME, ResourceType, Right
 from barnabas.broker.security.table import LEFT_OUT, NEEDS, Need
-from barnabas.broker.tests.client import NOW, Client, batch_of
+from barnabas.broker.tests.client import NOW, Client, batch_of, frame_of
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.messages import (
     add_offsets_to_txn,
@@ -67,6 +67,7 @@ from barnabas.wire.messages import (
     update_features,
     write_txn_markers,
 )
+from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import ZERO_UUID, Message, Struct, replace
 
 TOPIC, ABSENT, GROUP, ID = "t", "absent", "g", "x"
@@ -79,6 +80,9 @@ NAMES = {
 }
 #: What is not served, so that nobody can ask for it: two-phase commit.
 NOT_ASKED = {("InitProducerId", 2)}
+#: One without rights, and one who may describe all topics.
+OUTSIDERS = "outsider", "watcher"
+WATCHES = create_acls.AclCreation(2, "*", 3, "User:watcher", "*", 8, 3)
 
 
 class World(NamedTuple):
@@ -453,6 +457,27 @@ def cases() -> Iterator[Case]:
                 yield Case(f"{api}-{number}-{what}", api, need, question, frozenset(others | {right}), True)
 
 
+def without_rights(world: World) -> Iterator[tuple[str, int, Message]]:
+    """Every question in every version that has room for it, by who has no rights, or may just describe topics.
+
+    It is asked about the topic that is there, and about one that is not: who may not know must not find out.
+    """
+    done = set()
+    for case in cases():
+        first, last = APIS[case.question.request(world).__wire__.key].versions
+        for version in range(first, last + 1):
+            for name, topic_id in ((TOPIC, world.topic_id), (ABSENT, b"0123456789abcdef")):
+                request = about(case.question.request(world), name, topic_id)
+                try:
+                    asked = frame_of(request, version)
+                except ProtocolError:
+                    continue
+                for user in OUTSIDERS:
+                    if (user, asked) not in done:
+                        done.add((user, asked))
+                        yield f"{user} {case.api} {version} {name} {case.id}", version, request
+
+
 def acls_of(case: Case) -> Iterator[create_acls.AclCreation]:
     """The ACLs that give the user of a case its rights."""
     for right in case.rights:
@@ -533,7 +558,7 @@ async def prepare(admin: Client, every: Iterable[Case]) -> World:
     answer = None
     while answer is None or codes(answer) != {0}:
         answer = await admin.ask(_commit(), 9)
-    acls = [acl for case in every for acl in acls_of(case)]
+    acls = [WATCHES, *(acl for case in every for acl in acls_of(case))]
     answer = await admin.ask(create_acls.CreateAclsRequest(acls))
     assert codes(answer) == {0}, answer
     return world

@@ -33,3 +33,13 @@ async def test_rights_are_asked_for_as_the_table_says(start: Start) -> None:
             except AssertionError as error:
                 wrong.append(f"{case.id}: {error}")
     assert wrong == []
+
+
+async def test_who_has_no_rights_is_answered_in_every_version(start: Start) -> None:
+    async with start(**SETTINGS) as broker, await broker.client() as admin:
+        world = await rights.prepare(admin, [])
+        (connection,) = broker.node.connections
+        for name, version, request in rights.without_rights(world):
+            connection.known_as(Principal("User", name.partition(" ")[0]))
+            await admin.ask(request, version)
+        assert "authorizer.failed" not in broker.log
