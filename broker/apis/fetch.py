@@ -70,7 +70,9 @@ def handle(
     try:
         if context.version >= 7:
             by_id = context.version >= BY_ID_SINCE
-            fetch = sessions.new_context(request, trio.current_time(), context.client, by_id=by_id)
+            authorizer = context.connection.authorizer
+            rights = 0 if authorizer is None else authorizer.version
+            fetch = sessions.new_context(request, trio.current_time(), context.client, by_id=by_id, rights=rights)
         else:
             fetch = FetchContext(list(partitions_of(request).items()), None, False)
     except KafkaError as error:

@@ -31,6 +31,10 @@ _ANY_NAME = "hardcode"
 class Authorizer(Protocol):
     """Decides about each operation of each client. It must not wait."""
 
+    @property
+    def version(self) -> int:
+        """Another number when decisions may be others."""
+
     def allows(
         self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False
     ) -> bool:
@@ -53,6 +57,10 @@ class AclAuthorizer:
         self._without_acl = everyone_without_acl
         self._decisions: dict[tuple[Principal, str, Right, str | None], bool] = {}
         self._version = -1
+
+    @property
+    def version(self) -> int:
+        return self._acls.version
 
     def allows(
         self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False

@@ -161,10 +161,10 @@ async def answers(admin: Client, ask: Ask) -> dict[str, list[tuple[str, Any]]]:
         await look(name, name.partition(" ")[0], request, version)
     for number, acl in enumerate(UNUSUAL):
         await look(f"CreateAcls {number} {acl}", "admin", create_acls.CreateAclsRequest([acl]))
-    for number, wanted in enumerate(FILTERS):
-        asked = delete_acls.DeleteAclsFilter(*wanted)
-        await look(f"DescribeAcls {number} {wanted}", "admin", describe_acls.DescribeAclsRequest(*wanted))
-        await look(f"DeleteAcls {number} {wanted}", "admin", delete_acls.DeleteAclsRequest([asked]))
+    for at, fields in enumerate(FILTERS):
+        asked = delete_acls.DeleteAclsFilter(*fields)
+        await look(f"DescribeAcls {at} {fields}", "admin", describe_acls.DescribeAclsRequest(*fields))
+        await look(f"DeleteAcls {at} {fields}", "admin", delete_acls.DeleteAclsRequest([asked]))
     return found
 
 
