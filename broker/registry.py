@@ -25,9 +25,10 @@ from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import ACLS, NOTHING
 from barnabas.broker.parts import Parts
 from barnabas.broker.security.authorizer import Authorizer
-from barnabas.broker.security.operations import CLUSTER_NAME, ResourceType, Right, rights_of
+from barnabas.broker.security.operations import Right, rights_of
 from barnabas.broker.security.principals import Principal
 from barnabas.broker.security.table import NEEDS, RIGHTS, Need
+from barnabas.wire.acls import CLUSTER_NAME, ResourceType
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.schema import ProtocolError

@@ -10,7 +10,8 @@ from __future__ import annotations
 from barnabas.broker.identity import Identity
 from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.operations import DESCRIBE_CLUSTER, NOT_ASKED, ResourceType
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER, NOT_ASKED
+from barnabas.wire.acls import ResourceType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_cluster import (
     DescribeClusterBroker,

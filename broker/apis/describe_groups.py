@@ -11,7 +11,8 @@ from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.refused import split
 from barnabas.broker.net.order import GROUPS, MEMBERS, OFFSETS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.operations import DESCRIBE_GROUP, ResourceType
+from barnabas.broker.security.operations import DESCRIBE_GROUP
+from barnabas.wire.acls import ResourceType
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas.wire.types import replace
 

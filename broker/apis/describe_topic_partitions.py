@@ -5,8 +5,9 @@ from __future__ import annotations
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.operations import DESCRIBE_TOPIC, ResourceType
+from barnabas.broker.security.operations import DESCRIBE_TOPIC
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.wire.acls import ResourceType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_topic_partitions import (
     Cursor,

@@ -27,10 +27,10 @@ from barnabas.broker.security.operations import (
     DESCRIBE_CLUSTER,
     DESCRIBE_TOPIC,
     NOT_ASKED,
-    ResourceType,
 )
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Yielder
+from barnabas.wire.acls import ResourceType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.metadata import (
     MetadataRequest,

@@ -17,10 +17,9 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from barnabas.broker.security.operations import Operation
 from barnabas.broker.security.principals import EVERYBODY, Principal, parse_principal
+from barnabas.wire.acls import WILDCARD, Operation
 
-WILDCARD = "*"
 _ALL_BITS = -1
 _IMPLIED = {
     Operation.READ: Operation.DESCRIBE,

@@ -9,12 +9,11 @@ Source: KIP-11, KIP-290 (prefixes). An ACL is new by its seven fields: adding it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import IntEnum
 from typing import NamedTuple
 
 from barnabas.broker.security.acl_index import AclIndex
-from barnabas.broker.security.operations import CLUSTER_NAME, Operation, ResourceType
 from barnabas.broker.security.principals import parse_principal
+from barnabas.wire.acls import ANY, CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.cluster_metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from barnabas.wire.schema import ProtocolError
@@ -25,26 +24,6 @@ MAX_NAME = 1024
 MAX_HOST = 255
 #: ACLs that one request may add, or take away, as in Kafka.
 MAX_AT_ONCE = 10_000
-#: In a filter: whatever it is.
-ANY = 1
-WILDCARD = "*"
-
-
-class PatternType(IntEnum):
-    """How an ACL names its resources. ANY and MATCH stand in filters only."""
-
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class Permission(IntEnum):
-    """What an ACL says. ANY stands in filters only."""
-
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
 
 
 _TYPES, _OPERATIONS = frozenset(map(int, ResourceType)), frozenset(map(int, Operation))

@@ -1,7 +1,6 @@
-"""What can be done to what: Kafka's operations and kinds of resources, by their codes in ACLs.
+"""What can be done to what. A `Right` is one operation on one kind of resource.
 
-A `Right` is one operation on one kind of resource. There is one object of each, made here, so that it can be compared
-and looked up by identity.
+There is one object of each, made here, so that it can be compared and looked up by identity.
 
 Source: KIP-11 (authorizer), KIP-373 (tokens of other users), KIP-430 (authorized operations).
 """
@@ -10,79 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
+from barnabas.wire.acls import OPERATIONS_OF, Operation, ResourceType
 from barnabas.wire.errors import ErrorCode
 
 #: Authorized operations in an answer to a client that did not ask for them.
 NOT_ASKED = -(2**31)
-#: The name of the one resource of the kind CLUSTER.
-CLUSTER_NAME = "kafka-cluster"
-
-
-class Operation(IntEnum):
-    """Kafka's operations, by their codes in ACLs."""
-
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class ResourceType(IntEnum):
-    """Kafka's kinds of resources, by their codes in ACLs."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-#: The operations that there are for each kind of resource.
-OPERATIONS_OF: Mapping[ResourceType, tuple[Operation, ...]] = {
-    ResourceType.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-    ),
-    ResourceType.GROUP: (
-        Operation.READ,
-        Operation.DELETE,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-    ),
-    ResourceType.CLUSTER: (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
-    ),
-    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
-    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
-    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
-}
-
 #: What a client is told that may not do something to a resource of this kind.
 REFUSALS: Mapping[ResourceType, ErrorCode] = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from barnabas.broker.registry import APIS
-from barnabas.broker.security.acls import PatternType, Permission
-from barnabas.broker.security.operations import CLUSTER_NAME, ResourceType, Right
+from barnabas.broker.security.operations import Right
 from barnabas.broker.security.table import LEFT_OUT, NEEDS, Need
 from barnabas.broker.tests.client import NOW, Client, batch_of, frame_of
+from barnabas.wire.acls import CLUSTER_NAME, PatternType, Permission, ResourceType
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.messages import (
     add_offsets_to_txn,

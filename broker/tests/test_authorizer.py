@@ -22,12 +22,11 @@ from barnabas.broker.security.operations import (
     READ_GROUP,
     READ_TOPIC,
     WRITE_TOPIC,
-    Operation,
-    ResourceType,
     Right,
     rights_of,
 )
 from barnabas.broker.security.principals import Principal
+from barnabas.wire.acls import Operation, ResourceType
 from barnabas.wire.records.cluster_metadata import RemoveAccessControlEntryRecord
 from barnabas.wire.tests.strategies import examples
 

@@ -10,9 +10,10 @@ import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
 from barnabas.broker.registry import APIS, Context, Handlers
-from barnabas.broker.security.operations import CREATE_TOPIC, DESCRIBE_TOPIC, Operation, ResourceType, Right
+from barnabas.broker.security.operations import CREATE_TOPIC, DESCRIBE_TOPIC, Right
 from barnabas.broker.security.principals import ANONYMOUS, Principal
 from barnabas.broker.tests.conftest import Start
+from barnabas.wire.acls import Operation, ResourceType
 from barnabas.wire.errors import ErrorCode
 
 
