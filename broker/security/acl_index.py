@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -185,21 +185,30 @@ class AclIndex:
         of_type = self._types.get(kind)
         if of_type is None:
             return None
+        names = of_type.names
+        patterns = [names.get(name)]
+        if name != WILDCARD:
+            patterns.append(names.get(WILDCARD))
+        if of_type.lengths:
+            size, prefixes = len(name), of_type.prefixes
+            patterns += [prefixes.get(name[:length]) for length in of_type.lengths if length <= size]
         bit = 1 << operation
         allowed: bool | None = None
-        for pattern in _patterns(of_type, name):
+        for pattern in patterns:
+            if pattern is None:
+                continue
             allowed = allowed or False
-            bits = pattern.bits
             for who in (principal, EVERYBODY):
-                by_host = bits.get(who)
-                if by_host is not None:
-                    for where in (host, WILDCARD):
-                        found = by_host.get(where)
-                        if found is not None:
-                            if found.denied & bit:
-                                return False
-                            if found.allowed & bit:
-                                allowed = True
+                by_host = pattern.bits.get(who)
+                if by_host is None:
+                    continue
+                for where in (host, WILDCARD):
+                    found = by_host.get(where)
+                    if found is not None:
+                        if found.denied & bit:
+                            return False
+                        if found.allowed & bit:
+                            allowed = True
         return allowed
 
     def decide_any(self, principal: Principal, host: str, operation: int, kind: int) -> bool:
@@ -237,20 +246,3 @@ class AclIndex:
 def _is_covered(name: str, denied: set[tuple[bool, str]], lengths: list[int]) -> bool:
     """Whether a prefix that is denied covers a name."""
     return any((True, name[:length]) in denied for length in lengths if length <= len(name))
-
-
-def _patterns(of_type: _OfType, name: str) -> Iterator[_Pattern]:
-    """The patterns that a name matches."""
-    found = of_type.names.get(name)
-    if found is not None:
-        yield found
-    found = of_type.names.get(WILDCARD)
-    if found is not None and name != WILDCARD:
-        yield found
-    size = len(name)
-    for length in of_type.lengths:
-        if length > size:
-            break
-        found = of_type.prefixes.get(name[:length])
-        if found is not None:
-            yield found

@@ -26,6 +26,8 @@ _MOST_DECISIONS = 20_000
 _LONGEST_NAME = 255
 #: As in Kafka, a question about any resource begins with one about this name, for who is allowed all of them.
 _ANY_NAME = "hardcode"
+#: Who, from where, wants which right to what; None for any.
+Question = tuple[Principal, str, Right, str | None]
 
 
 class Authorizer(Protocol):
@@ -55,7 +57,7 @@ class AclAuthorizer:
         self._acls, self._audit, self._log = acls, audit, log
         self._super_users = parse_super_users(super_users)
         self._without_acl = everyone_without_acl
-        self._decisions: dict[tuple[Principal, str, Right, str | None], bool] = {}
+        self._decisions: dict[Question, bool] = {}
         self._version = -1
 
     @property
@@ -65,12 +67,9 @@ class AclAuthorizer:
     def allows(
         self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False
     ) -> bool:
-        if self._version == self._acls.version:
-            allowed = self._decisions.get((principal, host, right, name))
-            if allowed is None:
-                allowed = self._decide(principal, host, right, name)
-        else:
-            allowed = self._decide(principal, host, right, name)
+        key = principal, host, right, name
+        known = self._decisions.get(key) if self._version == self._acls.version else None
+        allowed = self._decide(key) if known is None else known
         if not allowed:
             if not quiet:
                 self._audit.denied(principal, host, right, name, api)
@@ -79,27 +78,28 @@ class AclAuthorizer:
         return allowed
 
     def allows_any(self, principal: Principal, host: str, right: Right, *, api: str = "") -> bool:
-        allowed = self._decide(principal, host, right, None)
+        key = principal, host, right, None
+        known = self._decisions.get(key) if self._version == self._acls.version else None
+        allowed = self._decide(key) if known is None else known
         if not allowed:
             self._audit.denied(principal, host, right, "*", api)
         return allowed
 
-    def _decide(self, principal: Principal, host: str, right: Right, name: str | None) -> bool:
-        if self._version != self._acls.version or len(self._decisions) >= _MOST_DECISIONS:
-            self._decisions.clear()
+    def _decide(self, key: Question) -> bool:
+        """A decision that is not remembered, and is from now on."""
+        principal, host, right, name = key
+        decisions = self._decisions
+        if self._version != self._acls.version or len(decisions) >= _MOST_DECISIONS:
+            decisions.clear()
             self._version = self._acls.version
-        key = principal, host, right, name
         try:
-            known = self._decisions.get(key)
-            if known is not None:
-                return known
             allowed = self._ask(principal, same_form(host), right, name)
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
             self._log.error("authorizer.failed", principal=principal, error=repr(error), trace=trace, effect="denied")
             return False
         if name is None or len(name) <= _LONGEST_NAME:
-            self._decisions[key] = allowed
+            decisions[key] = allowed
         return allowed
 
     def _ask(self, principal: Principal, host: str, right: Right, name: str | None) -> bool:
