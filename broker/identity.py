@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.settings.listeners import Listener
+from barnabas.broker.settings.listeners import Listener, Protocol
+
+_EASIEST = (Protocol.PLAINTEXT, Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL, Protocol.SSL)
 
 
 class Identity:
@@ -24,8 +26,13 @@ class Identity:
         return told.host, told.port
 
     @property
+    def local_listener(self) -> Listener:
+        """The listener that is easiest to get in at, for processes on this machine."""
+        return min(self.bound, key=lambda each: _EASIEST.index(each.protocol))
+
+    @property
     def local_address(self) -> str:
-        """HOST:PORT of the first listener, for processes on this machine."""
-        first = self.bound[0]
+        """HOST:PORT of that listener."""
+        first = self.local_listener
         host = "127.0.0.1" if first.host in ("", "::", "0.0.0.0") else first.host
         return f"[{host}]:{first.port}" if ":" in host else f"{host}:{first.port}"

@@ -34,6 +34,7 @@ from barnabas.broker.parts import Parts
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security.audit import Audit
+from barnabas.broker.security.authentication import Authentication
 from barnabas.broker.security.authorizer import STANDARD, AclAuthorizer, Authorizer
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import Listener
@@ -130,6 +131,7 @@ class Node:
                         bound,
                         descriptors=descriptors - self.data_dir.most_open_files,
                         authorizer=self._authorizer(),
+                        login=self.authentication.login,
                     )
                     self._announce()
                     task_status.started()
@@ -167,6 +169,7 @@ class Node:
         nursery.start_soon(self.cleaner.run)
         nursery.start_soon(self.queries.driver.run)
         nursery.start_soon(self.metadata_snapshots.run)
+        nursery.start_soon(self.authentication.run)
 
     def _assemble(self) -> None:
         """The parts that stand on the metadata log, and who hears of its changes: settings before what uses them."""
@@ -191,9 +194,12 @@ class Node:
         self.queries = parts.make(Queries)
         self.streams = parts.make(Streams)
         self.configs = parts.make(ResourceConfigs)
+        self.authentication = parts.make(Authentication)
+        self.authentication.trust_driver(self.queries.secret.writer_id)
         self.metadata_snapshots = parts.make(MetadataSnapshots, offsets_loaded=lambda: self.groups.all_loaded)
         self.metadata.listeners = [
             self.configs,
+            self.authentication,
             self.topics,
             self.groups,
             self.transactions,
@@ -221,6 +227,7 @@ class Node:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""
         try:
             self.data_dir.announce(self.identity.local_address)
+            self.queries.secret.tell_how(self.identity.local_listener.protocol)
         except OSError as error:  # readers can be told the address by their option
             self.log.warning("address.not.written", error=error)
 

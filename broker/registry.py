@@ -31,6 +31,7 @@ from barnabas.broker.security.table import NEEDS, RIGHTS, Need
 from barnabas.wire.acls import CLUSTER_NAME, ResourceType
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, SizedChunk, Versions, replace
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from barnabas.broker.net.connection import Connection
     from barnabas.broker.net.large import LargeResponse
 
-API_VERSIONS = 18
+API_VERSIONS, SASL_AUTHENTICATE = 18, 36
 
 
 Answer = Message | DelayedResponse | Awaitable["Message | LargeResponse"] | None
@@ -178,6 +179,27 @@ class Endpoint:
         return [self._head.pack(before + len(body), context.correlation_id) + body]
 
 
+class BareTokens(Endpoint):
+    """SaslAuthenticate without requests and answers around its tokens: a length, and as many bytes (KIP-12)."""
+
+    __slots__ = ()
+
+    def __init__(self, api: Api, handle: Callable[[Context, Any], Answer]) -> None:
+        super().__init__(api, 0, handle)
+        self.decode = _token
+
+    def encode(self, response: Message, context: Context) -> list[SizedChunk]:
+        """A refusal has no answer: the connection ends."""
+        assert isinstance(response, SaslAuthenticateResponse)
+        if response.error_code:
+            return []
+        return [struct.pack(">i", len(response.auth_bytes)) + response.auth_bytes]
+
+
+def _token(frame: bytes | memoryview, position: int, most: int) -> tuple[SaslAuthenticateRequest, int]:
+    return SaslAuthenticateRequest(bytes(frame[position:])), len(frame)
+
+
 def _unread(frame: bytes | memoryview, position: int, most: int) -> tuple[None, int]:
     return None, position
 
@@ -234,6 +256,10 @@ class Handlers:
         """Raises TypeError for a handler that wants a part that is not there."""
         self._handles = {api.key: _bound(api, parts) for api in APIS.values()}
         self._endpoints: dict[tuple[int, int], Endpoint] = {}
+
+    def bare_tokens(self) -> Endpoint:
+        """What takes the tokens of SASL that come without a request around them."""
+        return BareTokens(APIS[SASL_AUTHENTICATE], self._handles[SASL_AUTHENTICATE])
 
     def find(self, key: int, version: int) -> Endpoint:
         """What serves a request. Raises ProtocolError where Kafka closes the connection: unknown key or version.

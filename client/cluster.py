@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from barnabas.client.connection import Address, Connection, connect, parse_servers
 from barnabas.client.errors import ClientError, LostError, NoLeaderError, RefusedError, check
 from barnabas.client.retry import PATIENCE_SECONDS, Timing, again
+from barnabas.client.security import Security
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -48,8 +49,16 @@ MOVED = frozenset(
 class Cluster:
     """The brokers behind bootstrap addresses. `patience`: seconds for which what may be repeated is tried."""
 
-    def __init__(self, servers: str, *, patience: float = PATIENCE_SECONDS, timing: Timing | None = None) -> None:
-        """Raises ClientError at once if none of the servers answers."""
+    def __init__(
+        self,
+        servers: str,
+        *,
+        patience: float = PATIENCE_SECONDS,
+        timing: Timing | None = None,
+        security: Security | None = None,
+    ) -> None:
+        """`security` is that of the process, if it is not given. Raises ClientError at once if none of the servers
+        answers."""
         self.controller_id = -1
         self._servers = parse_servers(servers)
         self._patience = patience
@@ -59,7 +68,8 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._leaders: dict[str, dict[int, int]] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
-        self._any = connect(self._servers)
+        self._security = security
+        self._any = connect(self._servers, security)
 
     def __enter__(self) -> Cluster:
         return self
@@ -127,7 +137,7 @@ class Cluster:
             self._ask_metadata([])
         if node_id not in self._addresses:
             raise NoLeaderError(f"There is no leader or coordinator now (broker {node_id})")
-        made = self._connections[node_id] = Connection(self._addresses[node_id])
+        made = self._connections[node_id] = Connection(self._addresses[node_id], self._security)
         return made
 
     def node_ids(self) -> list[int]:
@@ -160,11 +170,11 @@ class Cluster:
     def _connect_to_any(self) -> Connection:
         """To one of the servers, or else to a broker that was told of."""
         try:
-            return connect(self._servers)
+            return connect(self._servers, self._security)
         except ClientError:
             others = [address for address in self._addresses.values() if address not in self._servers]
             try:
-                return connect(others)
+                return connect(others, self._security)
             except ClientError:
                 pass
             raise

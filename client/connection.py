@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import itertools
 import socket
+import ssl
+import time
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn, TypeVar
 
-from barnabas.client.errors import ClientError, LostError, UnknownFateError, check
+from barnabas.client.errors import ClientError, LostError, UnknownFateError, check, name_of
 from barnabas.client.retry import is_repeatable
+from barnabas.client.sasl import LoginError
+from barnabas.client.security import Security, of_process
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.header import skip_header_tags, write_request_header
 from barnabas.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from barnabas.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
 
@@ -24,6 +30,8 @@ R = TypeVar("R", bound=Message)
 CLIENT_ID = "barnabas-cli"
 TIMEOUT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 1 << 30
+# A login is renewed when this part of its time is over.
+_RENEWED_AFTER = 0.8
 _API_VERSIONS = ApiVersionsRequest.__wire__.key
 _UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
@@ -54,12 +62,12 @@ def _parse_server(text: str) -> Address:
     return Address(bare or "localhost", int(port))
 
 
-def connect(servers: Sequence[Address]) -> Connection:
+def connect(servers: Sequence[Address], security: Security | None = None) -> Connection:
     """To the first of the servers that answers. Raises ClientError if none does."""
     failed: list[ClientError] = []
     for address in servers:
         try:
-            return Connection(address)
+            return Connection(address, security)
         except ClientError as error:
             failed.append(error)
     if len(failed) == 1:
@@ -83,10 +91,14 @@ class Posted(NamedTuple):
 class Connection:
     """One connection. Responses come in the order of requests."""
 
-    def __init__(self, address: Address) -> None:
-        """Raises LostError if nobody listens there, ClientError if it is no broker that we can talk to."""
+    def __init__(self, address: Address, security: Security | None = None) -> None:
+        """`security` is that of the process, if it is not given. Raises LostError if nobody listens there, LoginError
+        if we are not let in, ClientError if it is no broker that we can talk to."""
         self.address = address
         self.is_open = False
+        self._security = of_process() if security is None else security
+        self._renew_at = float("inf")  # on time.monotonic
+        self._is_new = True  # nothing but ApiVersions has been answered
         try:
             self._socket = socket.create_connection(address, timeout=TIMEOUT_SECONDS)
         except (OSError, OverflowError, UnicodeError) as error:  # a broker may have told us a host or port that is none
@@ -94,11 +106,14 @@ class Connection:
             raise LostError(f"Cannot connect to {address}: {reason}; is a broker running there?") from None
         self.is_open = True
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._security.context is not None:
+            self._encrypt(self._security.context)
         self._correlation = itertools.count()
         self._unanswered = 0
         self._versions: dict[int, tuple[int, int]] = {}
         try:
             self._agree_on_versions()
+            self._log_in()
         except ClientError:
             self.close()
             raise
@@ -109,6 +124,45 @@ class Connection:
             answer = self.answer(self._post(ApiVersionsRequest(), 0), ApiVersionsResponse)
         check(answer.error_code, "ApiVersions")
         self._versions = {a.api_key: (a.min_version, a.max_version) for a in answer.api_keys}
+
+    def _encrypt(self, context: ssl.SSLContext) -> None:
+        try:
+            self._socket = context.wrap_socket(self._socket, server_hostname=self.address.host)
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            raise ClientError(f"{self.address} is not trusted: {error.verify_message}") from None
+        except (OSError, ValueError) as error:
+            self.close()
+            reason = getattr(error, "reason", None) or error
+            raise LostError(f"{self.address}: no TLS connection ({reason}); is it a listener with TLS?") from None
+
+    def _log_in(self) -> None:
+        """Say who we are, if that is wanted. Raises LoginError."""
+        begin, mechanism = self._security.begin, self._security.mechanism
+        if begin is None:
+            return
+        self._renew_at = float("inf")
+        chosen = self.answer(self._post(SaslHandshakeRequest(mechanism), 1), SaslHandshakeResponse)
+        if chosen.error_code:
+            served = ", ".join(chosen.mechanisms) or "none"
+            raise LoginError(f"{self.address} does not take logins by {mechanism}; its mechanisms: {served}")
+        lifetime, tokens = 0, begin()
+        try:
+            token = next(tokens)
+            while True:
+                told = self.answer(
+                    self._post(SaslAuthenticateRequest(token), self.version_of(SaslAuthenticateRequest)),
+                    SaslAuthenticateResponse,
+                )
+                if told.error_code:
+                    reason = told.error_message or name_of(told.error_code)
+                    raise LoginError(f"{self.address} does not let us in: {reason}")
+                lifetime = told.session_lifetime_ms
+                token = tokens.send(told.auth_bytes)
+        except StopIteration:
+            pass
+        if lifetime > 0:
+            self._renew_at = time.monotonic() + lifetime * _RENEWED_AFTER / 1000
 
     def close(self) -> None:
         """End the connection."""
@@ -143,6 +197,8 @@ class Connection:
         """Send a request whose response is read later. Raises LostError if the connection had ended before."""
         if version is None:
             version = self.version_of(type(request), last=last_version)
+        if time.monotonic() > self._renew_at and not self._unanswered:
+            self._log_in()
         if self.is_open:
             self._socket.settimeout(TIMEOUT_SECONDS + wait)
         return self._post(request, version)
@@ -173,6 +229,7 @@ class Connection:
             if int.from_bytes(answer[:4], "big", signed=True) != posted.correlation:
                 self._lose("answered out of order", posted)
             self._unanswered -= 1
+            self._is_new = not self._versions
             is_versions = type(posted.request).__wire__.key == _API_VERSIONS
             if is_versions and answer[4:6] == _UNSUPPORTED:  # an unknown version is answered in version 0
                 return message_codec(response, 0).decode(answer, 4)[0]
@@ -205,8 +262,8 @@ class Connection:
             return self.is_open
         try:
             self._socket.settimeout(0)
-            self._socket.recv(1, socket.MSG_PEEK)  # nothing was asked: what can be read is the end, or a lie
-        except BlockingIOError:
+            self._socket.recv(1)  # nothing was asked: what can be read is the end, or a lie
+        except (BlockingIOError, ssl.SSLWantReadError):
             return True
         except OSError:
             pass
@@ -216,6 +273,8 @@ class Connection:
     def _lose(self, reason: str, posted: Posted | None = None) -> NoReturn:
         """Nothing more can be asked here; what that means for the request that was sent."""
         self.close()
+        if self._is_new and self._versions and self._security.begin is None and reason.startswith("closed"):
+            reason += " at the first request: it may want a login (--command-config)"
         said = f"{self.address} {reason}" if reason.startswith(("closed", "answer")) else f"{self.address}: {reason}"
         if posted is None or is_repeatable(posted.request):
             raise LostError(said) from None

@@ -39,6 +39,8 @@ _REPEATABLE = frozenset(
         "ListOffsetsRequest",
         "MetadataRequest",
         "OffsetFetchRequest",
+        "SaslAuthenticateRequest",
+        "SaslHandshakeRequest",
         "SyncGroupRequest",
     }
 )

@@ -21,6 +21,18 @@ def _lazy(module: str, function: str) -> Callable[[argparse.Namespace], int]:
     return run
 
 
+def _secure() -> argparse.ArgumentParser:
+    """The option of every command that talks to a broker."""
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a client.properties of Kafka, which says how to get in (security.protocol, ssl.*, sasl.*; default: the "
+        "file that the environment variable BARNABAS_COMMAND_CONFIG names)",
+    )
+    return options
+
+
 def _serve(args: argparse.Namespace) -> int:
     from barnabas.broker.main import serve
 
@@ -53,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    server = argparse.ArgumentParser(add_help=False)
+    server = argparse.ArgumentParser(add_help=False, parents=[_secure()])
     server.add_argument(
         "-b",
         "--server",
@@ -70,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     _add_acls(commands, server)
     _add_sql(commands, server)
     _add_streams(commands)
+    _add_users(commands, server)
     _add_log(commands)
     _add_import(commands)
     _add_export(commands)
@@ -119,7 +132,7 @@ def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
 def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
     connect = commands.add_parser("connect", help="fill topics from a MariaDB or MySQL server, or with line protocol")
     verbs = connect.add_subparsers(dest="verb", metavar="VERB", required=True)
-    broker = argparse.ArgumentParser(add_help=False)
+    broker = argparse.ArgumentParser(add_help=False, parents=[_secure()])
     broker.add_argument(
         "-b",
         "--bootstrap",
@@ -518,6 +531,7 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
 def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
     streams = commands.add_parser(
         "streams",
+        parents=[_secure()],
         help="run the queries of query topics",
         description="Run the Spark driver of query topics. A broker starts its own with the first query, unless it has "
         "barnabas.streams.driver=none.",
@@ -534,6 +548,52 @@ def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     streams.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
     streams.set_defaults(run=_lazy("barnabas.streams.query.__main__", "run"), child=False)
+
+
+def _add_users(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+    users = commands.add_parser(
+        "users",
+        help="who may log in by SCRAM",
+        description="Users with passwords for SCRAM: of a running broker, or with --data-dir of one that is stopped or "
+        "new. A password is typed, is the first line of standard input, or that of BARNABAS_PASSWORD.",
+        epilog="Example: barnabas users add alice --data-dir /var/lib/barnabas",
+    )
+    verbs = users.add_subparsers(dest="verb", metavar="VERB", required=True)
+    place = argparse.ArgumentParser(add_help=False)
+    place.add_argument("--data-dir", metavar="DIR", help="the data directory of a broker that is stopped, or is new")
+    mechanism = argparse.ArgumentParser(add_help=False)
+    mechanism.add_argument("user")
+    mechanism.add_argument(
+        "--mechanism",
+        choices=("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        action="append",
+        help="only this one (default: both); may be repeated",
+    )
+    add = verbs.add_parser("add", parents=[server, place, mechanism], help="add a user, or give another password")
+    add.add_argument(
+        "--iterations", type=int, default=8192, metavar="N", help="of the hash, from 4096 to 16384 (default: 8192)"
+    )
+    add.set_defaults(run=_users)
+    remove = verbs.add_parser("remove", parents=[server, place, mechanism], help="take the passwords away")
+    remove.set_defaults(run=_users)
+    listing = verbs.add_parser("list", parents=[server, place], help="print users and mechanisms")
+    listing.set_defaults(run=_users)
+
+
+def _users(args: argparse.Namespace) -> int:
+    from barnabas.client.passwords import new_salt, read_password, users_table
+    from barnabas.scripts import users
+
+    if args.verb == "add" and not 4096 <= args.iterations <= 16384:
+        print(f"barnabas: --iterations {args.iterations}: expected a number from 4096 to 16384", file=sys.stderr)
+        return 1
+    if not args.data_dir:
+        return {"add": users.add, "remove": users.remove, "list": users.list_users}[args.verb](args)
+    from barnabas.broker import stopped_users
+
+    if args.verb == "add":
+        return stopped_users.add(args, read_password(args.user), new_salt)
+    return stopped_users.remove(args) if args.verb == "remove" else stopped_users.list_users(args, users_table)
 
 
 def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -588,6 +648,7 @@ def _add_import(commands: Commands[argparse.ArgumentParser]) -> None:
 def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:
     export = commands.add_parser(
         "export",
+        parents=[_secure()],
         help="write topics to Parquet files, with Spark",
         description="Write what topics hold to Parquet files, with one Spark task for each partition. Run again, it "
         "goes on where it was: after a kill, or to append what has come since. Needs Java 17 or newer.",
@@ -637,7 +698,7 @@ def _positive(text: str) -> int:
 def _add_offsets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     offsets = commands.add_parser("offsets", help="move committed offsets between ZooKeeper, Kafka and barnabas")
     actions = offsets.add_subparsers(dest="action", metavar="ACTION", required=True)
-    place = "zookeeper://[USER:PASSWORD@]HOST:PORT/CHROOT or kafka://HOST:PORT"
+    place = "zookeeper://[USER:PASSWORD@]HOST:PORT/CHROOT or kafka://HOST:PORT[?command-config=FILE]"
     source = argparse.ArgumentParser(add_help=False)
     source.add_argument("--from", dest="source", metavar="PLACE", required=True, help=place)
     target = argparse.ArgumentParser(add_help=False)
@@ -647,6 +708,7 @@ def _add_offsets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     reading = argparse.ArgumentParser(add_help=False)
     reading.add_argument("--format", choices=("zk-tool", "csv", "json"), help="of the file (default: as it looks)")
     reading.add_argument("--compat", action="store_true", help="a blank line ends the file, as for ImportZkOffsets")
+    secure = _secure()
     safety = argparse.ArgumentParser(add_help=False)
     safety.add_argument("--exact", action="store_true", help="move positions back, too (default: forward only)")
     safety.add_argument("--live", action="store_true", help="groups that have members, too")
@@ -656,16 +718,18 @@ def _add_offsets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     writing.add_argument("--any-range", action="store_true", help="positions outside the log there, too")
 
     command = "barnabas.scripts.offsets.command"
-    export = actions.add_parser("export", parents=[source, groups], help="write offsets to a file")
+    export = actions.add_parser("export", parents=[source, groups, secure], help="write offsets to a file")
     export.add_argument("--format", choices=("zk-tool", "csv", "json"), default="json", help="default: json")
     export.add_argument("file", nargs="?", metavar="FILE", help="default: standard output")
     export.set_defaults(run=_lazy(command, "export"))
     imported = actions.add_parser(
-        "import", parents=[target, groups, reading, safety, writing], help="write a file's offsets to a place"
+        "import", parents=[target, groups, reading, safety, writing, secure], help="write a file's offsets to a place"
     )
     imported.add_argument("file", metavar="FILE", help="- for standard input")
     imported.set_defaults(run=_lazy(command, "import_"))
-    copy = actions.add_parser("copy", parents=[source, target, groups, safety, writing], help="from place to place")
+    copy = actions.add_parser(
+        "copy", parents=[source, target, groups, safety, writing, secure], help="from place to place"
+    )
     copy.add_argument(
         "--translate",
         choices=("time", "content"),
@@ -674,16 +738,16 @@ def _add_offsets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     copy.set_defaults(run=_lazy(command, "copy_"))
     verify = actions.add_parser(
-        "verify", parents=[target, groups, reading], help="compare; the status is 1 if not equal"
+        "verify", parents=[target, groups, reading, secure], help="compare; the status is 1 if not equal"
     )
     verify.add_argument("--from", dest="source", metavar="PLACE", help=place)
     verify.add_argument("file", nargs="?", metavar="FILE", help="a file in place of --from")
     verify.set_defaults(run=_lazy(command, "verify_"))
-    undo = actions.add_parser("undo", parents=[safety], help="put back what a journal says")
+    undo = actions.add_parser("undo", parents=[safety, secure], help="put back what a journal says")
     undo.add_argument("--to", dest="target", metavar="PLACE", help="where the address needs credentials")
     undo.add_argument("file", metavar="JOURNAL")
     undo.set_defaults(run=_lazy(command, "undo_"))
-    broker = argparse.ArgumentParser(add_help=False)
+    broker = argparse.ArgumentParser(add_help=False, parents=[_secure()])
     broker.add_argument("-b", "--bootstrap", metavar="HOST:PORT", default="localhost:9092", help="the broker")
     migration = "barnabas.scripts.offsets.migrate"
     status = actions.add_parser("status", parents=[broker], help="what is not in ZooKeeper yet, under dual commit")
@@ -713,9 +777,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.command == "serve":
         return _serve(args)
+    from barnabas.client.command_config import use
     from barnabas.client.errors import ClientError
     from barnabas.wire.text import visible
 
+    if getattr(args, "command_config", None):
+        use(args.command_config)
     try:
         status: int = args.run(args)
         sys.stdout.flush()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import cycle, islice
 
 import pytest
 
@@ -102,8 +103,11 @@ def test_connections_share_the_requests(client: list[str]) -> None:
         run(client, broker.address, requests, "requests=100", "connections=2", ERRORS)
         first, second = ([request for request in asked if request[:2] == b"\0\0"] for asked in broker.requests)
     bodies = [request[4:] for request in requests[1:]]
-    assert first[:4] == [bodies[0], bodies[2], bodies[4], bodies[0]]
-    assert second[:4] == [bodies[1], bodies[3], bodies[5], bodies[1]]
+    # Which of them is quicker, and so sends more, is the machine's affair.
+    assert len(first) + len(second) >= 100
+    for asked, mine in ((first, bodies[0::2]), (second, bodies[1::2])):
+        assert asked
+        assert asked == list(islice(cycle(mine), len(asked)))
 
 
 def test_with_a_window_connections_take_turns(client: list[str]) -> None:

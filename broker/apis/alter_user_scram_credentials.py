@@ -1,39 +1,118 @@
-"""AlterUserScramCredentials (51), version 0 (KIP-554): refused, as credentials would protect nothing without SASL."""
+"""AlterUserScramCredentials (51), version 0 (KIP-554): users get credentials, or lose them, for SCRAM.
+
+The client sends what its password becomes, salted; from that the keys are made that a server keeps. A user's changes
+take effect together, and one that is wrong has none of them take effect.
+"""
 
 from __future__ import annotations
 
-from barnabas.broker.net.order import NOTHING
+import trio
+
+from barnabas.broker.metadata.credentials import MAX_USERS, credential_record
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import ALTER_CLUSTER
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire import scram
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
 )
+from barnabas.wire.records.cluster_metadata import RemoveUserScramCredentialRecord
+from barnabas.wire.types import Message
 
-MECHANISMS = (1, 2)  # SCRAM-SHA-256 and -512
+MAX_NAME, MAX_SALT = 1000, 1024
 
 
-@api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, uses=NOTHING)
-def handle(context: Context, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
-    refused: dict[str, AlterUserScramCredentialsResult] = {}
+@api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, uses=METADATA, changes=METADATA)
+async def handle(
+    context: Context, request: AlterUserScramCredentialsRequest, topics: TopicManager, metadata: MetadataImage
+) -> AlterUserScramCredentialsResponse:
     if not context.may(ALTER_CLUSTER):
         names = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
         results = [AlterUserScramCredentialsResult(name, ALTER_CLUSTER.refusal, None) for name in names]
         return AlterUserScramCredentialsResponse(results=results)
-    for gone in request.deletions:
-        code, why = ErrorCode.RESOURCE_NOT_FOUND, "The user has no SCRAM credentials"
-        if gone.mechanism not in MECHANISMS:
-            code, why = ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
-        _refuse(refused, gone.name, code, why)
-    for wanted in request.upsertions:
-        why = "SASL is not served, so credentials would not protect anything"
-        _refuse(refused, wanted.name, ErrorCode.UNSUPPORTED_SASL_MECHANISM, why)
-    return AlterUserScramCredentialsResponse(results=list(refused.values()))
+    with trio.CancelScope(shield=True):
+        async with topics.changes:
+            changes, failures = _checked(request, metadata)
+            if changes:
+                try:
+                    await topics.commit([record for records in changes.values() for record in records])
+                except KafkaError as error:
+                    failures.update(dict.fromkeys(changes, error))
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(name, failure.code, str(failure))
+            if (failure := failures.get(name)) is not None
+            else AlterUserScramCredentialsResult(name, ErrorCode.NONE, None)
+            for name in dict.fromkeys(
+                [*(each.name for each in request.deletions), *(each.name for each in request.upsertions)]
+            )
+        ]
+    )
 
 
-def _refuse(refused: dict[str, AlterUserScramCredentialsResult], name: str, code: ErrorCode, why: str) -> None:
-    if not name:
-        code, why = ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
-    refused.setdefault(name, AlterUserScramCredentialsResult(name, code, why))
+def _checked(
+    request: AlterUserScramCredentialsRequest, metadata: MetadataImage
+) -> tuple[dict[str, list[Message]], dict[str, KafkaError]]:
+    """The records of each user, and what is wrong with the others."""
+    changes: dict[str, list[Message]] = {}
+    failures: dict[str, KafkaError] = {}
+    seen: set[tuple[str, int]] = set()
+    known = metadata.credentials
+    newcomers = 0
+    wanted: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+    for each in wanted:
+        try:
+            if (each.name, each.mechanism) in seen:
+                message = "A user credential cannot be altered twice in the same request"
+                raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
+            seen.add((each.name, each.mechanism))
+            mechanism = _mechanism(each)
+            if isinstance(each, ScramCredentialDeletion):
+                if known.find(each.name, mechanism) is None:
+                    message = "Attempt to delete a user credential that does not exist"
+                    raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+                record: Message = RemoveUserScramCredentialRecord(each.name, each.mechanism)
+            else:
+                record = _upsertion(each, mechanism)
+                if each.name not in known.of and each.name not in changes:
+                    newcomers += 1
+                    if len(known.of) + newcomers > MAX_USERS:
+                        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_USERS} users have credentials.")
+        except KafkaError as error:
+            failures.setdefault(each.name, error)
+        else:
+            changes.setdefault(each.name, []).append(record)
+    for name in failures:
+        changes.pop(name, None)
+    return changes, failures
+
+
+def _mechanism(change: ScramCredentialDeletion | ScramCredentialUpsertion) -> str:
+    """The mechanism's name. Raises KafkaError for one that there is not, or for a name that nobody can have."""
+    if not change.name:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if len(change.name) > MAX_NAME:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Username has more than {MAX_NAME} characters")
+    name = scram.MECHANISMS.get(change.mechanism)
+    if name is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    return name
+
+
+def _upsertion(change: ScramCredentialUpsertion, mechanism: str) -> Message:
+    """Raises KafkaError for a credential that Kafka would not take."""
+    if change.iterations < scram.MIN_ITERATIONS:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if change.iterations > scram.MAX_ITERATIONS:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if len(change.salt) > MAX_SALT or len(change.salted_password) > MAX_SALT:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The salt has more than {MAX_SALT} bytes")
+    known = scram.credential(mechanism, change.salted_password, change.salt, change.iterations)
+    return credential_record(change.name, mechanism, known)

@@ -1,35 +1,40 @@
-"""DescribeUserScramCredentials (50), version 0 (KIP-554): nobody has credentials, as SASL is not served."""
+"""DescribeUserScramCredentials (50), version 0 (KIP-554): for which mechanisms users have credentials."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from barnabas.broker.net.order import NOTHING
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import DESCRIBE_CLUSTER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from barnabas.wire.scram import CODES
 
 
-@api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, uses=NOTHING)
-def handle(context: Context, request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
+@api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, uses=METADATA)
+def handle(
+    context: Context, request: DescribeUserScramCredentialsRequest, metadata: MetadataImage
+) -> DescribeUserScramCredentialsResponse:
     if not context.may(DESCRIBE_CLUSTER):
         return DescribeUserScramCredentialsResponse(error_code=DESCRIBE_CLUSTER.refusal, error_message=None)
-    asked = Counter(user.name for user in request.users or ())
-    return DescribeUserScramCredentialsResponse(
-        error_message=None,
-        results=[
-            DescribeUserScramCredentialsResult(
-                name, ErrorCode.DUPLICATE_RESOURCE, "Cannot describe the credentials of a user twice in one request"
-            )
-            if times > 1
-            else DescribeUserScramCredentialsResult(
-                name, ErrorCode.RESOURCE_NOT_FOUND, "The user has no SCRAM credentials"
-            )
-            for name, times in asked.items()
-        ],
-    )
+    known = metadata.credentials.of
+    asked = Counter(user.name for user in request.users) if request.users else Counter(list(known))
+    results = []
+    for name, times in asked.items():
+        if times > 1:
+            why = "Cannot describe SCRAM credentials for the same user twice in a single request"
+            results.append(DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, why))
+        elif name not in known:
+            why = "Attempt to describe a user credential that does not exist"
+            results.append(DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, why))
+        else:
+            infos = [CredentialInfo(CODES[mechanism], each.iterations) for mechanism, each in known[name].items()]
+            results.append(DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, infos))
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)

@@ -12,8 +12,10 @@ import os
 import secrets
 from pathlib import Path
 
+from barnabas.broker.settings.listeners import Protocol
+from barnabas.wire import driver_login
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.queries.writer import SECRET_FILE, WRITER_ID
+from barnabas.wire.queries.writer import PROPERTIES_FILE, SECRET_FILE, WRITER_ID
 
 
 class DriverSecret:
@@ -22,12 +24,32 @@ class DriverSecret:
     def __init__(self, data_dir: Path) -> None:
         """Make a new secret. Raises OSError."""
         self.writer_id = f"{WRITER_ID}:{secrets.token_hex(32)}"
-        made = data_dir / f"{SECRET_FILE}.new"
+        self._data_dir = data_dir
+        self._write(SECRET_FILE, self.writer_id)
+
+    def _write(self, name: str, text: str) -> None:
+        made = self._data_dir / f"{name}.new"
         made.unlink(missing_ok=True)
         with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             os.fchmod(file.fileno(), 0o600)
-            file.write(self.writer_id)
-        made.replace(data_dir / SECRET_FILE)
+            file.write(text)
+        made.replace(self._data_dir / name)
+
+    def tell_how(self, protocol: Protocol, certificates: str = "") -> None:
+        """Write down how the driver gets in at a listener, as a `client.properties`; `certificates` are those of the
+        listener, which the driver trusts and no others. Raises OSError."""
+        lines = [
+            f"security.protocol={'SASL_SSL' if protocol.is_encrypted else 'SASL_PLAINTEXT'}",
+            f"sasl.mechanism={driver_login.MECHANISM}",
+            f"{driver_login.SECRET_FILE}={SECRET_FILE}",
+        ]
+        if protocol.is_encrypted:
+            lines += [
+                "ssl.endpoint.identification.algorithm=",
+                "ssl.truststore.type=PEM",
+                "ssl.truststore.certificates=" + certificates.replace("\n", "\\n"),
+            ]
+        self._write(PROPERTIES_FILE, "\n".join(lines) + "\n")
 
     def proves(self, transactional_id: str | None) -> bool:
         """Whether who names this id is the driver."""

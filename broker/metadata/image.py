@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.metadata.credentials import ScramCredentials
 from barnabas.broker.metadata.records import decode_snapshot, frame, unframe
+from barnabas.broker.metadata.tokens import DelegationTokens
 from barnabas.broker.security.acls import Acls
 from barnabas.broker.settings.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
@@ -30,13 +32,17 @@ from barnabas.wire.records.cluster_metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import ZERO_UUID, Message
@@ -121,6 +127,8 @@ class MetadataImage:
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
         self.quotas = ClientQuotas()
         self.acls.clear()
+        self.credentials = ScramCredentials()
+        self.tokens = DelegationTokens()
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         #: Of the log, behind the last snapshot.
@@ -284,6 +292,10 @@ class MetadataImage:
             self.quotas.apply(record)
         elif isinstance(record, AccessControlEntryRecord | RemoveAccessControlEntryRecord):
             self.acls.apply(record)
+        elif isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
+            self.credentials.apply(record)
+        elif isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):
+            self.tokens.apply(record)
         elif isinstance(record, FeatureLevelRecord):
             self.features[record.name] = record.feature_level
         elif isinstance(record, ConfigRecord):
@@ -320,6 +332,8 @@ class MetadataImage:
                 yield self.config_record(RESOURCE_BROKER, resource, key, value)
         yield from self.quotas.records()
         yield from self.acls.records()
+        yield from self.credentials.records()
+        yield from self.tokens.records()
         for topic in self.topics.values():
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
             for index, leader in topic.partitions.items():

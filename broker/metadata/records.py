@@ -13,13 +13,17 @@ from barnabas.wire.records.cluster_metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from barnabas.wire.records.control import SnapshotFooterRecord, SnapshotHeaderRecord
 from barnabas.wire.schema import ProtocolError
@@ -42,6 +46,10 @@ _CLASSES: dict[int, type[Message]] = {
         ClientQuotaRecord,
         AccessControlEntryRecord,
         RemoveAccessControlEntryRecord,
+        UserScramCredentialRecord,
+        RemoveUserScramCredentialRecord,
+        DelegationTokenRecord,
+        RemoveDelegationTokenRecord,
     )
 }
 

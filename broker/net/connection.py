@@ -42,6 +42,8 @@ from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Answer, Context, Endpoint
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, Principal, client_of
+from barnabas.broker.security.sasl import Login
+from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.workers import Turns
 from barnabas.wire.header import read_request_header, skip_header_tags
 from barnabas.wire.schema import ProtocolError
@@ -86,6 +88,8 @@ class Shared:
     memory: RequestMemory
     large_requests: Turns
     max_request_bytes: int
+    max_strangers_bytes: int  # of a request before the client has logged in
+    bare: Endpoint  # what takes SASL's tokens without a request around them
     ended: Callable[[Connection], None]
     client_changed: Callable[[Connection, str], None]  # with the client that it was
 
@@ -93,9 +97,15 @@ class Shared:
 class Connection:
     """A client's connection. `host` is its address as groups report it, `listener` the name it came in by."""
 
-    def __init__(self, shared: Shared, transport: Transport, host: str, port: int, listener: str) -> None:
-        self.host, self.port, self.listener = host, port, listener
+    def __init__(
+        self, shared: Shared, transport: Transport, host: str, port: int, listener: Listener, login: Login | None = None
+    ) -> None:
+        """`login` is there on listeners on which clients log in."""
+        self.host, self.port, self.listener = host, port, listener.name
+        self.protocol = listener.protocol
         self.principal = ANONYMOUS
+        #: How far the client is in logging in; None where nobody does.
+        self.login = login
         #: Whose share of what all clients share is taken.
         self.client = client_of(self.principal, host)
         self.authorizer = shared.authorizer
@@ -103,11 +113,13 @@ class Connection:
         self.last_active = trio.current_time()
         self._shared = shared
         self._transport = transport
-        self._framing = Framing(shared.max_request_bytes)
+        self._framing = Framing(shared.max_request_bytes if login is None else shared.max_strangers_bytes)
         self._answers = Answers()
         self._frame_timer = FrameTimer()
         self._holding: Holding | None = None  # what the large frame that comes in has of the memory of all connections
         self._budget = shared.memory.large  # where it has it from
+        self._opened = trio.current_time()
+        self._ends = False  # when the answers that there are have left
         self._is_new = True  # it has had no request handled
         self._held: Endpoint | None = None  # what the next request is for, in HELD
         self._eager = True  # another recv will probably find something: worth trying before waiting
@@ -121,10 +133,19 @@ class Connection:
 
     def known_as(self, principal: Principal) -> None:
         """The client has proved who it is, for the first time or again."""
+        self._framing.limit = self._shared.max_request_bytes
         before, self.principal = self.client, principal
         self.client = client_of(principal, self.host)
         if self.client != before:
             self._shared.client_changed(self, before)
+
+    def end(self) -> None:
+        """Take no more requests, and close when the answers to those before have left."""
+        self._ends = True
+
+    def is_strange_since(self) -> float | None:
+        """When it was opened, if the client has yet to say who it is; None for one that is known, or need not be."""
+        return self._opened if self.login is not None and self.login.is_new else None
 
     def close(self, reason: str | None = None) -> None:
         """End the connection; `reason` is for the log."""
@@ -196,7 +217,7 @@ class Connection:
 
     def _read_on(self) -> None:
         """Read again, unless there is too much to send still, or the next request waits for an earlier one."""
-        if not self._answers.has_room:
+        if self._ends or not self._answers.has_room:
             return
         if self._held is not None:
             if self._answers.holds(self._held.api):
@@ -252,6 +273,8 @@ class Connection:
                 self._shared.poller.again(self._readable)
                 return
             self._send()  # a client with more to send does not wait for the answers before
+            if self.state is not State.READS:  # which may have been the last ones
+                return
 
     def _receive_some(self) -> bool:
         """Handle what one recv brings, or what is left from the last one; whether to go on."""
@@ -324,6 +347,9 @@ class Connection:
 
     def _dispatch(self, frame: bytes | memoryview) -> bool:
         """Handle one request, and queue its answer; False if it has to wait for an earlier one."""
+        login = self.login
+        if login is not None and login.is_raw:
+            return self._dispatch_bare(frame)
         header = read_request_header(frame)
         key, version = header.api_key, header.api_version
         endpoint = self._shared.find(key, version)
@@ -331,6 +357,8 @@ class Connection:
         if self._answers.holds(api):
             self._held = endpoint
             return False
+        if login is not None and not login.admits(key, trio.current_time()):
+            raise Disconnected(f"{api.name} request of a client that {login.lacks}")
         if len(frame) > MAX_PLAIN_REQUEST and key != 0:
             raise Disconnected(f"{api.name} request of {len(frame)} bytes; only Produce may be so large")
         position = skip_header_tags(frame, header.end) if endpoint.flexible else header.end
@@ -340,6 +368,22 @@ class Connection:
         else:
             request, _ = endpoint.decode(frame, position, large.MAX_OF.get(key, large.MAX_ELEMENTS))
             answer = endpoint.handle(context, request)
+        self._take_answer(answer, endpoint, context)
+        return True
+
+    def _dispatch_bare(self, frame: bytes | memoryview) -> bool:
+        """A token of SASL without a request around it, as SaslHandshake version 0 asks for."""
+        endpoint = self._shared.bare
+        if self._answers.holds(endpoint.api):
+            self._held = endpoint
+            return False
+        context = Context(self, endpoint.api, endpoint.version, 0, None, self._slice_began)
+        request, _ = endpoint.decode(frame, 0, large.MAX_ELEMENTS)
+        self._take_answer(endpoint.handle(context, request), endpoint, context)
+        return True
+
+    def _take_answer(self, answer: Answer, endpoint: Endpoint, context: Context) -> None:
+        """Queue what a handler has given back."""
         if isinstance(answer, Message):
             self._answers.add(endpoint.encode(answer, context))
         elif answer is not None:
@@ -349,7 +393,6 @@ class Connection:
             if not answer.applied:
                 answer.on_applied = self._completed
             self._answers.add_later(answer, endpoint, context)
-        return True
 
     # --- memory for large requests ------------------------------------------------------------------------------------
 
@@ -409,6 +452,9 @@ class Connection:
             if left is not None:
                 self._sender_runs = True
                 self._start(self._send_rest, left)
+            elif self._ends and not self._answers.queue:
+                self.close()
+                return
         if self.state is State.FULL or self.state is State.HELD:
             self._read_on()
 

@@ -11,7 +11,7 @@ import errno
 import resource
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import trio
@@ -26,7 +26,9 @@ from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, client_of
+from barnabas.broker.security.sasl import Login
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.workers import Turns, Workers
 
 # Descriptors that connections never get: the log files' share comes on top.
@@ -65,8 +67,11 @@ class Connections:
         *,
         descriptors: int,
         authorizer: Authorizer | None,
+        login: Callable[[Listener], Login | None],
     ) -> None:
-        """Accept connections in tasks of `nursery`; `descriptors` are those that log files leave them."""
+        """Accept connections in tasks of `nursery`. `descriptors` are those that log files leave them; each connection
+        begins with the `login` of its listener."""
+        self._login = login
         limit = max(16, descriptors - RESERVED_DESCRIPTORS)
         self._limit = min(self._config["max.connections"], limit)
         self._shared = Shared(
@@ -80,6 +85,8 @@ class Connections:
             memory=self.memory,
             large_requests=Turns(LARGE_REQUESTS),
             max_request_bytes=self._config["socket.request.max.bytes"],
+            max_strangers_bytes=self._config["sasl.server.max.receive.size"],
+            bare=handlers.bare_tokens(),
             ended=self._ended,
             client_changed=self._client_changed,
         )
@@ -88,7 +95,7 @@ class Connections:
         nursery.start_soon(self._close_slow)
         for listener, sockets in bound:
             for sock in sockets:
-                nursery.start_soon(self._accept, listener.name, sock)
+                nursery.start_soon(self._accept, listener, sock)
 
     def close(self) -> None:
         """End all connections; the tasks of `serve` have ended."""
@@ -96,7 +103,7 @@ class Connections:
             connection.close()
         self._poller.close()
 
-    async def _accept(self, name: str, listening: socket.socket) -> None:
+    async def _accept(self, listener: Listener, listening: socket.socket) -> None:
         while True:
             try:
                 sock, address = listening.accept()
@@ -105,14 +112,14 @@ class Connections:
                 continue
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._tell_seldom("accept.failed", listener=name, error=error.strerror)
+                    self._tell_seldom("accept.failed", listener=listener.name, error=error.strerror)
                     await trio.sleep(0.1)  # no event tells when a descriptor is free again
                 continue
             if not self._has_room(address[0]):
                 self._tell_seldom("connection.refused", client=address[0], connections=len(self._all))
                 sock.close()
             else:
-                self._let_in(sock, address, name)
+                self._let_in(sock, address, listener)
             await trio.lowlevel.checkpoint()
 
     def _has_room(self, host: str) -> bool:
@@ -128,12 +135,12 @@ class Connections:
         idle.close("its client has most connections, and there is no room for another client's")
         return True
 
-    def _let_in(self, sock: socket.socket, address: tuple[Any, ...], listener: str) -> None:
+    def _let_in(self, sock: socket.socket, address: tuple[Any, ...], listener: Listener) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         transport = PlainTransport(sock, self._workers, client_of(ANONYMOUS, address[0]))
-        connection = Connection(self._shared, transport, address[0], address[1], listener)
+        connection = Connection(self._shared, transport, address[0], address[1], listener, self._login(listener))
         self._all.add(connection)
         self._per_address[connection.host] += 1
         self._per_client[connection.client] += 1
@@ -178,7 +185,10 @@ class Connections:
             await trio.sleep(PACE_CHECK_SECONDS)
             now = trio.current_time()
             for connection in self:
-                if connection.is_too_slow(now):
+                opened = connection.is_strange_since()
+                if opened is not None and now - opened > self._config["barnabas.login.timeout.ms"] / 1000:
+                    connection.close("the client has not logged in for too long (barnabas.login.timeout.ms)")
+                elif connection.is_too_slow(now):
                     connection.close("the request came in too slowly")
             suspects = self._close_still(now, suspects)
 

@@ -36,10 +36,11 @@ class FrameError(ValueError):
 class Framing:
     """The frames of one connection; none is longer than `limit` bytes."""
 
-    __slots__ = ("_at", "_buffer", "_filled", "_given", "_limit", "_rest", "_size", "has_frame", "is_inside", "wanted")
+    __slots__ = ("_at", "_buffer", "_filled", "_given", "_rest", "_size", "has_frame", "is_inside", "limit", "wanted")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        #: The longest frame that is taken.
+        self.limit = limit
         self._rest = bytearray()  # what stays of the shared buffer; of a wanted frame, what follows its length
         self._buffer: memoryview | None = None  # of a large frame
         self._filled = 0  # bytes of it that are there
@@ -102,8 +103,8 @@ class Framing:
             return None
         if size - at >= LENGTH_BYTES:
             (length,) = _read_length(_shared, at)
-            if not 0 <= length <= self._limit:
-                raise FrameError(f"request of {length} bytes (socket.request.max.bytes is {self._limit})")
+            if not 0 <= length <= self.limit:
+                raise FrameError(f"request of {length} bytes, where at most {self.limit} are taken")
             end = at + LENGTH_BYTES + length
             if end <= size:
                 self._given, self._at = at, end

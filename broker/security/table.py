@@ -179,7 +179,7 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
     "CreateDelegationToken": (_need(CREATE_TOKENS, at=ANSWER, when="for another owner"),),
     "RenewDelegationToken": (),
     "ExpireDelegationToken": (),
-    "DescribeDelegationToken": (_need(DESCRIBE_TOKENS, DESCRIBE_TOKEN, at=LEFT_OUT, when="of tokens of others"),),
+    "DescribeDelegationToken": (_need(DESCRIBE_TOKEN, DESCRIBE_TOKENS, at=LEFT_OUT, when="of tokens of others"),),
     "DeleteGroups": (_need(DELETE_GROUP, at=EACH_GROUP),),
     "ElectLeaders": _ALTERS_CLUSTER,
     "AlterPartitionReassignments": _ALTERS_CLUSTER,

@@ -25,6 +25,7 @@ from barnabas.broker.settings.keys import (
     ConfigKey,
 )
 from barnabas.broker.settings.listeners import Listener, Protocol, parse_listener, parse_protocols, scoped, scoped_name
+from barnabas.broker.settings.sasl_keys import SASL_KEYS, jaas
 from barnabas.broker.settings.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from barnabas.client.zookeeper.layout import parse_connect
 from barnabas.groupcoord.config import GroupConfig
@@ -33,6 +34,7 @@ from barnabas.storage.cleaner import CleanerSettings
 from barnabas.storage.compaction_terms import CompactionLimits, Throttle
 from barnabas.storage.config import LogConfig
 from barnabas.storage.pace import FULL_SPEED
+from barnabas.wire.jaas import JaasEntry
 from barnabas.wire.properties import parse_properties
 from barnabas.wire.streams.keys import STATES
 
@@ -271,6 +273,7 @@ BROKER = _keys([
     ConfigKey("barnabas.streams.init.file", "string", None,
         "A Python file with a function init(spark), which may register "
         "functions for queries; run when the driver starts."),
+    *SASL_KEYS,
     *UNUSED_BROKER,
 ])  # fmt: skip
 
@@ -368,7 +371,7 @@ _COARSER = {
     "log.roll.ms": (("log.roll.hours", 3_600_000),),
 }
 
-_SERVED = (Protocol.PLAINTEXT,)
+_SERVED = (Protocol.PLAINTEXT, Protocol.SASL_PLAINTEXT)
 
 # Keys of Kafka that ask for what is not served: refuse rather than pretend.
 _UNSERVED = {
@@ -444,6 +447,17 @@ class BrokerConfig:
                 if each in values:
                     return values[each]
         return self[name]
+
+    def jaas_of(self, listener: str, mechanism: str) -> JaasEntry | None:
+        """The JAAS text of one mechanism of a listener: Kafka takes none that is for all. Raises ConfigError."""
+        name = scoped_name(listener, "sasl.jaas.config", mechanism)
+        text = self.dynamic.get(name, self.static.get(name))
+        if text is None:
+            return None
+        entry = jaas(name, text)
+        if mechanism not in entry.mechanisms:
+            raise ConfigError(f"{name} names a login module of {', '.join(entry.mechanisms)}")
+        return entry
 
     def set_dynamic(self, properties: Mapping[str, str]) -> None:
         """Replace the dynamic settings. Values were checked when they were set."""

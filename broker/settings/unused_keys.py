@@ -203,10 +203,6 @@ UNUSED_BROKER = [
         transaction.state.log.min.isr int 1 1 .
     """),
     _only("transaction.two.phase.commit.enable", "boolean", False, "a transaction has its timeout."),
-    *_rows("Clients are not authenticated yet.", """
-        connection.failed.authentication.delay.ms int 100 0 .
-        connections.max.reauth.ms long 0 - .
-    """),
     *_rows("Other groups than classic ones are not served yet.", """
         group.coordinator.rebalance.protocols list classic - .
     """),

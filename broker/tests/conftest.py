@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 import trio
 from pytest_trio.enable_trio_mode import *  # type: ignore[import-untyped]  # noqa: F403
 
+from barnabas.broker.clock import Clock
 from barnabas.broker.log import EventLog
 from barnabas.broker.node import Node
 from barnabas.broker.settings.config import BrokerConfig
@@ -41,6 +42,9 @@ class Running:
     def log(self) -> str:
         return self._said.getvalue()
 
+    def port_of(self, listener: str) -> int:
+        return next(each.port for each in self.node.bound if each.name == listener)
+
     async def client(self, source: str | None = None) -> Client:
         return await connect(self.port, source=source)
 
@@ -50,11 +54,19 @@ def start(tmp_path: Path) -> Start:
     """Run a node for the length of a `with` block; the data directory is the test's own, the same each time."""
 
     @asynccontextmanager
-    async def run(*, io_calls: Io | None = None, **settings: str) -> AsyncIterator[Running]:
+    async def run(
+        *,
+        io_calls: Io | None = None,
+        more: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        **settings: str,
+    ) -> AsyncIterator[Running]:
+        """`more` has the settings whose names have underscores of their own."""
         said = io.StringIO()
         properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(tmp_path / "data")}
         properties.update((key.replace("_", "."), value) for key, value in settings.items())
-        node = Node(BrokerConfig(properties), EventLog(said), io=io_calls)
+        properties.update(more or {})
+        node = Node(BrokerConfig(properties), EventLog(said), io=io_calls, clock=clock)
         async with trio.open_nursery() as nursery:
             with trio.fail_after(60):
                 await nursery.start(node.run)

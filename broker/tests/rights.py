@@ -78,8 +78,8 @@ NAMES = {
     ResourceType.CLUSTER: CLUSTER_NAME,
     ResourceType.TRANSACTIONAL_ID: ID,
 }
-#: What is not served, so that nobody can ask for it: two-phase commit.
-NOT_ASKED = {("InitProducerId", 2)}
+#: What is not served, two-phase commit, and what only who has logged in may ask for (`test_login.py`).
+NOT_ASKED = {("InitProducerId", 2), ("CreateDelegationToken", 0), ("DescribeDelegationToken", 0)}
 #: One without rights, and one who may describe all topics.
 OUTSIDERS = "outsider", "watcher"
 WATCHES = create_acls.AclCreation(2, "*", 3, "User:watcher", "*", 8, 3)

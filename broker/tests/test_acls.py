@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,23 +12,29 @@ import pytest
 import trio
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
 from barnabas.broker.metadata.records import decode_snapshot
 from barnabas.broker.security import acls as acl_module
-from barnabas.broker.security.acls import Acl, record_of
-from barnabas.broker.security.authorizer import STANDARD
-from barnabas.broker.security.principals import ANONYMOUS, Principal
+from barnabas.broker.security.acls import Acl, Acls, record_of
+from barnabas.broker.security.audit import Audit
+from barnabas.broker.security.authorizer import STANDARD, AclAuthorizer
+from barnabas.broker.security.operations import WRITE_TOPIC
+from barnabas.broker.security.principals import ANONYMOUS, DRIVER, Principal
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
-from barnabas.broker.tests.client import Client, batch_of, produce_request
+from barnabas.broker.tests.client import Client, batch_of, connect, produce_request
 from barnabas.broker.tests.conftest import Running, Start
 from barnabas.broker.tests.kafka_folder import KafkaFolder
+from barnabas.broker.tests.sasl_client import log_in_plain
 from barnabas.scripts.cli import main
 from barnabas.storage.data_dir import DataDir
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from barnabas.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from barnabas.wire.messages.describe_acls import DescribeAclsRequest
+from barnabas.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.metadata import MetadataRequest
@@ -224,7 +231,7 @@ async def test_a_producer_id_is_for_who_may_write_any_topic(start: Start) -> Non
     [
         ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "of Kafka with ZooKeeper: set it to org"),
         ("authorizer.class.name", "com.example.Mine", "classes of Java cannot be run: set it to org"),
-        ("super.users", "admin", "expected TYPE:NAME"),
+        ("super.users", "admin", "a principal as TYPE:NAME"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_remedy(key: str, value: str, says: str) -> None:
@@ -249,3 +256,42 @@ def test_acls_of_a_kafka_directory_come_over(tmp_path: Path) -> None:
     acls = trio.run(look).acls
     assert kept in acls
     assert len(acls) == 1
+
+
+async def test_tokens_of_others_are_for_who_has_the_rights(start: Start) -> None:
+    more = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule"
+        ' required user_alice="a" user_bob="b";',
+        "delegation.token.secret.key": "the key of tokens",
+    }
+    async with start(more=more, **ON) as broker, await broker.client() as admin:
+        at = broker.port_of("SASL_PLAINTEXT")
+        async with await connect(at) as alice, await connect(at) as bob:
+            await log_in_plain(alice, "alice", "a")
+            await log_in_plain(bob, "bob", "b")
+            of_alice = CreateDelegationTokenRequest("User", "alice")
+            assert (await bob.ask(of_alice)).error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+            assert await create(admin, acl("User:alice", 13, principal="User:bob", type=7)) == [0]
+            assert (await bob.ask(of_alice)).error_code == 0
+            first = await alice.ask(CreateDelegationTokenRequest())
+            everything = DescribeDelegationTokenRequest(owners=None)
+
+            async def seen() -> int:
+                return len((await bob.ask(everything)).tokens)
+
+            assert await seen() == 1, "the one that bob has asked for"
+            assert await create(admin, acl(first.token_id, DESCRIBE, principal="User:bob", type=6)) == [0]
+            assert await seen() == 2
+            assert await delete(admin, first.token_id) == [first.token_id]
+            assert await seen() == 1
+            assert await create(admin, acl("User:alice", 14, principal="User:bob", type=7)) == [0]
+            assert await seen() == 2
+
+
+def test_the_streams_driver_may_do_everything() -> None:
+    log = EventLog(io.StringIO())
+    authorizer = AclAuthorizer(Acls(), "", False, Audit(log, lambda: 0.0), log)
+    assert authorizer.allows(DRIVER, "127.0.0.1", WRITE_TOPIC, "t")
+    assert not authorizer.allows(Principal("User", DRIVER.name), "127.0.0.1", WRITE_TOPIC, "t")

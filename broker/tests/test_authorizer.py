@@ -203,7 +203,7 @@ def test_super_users_may_do_everything_also_what_is_denied() -> None:
 
 
 def test_a_super_user_without_a_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected TYPE:NAME"):
+    with pytest.raises(ValueError, match="a principal as TYPE:NAME"):
         parse_super_users("User:a;admin")
 
 

@@ -35,6 +35,7 @@ from barnabas.wire.messages.alter_user_scram_credentials import (
 )
 from barnabas.wire.messages.api_versions import ApiVersionsRequest
 from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from barnabas.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -45,6 +46,7 @@ from barnabas.wire.messages.describe_acls import DescribeAclsRequest
 from barnabas.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from barnabas.wire.messages.describe_groups import DescribeGroupsRequest
 from barnabas.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas.wire.messages.describe_producers import DescribeProducersRequest
@@ -55,6 +57,7 @@ from barnabas.wire.messages.describe_transactions import DescribeTransactionsReq
 from barnabas.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from barnabas.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from barnabas.wire.messages.end_txn import EndTxnRequest
+from barnabas.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.heartbeat import HeartbeatRequest
@@ -88,6 +91,9 @@ from barnabas.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from barnabas.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas.wire.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.wire.messages.sync_group import SyncGroupRequest
 from barnabas.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -139,6 +145,12 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
             return AddPartitionsToTxnRequest([], "absent", 7, 0, parts_of)
         return AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("absent", 7, 0, topics=parts_of)])
     fixed: dict[int, Message] = {
+        17: SaslHandshakeRequest("PLAIN"),
+        36: SaslAuthenticateRequest(b"\0alice\0secret"),
+        38: CreateDelegationTokenRequest(),
+        39: RenewDelegationTokenRequest(b"h"),
+        40: ExpireDelegationTokenRequest(b"h"),
+        41: DescribeDelegationTokenRequest(owners=None),
         2: ListOffsetsRequest(-1, topics=[ListOffsetsTopic(name, [ListOffsetsPartition(0, timestamp=-1)])]),
         11: JoinGroupRequest(
             f"g{number}", 10000, 10000, protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range")]
@@ -206,6 +218,12 @@ EXPECTED = {
     29: {54},
     30: {54},
     31: {54},  # there is no authorizer
+    17: {34},
+    36: {34},  # nobody logs in at a PLAINTEXT listener
+    38: {64},
+    39: {64},
+    40: {64},
+    41: {64},  # nor gets tokens
     34: {57},
     43: {0, 84},
     50: {0, 91},

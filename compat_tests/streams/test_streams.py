@@ -650,9 +650,9 @@ def test_after_a_restart_the_lag_of_a_quiet_stream_is_none(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And not the length of the topic: how far it is stands in its checkpoint."""
-    admin.create_topic("resting", 2, SENSORS)
-    sql(broker, capsys, "CREATE STREAM rests FILL_HISTORY 1 AS SELECT count(*) AS c FROM resting INTERVAL(10s)")
-    send(broker, "resting", [*readings(0, 20), *closing(60)])
+    admin.create_topic("resting_two", 2, SENSORS)
+    sql(broker, capsys, "CREATE STREAM rests FILL_HISTORY 1 AS SELECT count(*) AS c FROM resting_two INTERVAL(10s)")
+    send(broker, "resting_two", [*readings(0, 20), *closing(60)])
     wait_for_results(broker, "rests", 1, 2)
     until(lambda: status_of(broker, "rests")["lag"] == 0, "it has read all", DEADLINE)
     broker.stop()

@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from barnabas.client.errors import ClientError
+from barnabas.client.security import of_file
 from barnabas.scripts.offsets import journal as journals
 from barnabas.scripts.offsets.files import Offsets, Reading, guess_format, render
 from barnabas.scripts.offsets.journal import Journal
@@ -178,7 +179,8 @@ def _store(address: str) -> Iterator[OffsetStore]:
 
 
 def open_store(address: str) -> OffsetStore:
-    """zookeeper://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...][/CHROOT] or kafka://HOST:PORT[,...]. Raises ClientError."""
+    """zookeeper://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...][/CHROOT] or kafka://HOST:PORT[,...], this one perhaps with
+    ?command-config=FILE where the two places have one each. Raises ClientError."""
     try:
         parts = urlsplit(address)
     except ValueError as error:
@@ -187,7 +189,8 @@ def open_store(address: str) -> OffsetStore:
     if parts.scheme == "zookeeper" and hosts:
         return ZooKeeperStore(hosts, parts.path.rstrip("/"), unquote(credentials) if at else None)
     if parts.scheme in ("kafka", "barnabas") and hosts and not at:
-        return KafkaStore(hosts)
+        files = parse_qs(parts.query).get("command-config")
+        return KafkaStore(hosts, of_file(files[-1]) if files else None)
     raise ClientError(
         f"{visible(address)} is no place with offsets: expected zookeeper://HOST:PORT/CHROOT or kafka://HOST:PORT"
     )

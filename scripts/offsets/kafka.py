@@ -13,6 +13,7 @@ from barnabas.client.errors import check, name_of
 from barnabas.client.fetch import fetch, records_of
 from barnabas.client.groups import Committed, commit, committed, delete_offsets, describe_group, list_groups
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.client.security import Security
 from barnabas.scripts.offsets.store import Bounds, Change, Partition, Position, Problem
 from barnabas.wire.batch import Record
 
@@ -23,11 +24,11 @@ MOST_PARTITIONS = 1000
 class KafkaStore:
     """The groups of a cluster."""
 
-    def __init__(self, servers: str) -> None:
-        """Raises ClientError."""
+    def __init__(self, servers: str, security: Security | None = None) -> None:
+        """`security` is that of the process, if it is not given. Raises ClientError."""
         self.name = f"kafka://{servers}"
         self.problems: list[Problem] = []
-        self.cluster = Cluster(servers)
+        self.cluster = Cluster(servers, security=security)
         self._counts: dict[str, int | None] = {}
         self._bounds: dict[Partition, Bounds | None] = {}
 

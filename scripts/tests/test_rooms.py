@@ -48,7 +48,7 @@ INNER: dict[str, dict[str, set[str]]] = {
         "moving": {"metadata", "settings"},
         "net": {"security", "settings"},
         "reading": set(),
-        "security": set(),
+        "security": {"metadata", "settings"},
         "settings": {"coordinators", "jobs", "metadata", "security"},
     },
     "groupcoord": {
@@ -64,7 +64,7 @@ INNER_DOORS = {
     ("broker/jobs", "reading"): {"time_lookup"},
     ("broker/coordinators", "net"): {"delayed_response"},
     ("broker/apis", "net"): {"delayed_response", "errors", "framing", "large", "order", "turn"},
-    ("broker/apis", "metadata"): {"features", "image", "producer_ids", "topic_manager"},
+    ("broker/apis", "metadata"): {"credentials", "features", "image", "producer_ids", "tokens", "topic_manager"},
 }
 #: The broker is no client of Kafka. Of ZooKeeper it is.
 BROKERS_CLIENTS = {"zookeeper"}

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
+from barnabas.client.command_config import VARIABLE
 from barnabas.streams.captured_output import CapturedOutput, in_one_line
 from barnabas.streams.export.partition import ExportPlan, Outcome, Work, export_partition
 from barnabas.streams.java import JavaError, check_java, options
@@ -40,6 +41,8 @@ def run(master: str, plan: ExportPlan, works: Sequence[Work], captured: Captured
 
     settings = _SETTINGS | {"spark.driver.extraJavaOptions": options(brief=True)}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the workers take the first python3 that they find
+    if VARIABLE in os.environ:
+        settings |= {f"spark.executorEnv.{VARIABLE}": os.environ[VARIABLE]}
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= _LOCAL

@@ -17,7 +17,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TextIO
 
+from barnabas.client.command_config import VARIABLE, use
 from barnabas.wire.logfmt import event_of, level_of, message_of, told
+from barnabas.wire.queries.writer import PROPERTIES_FILE
 from barnabas.wire.text import SPARK_REMEDY
 
 TAKEN_OVER = 4
@@ -103,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     from barnabas.client.errors import ClientError
 
+    _be_the_driver(args.data_dir, args.child)
     try:
         spark = start_session("barnabas streams", args.master, driver_memory=args.driver_memory)
         if args.init:
@@ -139,6 +142,15 @@ def run(args: argparse.Namespace) -> int:
         return TAKEN_OVER
     except KeyboardInterrupt:
         return 0
+
+
+def _be_the_driver(data_dir: str | None, child: bool) -> None:
+    """Get in as the broker's data directory says, unless the operator says it with a file of their own."""
+    if data_dir is None or (VARIABLE in os.environ and not child):
+        return
+    path = os.path.join(data_dir, PROPERTIES_FILE)
+    if os.path.exists(path):
+        use(path)
 
 
 def _say_in_json(level: str, event: str, **fields: Any) -> None:

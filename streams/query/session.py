@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barnabas.client.command_config import VARIABLE
 from barnabas.streams.java import JavaError, check_java, options
 from barnabas.streams.query.errors import FatalError
 from barnabas.wire.text import SPARK_REMEDY
@@ -73,6 +74,8 @@ def start_session(
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     if _SUBMITTED not in os.environ:
         builder = builder.config("spark.driver.extraJavaOptions", java_options or options())
+    if VARIABLE in os.environ:  # tasks on other machines are clients of the broker, too
+        builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)
     try:

@@ -7,3 +7,5 @@ from __future__ import annotations
 WRITER_ID = "barnabas.streams"
 #: The file in the data directory that holds the whole transactional id.
 SECRET_FILE = "streams-driver.secret"
+#: The file beside it that says how the driver gets in: a `client.properties`.
+PROPERTIES_FILE = "streams-driver.properties"

@@ -5,6 +5,7 @@ from typing import Annotated
 from barnabas.wire.types import (
     ZERO_UUID,
     Bool,
+    Bytes,
     Float64,
     Int8,
     Int16,
@@ -112,3 +113,35 @@ class AccessControlEntryRecord(Message):
 @message(key=19, versions=v[0], flexible=v[0:])
 class RemoveAccessControlEntryRecord(Message):
     id: Uuid = ZERO_UUID
+
+
+@message(key=11, versions=v[0], flexible=v[0:])
+class UserScramCredentialRecord(Message):
+    name: String = ""
+    mechanism: Int8 = 0
+    salt: Bytes = b""
+    stored_key: Bytes = b""
+    server_key: Bytes = b""
+    iterations: Int32 = 0
+
+
+@message(key=22, versions=v[0], flexible=v[0:])
+class RemoveUserScramCredentialRecord(Message):
+    name: String = ""
+    mechanism: Int8 = 0
+
+
+@message(key=10, versions=v[0], flexible=v[0:])
+class DelegationTokenRecord(Message):
+    owner: String = ""
+    requester: String = ""
+    renewers: list[String] = []
+    issue_timestamp: Int64 = 0
+    max_timestamp: Int64 = 0
+    expiration_timestamp: Int64 = 0
+    token_id: String = ""
+
+
+@message(key=26, versions=v[0], flexible=v[0:])
+class RemoveDelegationTokenRecord(Message):
+    token_id: String = ""

@@ -1,0 +1,182 @@
+"""How connections are made secure: TLS and login, as a `client.properties` of Kafka says.
+
+All of a process is one client. So there is one file for it (`client.command_config`), and processes that it starts,
+such as Spark's workers, have it too.
+
+Source: Kafka's documentation, "Security" and "Consumer Configs"; KIP-651 (PEM), KIP-768 and KIP-1139 (tokens).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+from barnabas.client import sasl
+from barnabas.client.command_config import VARIABLE
+from barnabas.client.errors import ClientError, LostError
+from barnabas.client.tls import client_context
+from barnabas.wire import driver_login
+from barnabas.wire.jaas import JaasEntry, JaasError, parse_jaas
+from barnabas.wire.properties import parse_properties
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_TOKEN_SECONDS = 10.0
+_MAX_TOKEN_BYTES = 1 << 20
+
+
+class Security(NamedTuple):
+    """What a connection does before anything is asked on it."""
+
+    context: ssl.SSLContext | None = None
+    mechanism: str = ""
+    begin: sasl.Begin | None = None
+
+
+PLAINTEXT = Security()
+
+
+def of_process() -> Security:
+    """As the environment says. Raises ClientError for a file that cannot be used."""
+    path = os.environ.get(VARIABLE)
+    return of_file(path) if path else PLAINTEXT
+
+
+def of_file(path: str) -> Security:
+    """As a `client.properties` says, as it is now. Raises ClientError for a file that cannot be used."""
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError as error:
+        raise ClientError(f"Cannot read {path}: {error.strerror}") from None
+    return _of_file(path, changed)
+
+
+@cache
+def _of_file(path: str, changed_ns: int) -> Security:
+    try:
+        properties = parse_properties(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ClientError(f"Cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ClientError(f"Cannot read {path}: it is not UTF-8 text") from None
+    try:
+        return of_properties(properties, os.path.dirname(path))
+    except ClientError as error:
+        raise ClientError(f"{path}: {error}") from None
+
+
+def of_properties(properties: Mapping[str, str], folder: str = "") -> Security:
+    """As Kafka's keys say; `folder` is that of the file that has them. Raises ClientError, which shows no secret."""
+    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol not in PROTOCOLS:
+        raise ClientError(f"security.protocol={protocol}: expected one of {', '.join(PROTOCOLS)}")
+    context = client_context(properties) if protocol in ("SSL", "SASL_SSL") else None
+    mechanism = properties.get("sasl.mechanism", "").strip()
+    if protocol in ("PLAINTEXT", "SSL") and mechanism != driver_login.MECHANISM:
+        return Security(context)
+    return Security(context, mechanism, _login(mechanism, properties, folder))
+
+
+def _login(mechanism: str, properties: Mapping[str, str], folder: str) -> sasl.Begin:
+    """How a login begins. Raises ClientError."""
+    if mechanism == driver_login.MECHANISM:
+        return partial(_as_driver, Path(folder, properties.get(driver_login.SECRET_FILE, "")))
+    if mechanism not in MECHANISMS:
+        named = f"sasl.mechanism={mechanism}" if mechanism else "sasl.mechanism is missing"
+        raise ClientError(f"{named}: expected one of {', '.join(MECHANISMS)}")
+    entry = _jaas(properties)
+    if entry is not None and mechanism not in entry.mechanisms:
+        raise ClientError(f"sasl.jaas.config is for {', '.join(entry.mechanisms)}, and sasl.mechanism is {mechanism}")
+    if mechanism == "OAUTHBEARER":
+        return partial(_with_token, properties, entry.options if entry is not None else {})
+    if entry is None:
+        raise ClientError(f"sasl.mechanism={mechanism} needs sasl.jaas.config with username and password")
+    name, password = entry.options.get("username"), entry.options.get("password")
+    if name is None or password is None:
+        raise ClientError("sasl.jaas.config has no username, or no password")
+    if mechanism == "PLAIN":
+        return partial(sasl.plain, name, password)
+    by_token = entry.options.get("tokenauth", "").lower() == "true"
+    return partial(sasl.scram_login, mechanism, name, password, by_token=by_token)
+
+
+def _as_driver(file: Path) -> sasl.Tokens:
+    """With the secret that the broker has written at its last start."""
+    try:
+        secret = file.read_text()
+    except OSError as error:
+        raise LostError(f"Cannot read the driver's secret {file}: {error.strerror}") from None
+    yield from sasl.driver(secret)
+
+
+def _jaas(properties: Mapping[str, str]) -> JaasEntry | None:
+    text = properties.get("sasl.jaas.config")
+    if not text:
+        return None
+    try:
+        return parse_jaas(text)
+    except JaasError as error:
+        raise ClientError(f"Invalid sasl.jaas.config: {error}") from None
+
+
+def _with_token(properties: Mapping[str, str], options: Mapping[str, str]) -> sasl.Tokens:
+    yield from sasl.oauthbearer(_token(properties, options))
+
+
+def _token(properties: Mapping[str, str], options: Mapping[str, str]) -> str:
+    """A new token: that of a file, or what the token endpoint gives for the client's id and secret (RFC 6749, 4.4).
+
+    Raises ClientError.
+    """
+    key = "sasl.oauthbearer.token.endpoint.url"
+    url = properties.get(key, "")
+    parts = urllib.parse.urlsplit(url)
+    try:
+        if parts.scheme == "file":
+            return Path(urllib.parse.unquote(parts.path)).read_text(encoding="ascii").strip()
+        if parts.scheme not in ("https", "http"):
+            raise ClientError(f"sasl.mechanism=OAUTHBEARER needs {key}: a https:, http: or file: URL")
+        return _granted(url, properties, options)
+    except (OSError, ValueError) as error:
+        raise LostError(f"No token from {parts.scheme}://{parts.hostname or ''}{parts.path}: {error}") from None
+
+
+def _granted(url: str, properties: Mapping[str, str], options: Mapping[str, str]) -> str:
+    """Raises OSError, ValueError."""
+    prefix = "sasl.oauthbearer.client.credentials.client"
+    client = properties.get(f"{prefix}.id", options.get("clientId", ""))
+    secret = properties.get(f"{prefix}.secret", options.get("clientSecret", ""))
+    scope = properties.get("sasl.oauthbearer.scope", options.get("scope", ""))
+    form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
+    credentials = f"{urllib.parse.quote(client, '')}:{urllib.parse.quote(secret, '')}"
+    request = urllib.request.Request(
+        url,
+        urllib.parse.urlencode(form).encode(),
+        {"Authorization": f"Basic {_base64(credentials)}", "Accept": "application/json"},
+    )
+    opener = urllib.request.OpenerDirector()  # it follows no redirection, and opens nothing else
+    for handler in (
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(context=client_context(properties)),
+    ):
+        opener.add_handler(handler)
+    with opener.open(request, timeout=_TOKEN_SECONDS) as answer:
+        if answer.status != 200:
+            raise ValueError(f"the answer is HTTP {answer.status}")
+        token = json.loads(answer.read(_MAX_TOKEN_BYTES)).get("access_token")
+    if not isinstance(token, str) or not token:
+        raise ValueError("the answer has no access_token")
+    return token
+
+
+def _base64(text: str) -> str:
+    import base64
+
+    return base64.b64encode(text.encode()).decode()

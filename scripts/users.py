@@ -1,0 +1,68 @@
+"""`barnabas users`: who may log in by SCRAM, asked of a running broker."""
+
+from __future__ import annotations
+
+import argparse
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientError, check, only
+from barnabas.client.passwords import new_salt, read_password, users_table
+from barnabas.wire import scram
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from barnabas.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+
+
+def add(args: argparse.Namespace) -> int:
+    """Give a user a password."""
+    password = read_password(args.user)
+    wanted = []
+    for mechanism in args.mechanism or scram.CODES:
+        salt = new_salt()
+        salted = scram.salted_password(mechanism, password, salt, args.iterations)
+        wanted.append(ScramCredentialUpsertion(args.user, scram.CODES[mechanism], args.iterations, salt, salted))
+    _alter(args, AlterUserScramCredentialsRequest(upsertions=wanted))
+    return 0
+
+
+def remove(args: argparse.Namespace) -> int:
+    """Take a user's passwords away."""
+    with Cluster(args.server) as cluster:
+        known = dict(_described(cluster)).get(args.user, {})
+    gone = [ScramCredentialDeletion(args.user, scram.CODES[each]) for each in args.mechanism or known]
+    if not gone:
+        raise ClientError(f"User {args.user} has no SCRAM credential")
+    _alter(args, AlterUserScramCredentialsRequest(gone))
+    return 0
+
+
+def list_users(args: argparse.Namespace) -> int:
+    """Print who may log in."""
+    with Cluster(args.server) as cluster:
+        print(users_table(_described(cluster)))
+    return 0
+
+
+def _alter(args: argparse.Namespace, request: AlterUserScramCredentialsRequest) -> None:
+    with Cluster(args.server) as cluster:
+        told = only(cluster.controller(request, AlterUserScramCredentialsResponse).results, f"User {args.user}")
+        check(told.error_code, f"User {args.user}", told.error_message)
+
+
+def _described(cluster: Cluster) -> list[tuple[str, dict[str, int]]]:
+    """Users, and the iterations of each of their mechanisms."""
+    answer = cluster.any(DescribeUserScramCredentialsRequest(users=None), DescribeUserScramCredentialsResponse)
+    check(answer.error_code, "Users", answer.error_message)
+    return [
+        (each.user, {scram.MECHANISMS[info.mechanism]: info.iterations for info in each.credential_infos})
+        for each in answer.results
+        if each.error_code == ErrorCode.NONE
+    ]
