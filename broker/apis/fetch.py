@@ -127,9 +127,7 @@ class Reading:
         self.request, self.fetch = request, fetch
         self._version, self._partitions = context.version, partitions
         # Where there is an authorizer, it is asked at each look: what it takes away is not sent any more.
-        self._checked = context if context.connection.authorizer is not None else None
-        old = context.version < REPLICA_STATE_SINCE
-        self._by_replica = (request.replica_id if old else request.replica_state.replica_id) >= 0
+        self._checked = None if context.connection.authorizer is None else context
         self.results: dict[TopicIdPartition, PartitionData] = {}
         self.vnodes: dict[Vnode, list[TopicIdPartition]] = {}
         self.read_from: dict[TopicIdPartition, Vnode] = {}
@@ -292,7 +290,8 @@ class Reading:
 
     def _vnode(self, key: TopicIdPartition) -> Vnode:
         checked = self._checked
-        if checked is not None and self._by_replica and not checked.may(CLUSTER_ACTION):
+        by_replica = checked is not None and self._is_by_replica()
+        if checked is not None and by_replica and not checked.may(CLUSTER_ACTION):
             raise KafkaError(READ_TOPIC.refusal)
         if self._version >= BY_ID_SINCE:
             name = self._partitions.topic_name(key.topic_id)
@@ -300,9 +299,14 @@ class Reading:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
         else:
             name = key.topic
-        if checked is not None and not self._by_replica:
+        if checked is not None and not by_replica:
             checked.check(READ_TOPIC, name)
         return self._partitions.led(name, key.partition)
+
+    def _is_by_replica(self) -> bool:
+        """Whether another broker asks, who may read all topics or none."""
+        request, is_old = self.request, self._version < REPLICA_STATE_SINCE
+        return (request.replica_id if is_old else request.replica_state.replica_id) >= 0
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
