@@ -515,6 +515,16 @@ def about(value: Any, name: str, topic_id: bytes) -> Any:
     return replace(value, **changes)
 
 
+def names_ids(value: Any) -> bool:
+    """Whether a request names topics by id, which is no secret."""
+    if isinstance(value, list):
+        return any(map(names_ids, value))
+    if not isinstance(value, Struct):
+        return False
+    fields = [(field, getattr(value, field)) for field in value.__struct_fields__]
+    return any((field == "topic_id" and inner != ZERO_UUID) or names_ids(inner) for field, inner in fields)
+
+
 def shown(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """What of an answer says what the client may know: error codes, names, and authorized operations."""
     if isinstance(value, list):

@@ -43,3 +43,22 @@ async def test_who_has_no_rights_is_answered_in_every_version(start: Start) -> N
             connection.known_as(Principal("User", name.partition(" ")[0]))
             await admin.ask(request, version)
         assert "authorizer.failed" not in broker.log
+
+
+async def test_a_refusal_does_not_say_whether_a_topic_is_there(start: Start) -> None:
+    outsider, watcher = rights.OUTSIDERS
+    said: dict[tuple[str, int, str], dict[str, object]] = {}
+    async with start(**SETTINGS) as broker, await broker.client() as admin:
+        world = await rights.prepare(admin, [])
+        (connection,) = broker.node.connections
+        for name, version, request in rights.without_rights(world):
+            user, api, _, topic, case = name.split(" ")
+            if user == watcher or rights.names_ids(request):
+                continue
+            connection.known_as(Principal("User", outsider))
+            answer = await admin.ask(request, version)
+            told = [(path, "" if value == topic else value) for path, value in rights.shown(answer)]
+            said.setdefault((api, version, case), {})[topic] = told
+    pairs = [each for each in said.values() if len(each) == 2]
+    assert len(pairs) > 100
+    assert all(each[rights.TOPIC] == each[rights.ABSENT] for each in pairs)
