@@ -124,7 +124,8 @@ class Barnabas(Server):
 
     def command(self) -> list[str]:
         pairs = [word for key, value in self.overrides.items() for word in ("--override", f"{key}={value}")]
-        serve = ["-m", "barnabas", "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)]
+        listen = [] if "listeners" in self.overrides else ["--listen", f"127.0.0.1:{self.port}"]
+        serve = ["-m", "barnabas", "serve", *listen, "--data-dir", str(self.data_dir)]
         return [sys.executable, *serve, *pairs]
 
     def environment(self) -> dict[str, str]:

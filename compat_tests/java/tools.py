@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from compat_tests.tools import BRIEF_JVM, KAFKA_JARS, TOOLS
@@ -45,22 +46,24 @@ def _archive(main: str) -> Path:
     return CDS / f"{main.rpartition('.')[2]}.jsa"
 
 
-def command(main: str, *arguments: str, archive: str | None = None) -> list[str]:
-    """The command line of a tool."""
+def command(main: str, *arguments: str, archive: str | None = None, options: Sequence[str] = ()) -> list[str]:
+    """The command line of a tool; `options` are for the JVM."""
     if archive is None:
         archive = f"-XX:SharedArchiveFile={_archive(main)}"
     small, quiet = ["-Xmx160m", *BRIEF_JVM], "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-    return ["java", archive, "-Xshare:auto", *small, quiet, "-cp", f"{KAFKA_JARS}/*", main, *arguments]
+    return ["java", archive, "-Xshare:auto", *small, quiet, *options, "-cp", f"{KAFKA_JARS}/*", main, *arguments]
 
 
-def run(main: str, *arguments: str, lines: bytes | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    main: str, *arguments: str, lines: bytes | None = None, options: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Run a tool to its end."""
     fresh, option = CDS / f"{uuid.uuid4()}.new", None
     if not _archive(main).exists():
         CDS.mkdir(exist_ok=True)
         option = f"-XX:ArchiveClassesAtExit={fresh}"
     done = subprocess.run(
-        command(main, *arguments, archive=option),
+        command(main, *arguments, archive=option, options=options),
         input=b"" if lines is None else lines,
         capture_output=True,
         timeout=DEADLINE,

@@ -29,6 +29,16 @@ from compat_tests.waiting import DEADLINE
 SCRIPT = Path(__file__).with_name("driver.js")
 
 
+def environment() -> dict[str, str]:
+    """Where node finds kafkajs."""
+    return {
+        **os.environ,
+        "NODE_PATH": str(KAFKAJS / "node_modules"),
+        "KAFKAJS_NO_PARTITIONER_WARNING": "1",
+        "NODE_NO_WARNINGS": "1",
+    }
+
+
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("latin-1")
 
@@ -85,12 +95,7 @@ class KafkajsDriver(Driver):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={
-                **os.environ,
-                "NODE_PATH": str(KAFKAJS / "node_modules"),
-                "KAFKAJS_NO_PARTITIONER_WARNING": "1",
-                "NODE_NO_WARNINGS": "1",
-            },
+            env=environment(),
         )
         threading.Thread(target=self._listen, daemon=True).start()
 

@@ -1,0 +1,114 @@
+"""Real clients log in: each family by each mechanism that it knows, with the right password and with a wrong one."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from compat_tests.broker_process import Barnabas
+from compat_tests.confluent.driver import ConfluentDriver
+from compat_tests.driver import NotApplicable
+from compat_tests.java import tools
+from compat_tests.security.clients import FAMILIES, JAAS, NotLetIn, Security
+from compat_tests.tools import missing
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+PASSWORD = "a pass=word1"
+
+
+class Locked(Barnabas):
+    """A broker with a listener for anybody, and one on which clients log in."""
+
+    login_port = 0
+
+    def see(self, line: str) -> None:
+        ports = re.findall(r"127\.0\.0\.1:(\d+)", line)
+        if "is ready on" in line and len(ports) == 2:
+            self.login_port = int(ports[1])
+        super().see(line)
+
+    @property
+    def login_address(self) -> str:
+        return f"localhost:{self.login_port}"
+
+
+@pytest.fixture(scope="module")
+def key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, 2048)
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory, key: rsa.RSAPrivateKey) -> Iterator[Locked]:
+    folder = tmp_path_factory.mktemp("locked")
+    jwks = folder / "jwks"
+    public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key()))
+    jwks.write_text(json.dumps({"keys": [public | {"kid": "k"}]}))
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://localhost:0",
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{JAAS["PLAIN"]} required user_alice="{PASSWORD}";',
+        "sasl.oauthbearer.jwks.endpoint.url": jwks.as_uri(),
+    }
+    broker = Locked(folder, settings)
+    with broker:
+        if not missing("java"):
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                made = tools.run(
+                    tools.CONFIGS,
+                    *(
+                        "--bootstrap-server",
+                        broker.address,
+                        "--alter",
+                        "--entity-type",
+                        "users",
+                        "--entity-name",
+                        "alice",
+                    ),
+                    *("--add-config", f"{mechanism}=[iterations=4096,password={PASSWORD}]"),
+                )
+                assert made.returncode == 0, made.stderr
+        yield broker
+
+
+def security(mechanism: str, key: rsa.RSAPrivateKey, folder: Path) -> Security:
+    if mechanism != "OAUTHBEARER":
+        return Security(mechanism, "alice", PASSWORD)
+    file = folder / "token"
+    now = int(time.time())
+    file.write_text(
+        jwt.encode({"sub": "alice", "iat": now, "exp": now + 3600, "scope": "x"}, key, "RS256", {"kid": "k"})
+    )
+    return Security(mechanism, token=file)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_client_that_logs_in_is_served(
+    locked: Locked, key: rsa.RSAPrivateKey, tmp_path: Path, family: str, mechanism: str
+) -> None:
+    round_trip, tool = FAMILIES[family]
+    if tool and (reason := missing(tool)):
+        pytest.skip(reason)
+    topic = f"{family}-{mechanism}"
+    ConfluentDriver(locked.address).create_topic(topic)
+    right = security(mechanism, key, tmp_path)
+    try:
+        assert round_trip(locked.login_address, right, topic, b"value", tmp_path) == b"value"
+    except NotApplicable as reason:
+        pytest.skip(f"n/a: {reason}")
+    if family == "java":
+        return
+    wrong = replace(right, password="wrong")
+    if wrong.token is not None:
+        wrong.token.write_text(jwt.encode({"sub": "alice"}, rsa.generate_private_key(65537, 2048), "RS256"))
+    with pytest.raises(NotLetIn):
+        round_trip(locked.login_address, wrong, topic, b"value", tmp_path)
