@@ -47,6 +47,8 @@ async def handle(
                     await topics.commit([record_of(new_topic_id(), acl) for acl in new])
                 except KafkaError as error:
                     failures = [failure or error for failure in failures]
+                else:
+                    topics.log.info("acls.added", acls=len(new), by=context.principal, host=context.connection.host)
     return _answer(failures)
 
 

@@ -59,6 +59,7 @@ async def handle(
                         raise KafkaError(ErrorCode.INVALID_REQUEST, f"A request removes at most {MAX_AT_ONCE} ACLs.")
                 if gone:
                     await topics.commit([RemoveAccessControlEntryRecord(id=acl_id) for acl_id in gone])
+                    topics.log.info("acls.removed", acls=len(gone), by=context.principal, host=context.connection.host)
     except KafkaError as error:
         refused = DeleteAclsFilterResult(error.code, error.message)
         return LargeResponse(DeleteAclsResponse(filter_results=[refused] * len(request.filters)))

@@ -154,6 +154,8 @@ async def test_acls_are_kept_by_the_log_and_by_snapshots(start: Start, tmp_path:
     async with start(**ON) as broker, await broker.client() as client:
         assert await create(client, *kept, acl("gone")) == [0, 0, 0, 0]
         assert await delete(client, "gone") == ["gone"]
+        assert "acls.added acls=4 by=User:ANONYMOUS host=127.0.0.1" in broker.log
+        assert "acls.removed acls=1 by=User:ANONYMOUS host=127.0.0.1" in broker.log
     async with start(**ON) as broker, await broker.client() as client:
         assert await described(client) == fields_of(*kept)
         await client.create_topic("t")
