@@ -42,6 +42,8 @@ class Security:
     user: str = ""
     password: str = ""
     ca: Path | None = None
+    #: Whether the broker should not let the client in. kafka-python tries again for half a minute otherwise.
+    is_wrong: bool = False
     token: Path | None = None
 
     @property
@@ -138,6 +140,8 @@ def kafka_python(address: str, security: Security, topic: str, value: bytes, fol
         }
     if security.ca is not None:
         settings["ssl_cafile"] = str(security.ca)
+    if security.is_wrong:
+        settings["bootstrap_timeout_ms"] = 2000
     try:
         producer = KafkaProducer(**settings)
         producer.send(topic, value).get(timeout=SECONDS)

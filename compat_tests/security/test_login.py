@@ -107,7 +107,7 @@ def test_a_client_that_logs_in_is_served(
         pytest.skip(f"n/a: {reason}")
     if family == "java":
         return
-    wrong = replace(right, password="wrong")
+    wrong = replace(right, password="wrong", is_wrong=True)
     if wrong.token is not None:
         wrong.token.write_text(jwt.encode({"sub": "alice"}, rsa.generate_private_key(65537, 2048), "RS256"))
     with pytest.raises(NotLetIn):
