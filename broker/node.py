@@ -36,6 +36,7 @@ from barnabas.broker.registry import Handlers
 from barnabas.broker.security.audit import Audit
 from barnabas.broker.security.authentication import Authentication
 from barnabas.broker.security.authorizer import STANDARD, AclAuthorizer, Authorizer
+from barnabas.broker.security.tls import TlsListeners
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.settings.resource_configs import ResourceConfigs
@@ -71,12 +72,13 @@ class Node:
         self.workers = Workers()
         self.turn = Turn()
         self.deadlines = Deadlines(trio.current_time)
-        self.connections = Connections(config, self.log, self.turn, self.workers)
+        self.tls = TlsListeners(config, self.log, self.workers)
+        self.connections = Connections(config, self.log, self.turn, self.workers, self.tls)
         self.stopped = trio.Event()
         self._stop = trio.Event()
         self._parts = Parts(
             *(self.config, self.identity, self.metadata, self.fetch_sessions, self.io, self.workers, self.deadlines),
-            *(self.turn, self.clock, self.log),
+            *(self.turn, self.clock, self.log, self.tls),
         )
         self._progress_told, self._loading_told = time.monotonic(), False
 
@@ -169,6 +171,7 @@ class Node:
         nursery.start_soon(self.cleaner.run)
         nursery.start_soon(self.queries.driver.run)
         nursery.start_soon(self.metadata_snapshots.run)
+        nursery.start_soon(self.tls.watch)
         nursery.start_soon(self.authentication.run)
 
     def _assemble(self) -> None:

@@ -54,6 +54,10 @@ class FileSlice:
     def __len__(self) -> int:
         return self._size
 
+    def first(self, size: int) -> FileSlice:
+        """The first `size` bytes of the range."""
+        return FileSlice(self._io, self._file, self._position, size, cached=self.cached)
+
     def rest(self, sent: int) -> FileSlice:
         """What is left of the range after its first `sent` bytes."""
         return FileSlice(self._io, self._file, self._position + sent, self._size - sent, cached=self.cached)

@@ -68,6 +68,9 @@ class Slice(Protocol):
         Raises BlockingIOError, OSError.
         """
 
+    def first(self, size: int) -> Slice:
+        """The first `size` bytes of the range."""
+
     def rest(self, sent: int) -> Slice:
         """What is left of the range after its first `sent` bytes."""
 

@@ -35,7 +35,7 @@ from barnabas.broker.net.buffers import ByteBudget, FrameBuffers, Holding, Reque
 from barnabas.broker.net.delayed_response import Coroutine, DelayedResponse
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.frame_timer import FrameTimer
-from barnabas.broker.net.framing import KEPT_BYTES, FrameError, Framing
+from barnabas.broker.net.framing import KEPT_BYTES, FrameError, Framing, SpeaksTls
 from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import Transport
 from barnabas.broker.net.turn import Turn
@@ -88,6 +88,7 @@ class Shared:
     memory: RequestMemory
     large_requests: Turns
     max_request_bytes: int
+    tell_seldom: Callable[..., None]  # an event that strangers can make happen any number of times
     max_strangers_bytes: int  # of a request before the client has logged in
     bare: Endpoint  # what takes SASL's tokens without a request around them
     ended: Callable[[Connection], None]
@@ -147,6 +148,15 @@ class Connection:
         """When it was opened, if the client has yet to say who it is; None for one that is known, or need not be."""
         return self._opened if self.login is not None and self.login.is_new else None
 
+    def read_soon(self) -> None:
+        """Read what the transport has, though the socket has nothing to tell."""
+        if self.state is State.READS:
+            self._shared.poller.again(self._readable)
+
+    def send_soon(self) -> None:
+        """Send what is ready; the transport may have something to send, too."""
+        self._shared.turn.soon(self._send_soon)
+
     def close(self, reason: str | None = None) -> None:
         """End the connection; `reason` is for the log."""
         if self.state is State.CLOSED:
@@ -180,6 +190,12 @@ class Connection:
         patience = frame_timer.PATIENCE_HELD if self.state is State.HELD else frame_timer.PATIENCE
         return self.state is not State.MEMORY and now - self.last_active > patience
 
+    def overdue(self, now: float) -> str | None:
+        """Why it is to be closed, if its client is too slow; an empty text if the log has been told."""
+        if self.is_too_slow(now):
+            return "the request came in too slowly"
+        return self._transport.overdue(now) if self.state is State.READS else None
+
     @property
     def held_bytes(self) -> int:
         """What the large frame that comes in holds of the memory of all connections."""
@@ -209,7 +225,7 @@ class Connection:
                 self.state = before
                 raise
             self._frame_timer.go_on(trio.current_time())
-            if self._framing.has_frame:
+            if self._framing.has_frame or self._transport.has_more:
                 poller.again(self._readable)
         elif before is State.READS:
             poller.remove(self._transport)
@@ -229,6 +245,9 @@ class Connection:
         """End the connection for an error that its client made, or that is ours."""
         if isinstance(error, Disconnected):
             self.close(error.reason)
+        elif isinstance(error, SpeaksTls):
+            self._shared.tell_seldom("plain.tls_client", listener=self.listener, client=self.host, reason=str(error))
+            self.close()
         elif isinstance(error, OSError | ProtocolError | FrameError):
             self.close(str(error))
         else:
@@ -300,7 +319,7 @@ class Connection:
             if holding is not None:
                 self._budget.took(holding, got)
             frame = framing.received(got)
-            if got == len(room):
+            if got == len(room) or self._transport.has_more:
                 self._eager = True
         handled = self._handle(frame)
         if handled > 1 or self._holding is not None:

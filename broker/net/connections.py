@@ -12,6 +12,7 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import trio
@@ -19,14 +20,17 @@ import trio
 from barnabas.broker.log import EventLog
 from barnabas.broker.net.buffers import FrameBuffers, RequestMemory
 from barnabas.broker.net.connection import Connection, Shared
+from barnabas.broker.net.handshakes import Handshakes
 from barnabas.broker.net.listening import Bound
 from barnabas.broker.net.poller import Poller
+from barnabas.broker.net.tls import TlsTransport
 from barnabas.broker.net.transport import PlainTransport
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, client_of
 from barnabas.broker.security.sasl import Login
+from barnabas.broker.security.tls import TlsListeners
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.workers import Turns, Workers
@@ -42,12 +46,13 @@ LARGE_REQUESTS = 1
 class Connections:
     """The connections of one broker. `serve` accepts them; a connection says itself when it ends."""
 
-    def __init__(self, config: BrokerConfig, log: EventLog, turn: Turn, workers: Workers) -> None:
+    def __init__(self, config: BrokerConfig, log: EventLog, turn: Turn, workers: Workers, tls: TlsListeners) -> None:
         self._config, self._log, self._turn = config, log, turn
-        self._workers = workers
+        self._workers, self._tls = workers, tls
         self.memory = RequestMemory(config["queued.max.request.bytes"])
         self._buffers = FrameBuffers()
         self._poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
+        self.handshakes = Handshakes(self._poller)
         self._all: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
         self._per_client: Counter[str] = Counter()
@@ -85,6 +90,7 @@ class Connections:
             memory=self.memory,
             large_requests=Turns(LARGE_REQUESTS),
             max_request_bytes=self._config["socket.request.max.bytes"],
+            tell_seldom=self._tell_seldom,
             max_strangers_bytes=self._config["sasl.server.max.receive.size"],
             bare=handlers.bare_tokens(),
             ended=self._ended,
@@ -139,8 +145,15 @@ class Connections:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        transport = PlainTransport(sock, self._workers, client_of(ANONYMOUS, address[0]))
-        connection = Connection(self._shared, transport, address[0], address[1], listener, self._login(listener))
+        client = client_of(ANONYMOUS, address[0])
+        if listener.protocol.is_encrypted:
+            tell = partial(self._tell_seldom, listener=listener.name, client=address[0])
+            tls = TlsTransport(sock, self._workers, client, self._tls.terms(listener.name), self.handshakes, tell)
+            connection = Connection(self._shared, tls, address[0], address[1], listener, self._login(listener))
+            tls.attach(connection.known_as, connection.read_soon, connection.send_soon)
+        else:
+            plain = PlainTransport(sock, self._workers, client)
+            connection = Connection(self._shared, plain, address[0], address[1], listener, self._login(listener))
         self._all.add(connection)
         self._per_address[connection.host] += 1
         self._per_client[connection.client] += 1
@@ -188,8 +201,8 @@ class Connections:
                 opened = connection.is_strange_since()
                 if opened is not None and now - opened > self._config["barnabas.login.timeout.ms"] / 1000:
                     connection.close("the client has not logged in for too long (barnabas.login.timeout.ms)")
-                elif connection.is_too_slow(now):
-                    connection.close("the request came in too slowly")
+                elif (reason := connection.overdue(now)) is not None:
+                    connection.close(reason)
             suspects = self._close_still(now, suspects)
 
     def _close_still(self, now: float, suspects: set[Connection]) -> set[Connection]:

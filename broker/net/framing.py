@@ -23,6 +23,8 @@ KEPT_BYTES = 16 << 10
 # A whole frame below this size is copied out of the shared buffer.
 COPIED_BYTES = 64 << 10
 LENGTH_BYTES = 4
+# How a TLS handshake begins (RFC 8446, 5.1): a record of type 22, of a version 3.x.
+TLS_HELLO = 0x1603
 
 _shared = bytearray(RECEIVE_BYTES)
 _shared_view = memoryview(_shared)
@@ -31,6 +33,10 @@ _read_length = struct.Struct(">i").unpack_from
 
 class FrameError(ValueError):
     """The client announces a frame of a length that no request may have."""
+
+
+class SpeaksTls(FrameError):
+    """What comes is no request but the begin of a TLS handshake."""
 
 
 class Framing:
@@ -104,6 +110,8 @@ class Framing:
         if size - at >= LENGTH_BYTES:
             (length,) = _read_length(_shared, at)
             if not 0 <= length <= self.limit:
+                if length >> 16 == TLS_HELLO:
+                    raise SpeaksTls("the client speaks TLS: it needs security.protocol=PLAINTEXT or SASL_PLAINTEXT")
                 raise FrameError(f"request of {length} bytes, where at most {self.limit} are taken")
             end = at + LENGTH_BYTES + length
             if end <= size:

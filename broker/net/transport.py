@@ -1,7 +1,7 @@
 """The socket of a connection: bytes in and out without waiting, log data from file to socket.
 
-`PlainTransport` is the only one there is. A transport that encrypts has the same doors, and sends log data as it does
-all other bytes.
+`PlainTransport` is the one without encryption; `broker.net.tls` has the other, which sends log data as it does all
+other bytes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,15 @@ MAX_PIECES = 1024
 class Transport(Protocol):
     """What a connection asks of its socket. None of it waits, except for `until_sendable`."""
 
+    #: Whether the next `receive` finds something, though the socket has nothing to tell.
+    has_more: bool
+
     def fileno(self) -> int:
         """What the poller watches."""
+
+    def overdue(self, now: float) -> str | None:
+        """Why the connection is to be closed, if it keeps the transport waiting for too long. Asked every half second,
+        while the connection is read from."""
 
     def receive(self, room: memoryview) -> int | None:
         """The number of bytes that were received into `room`; 0 at the end, None if there are none yet.
@@ -51,6 +58,8 @@ class Transport(Protocol):
 class PlainTransport:
     """TCP without encryption."""
 
+    has_more = False
+
     __slots__ = ("_client", "_is_waited_for", "_workers", "sock")
 
     def __init__(self, sock: socket.socket, workers: Workers, client: str) -> None:
@@ -62,6 +71,9 @@ class PlainTransport:
 
     def fileno(self) -> int:
         return self.sock.fileno()
+
+    def overdue(self, now: float) -> str | None:
+        return None
 
     def receive(self, room: memoryview) -> int | None:
         try:

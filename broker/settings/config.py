@@ -24,8 +24,9 @@ from barnabas.broker.settings.keys import (
     ConfigError,
     ConfigKey,
 )
-from barnabas.broker.settings.listeners import Listener, Protocol, parse_listener, parse_protocols, scoped, scoped_name
+from barnabas.broker.settings.listeners import Listener, parse_listener, parse_protocols, scoped, scoped_name
 from barnabas.broker.settings.sasl_keys import SASL_KEYS, jaas
+from barnabas.broker.settings.ssl_keys import SSL_KEYS
 from barnabas.broker.settings.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from barnabas.client.zookeeper.layout import parse_connect
 from barnabas.groupcoord.config import GroupConfig
@@ -274,6 +275,7 @@ BROKER = _keys([
         "A Python file with a function init(spark), which may register "
         "functions for queries; run when the driver starts."),
     *SASL_KEYS,
+    *SSL_KEYS,
     *UNUSED_BROKER,
 ])  # fmt: skip
 
@@ -371,7 +373,6 @@ _COARSER = {
     "log.roll.ms": (("log.roll.hours", 3_600_000),),
 }
 
-_SERVED = (Protocol.PLAINTEXT, Protocol.SASL_PLAINTEXT)
 
 # Keys of Kafka that ask for what is not served: refuse rather than pretend.
 _UNSERVED = {
@@ -438,11 +439,14 @@ class BrokerConfig:
             return dynamic[name]
         return self.static.get(name, BROKER[name].default)
 
-    def of(self, listener: str, name: str, mechanism: str = "") -> Any:
-        """A key's value for one listener, or for one SASL mechanism of it: the most special one that is set."""
+    def of(self, listener: str, name: str, mechanism: str = "", *, dynamic: Mapping[str, Any] | None = None) -> Any:
+        """A key's value for one listener, or for one SASL mechanism of it: the most special one that is set.
+
+        With `dynamic`, what it would be under other dynamic settings.
+        """
         names = [scoped_name(listener, name, mechanism)] if mechanism else []
         names.append(scoped_name(listener, name))
-        for values in (self.dynamic, self.static):
+        for values in (self.dynamic if dynamic is None else dynamic, self.static):
             for each in names:
                 if each in values:
                     return values[each]
@@ -461,7 +465,12 @@ class BrokerConfig:
 
     def set_dynamic(self, properties: Mapping[str, str]) -> None:
         """Replace the dynamic settings. Values were checked when they were set."""
-        self.dynamic = {
+        self.dynamic = self.parse_dynamic(properties)
+
+    @staticmethod
+    def parse_dynamic(properties: Mapping[str, str]) -> dict[str, Any]:
+        """The values of dynamic settings. Raises ConfigError."""
+        return {
             name.lower() if key.name != name else name: key.parse(text)
             for name, text in properties.items()
             if (key := broker_key(name)) is not None and key.dynamic
@@ -515,10 +524,6 @@ class BrokerConfig:
             if name not in protocols:
                 raise ConfigError(f"Listener {name} has no entry in listener.security.protocol.map")
         self.listeners = [replace(each, protocol=protocols[each.name]) for each in self.listeners]
-        for listener in self.listeners:
-            if listener.protocol not in _SERVED:
-                what = f"security protocol {listener.protocol} is not supported yet; use PLAINTEXT"
-                raise ConfigError(f"Listener {listener.name}: {what}")
 
     def _check_advertised(self) -> None:
         names = {listener.name for listener in self.listeners}

@@ -6,7 +6,7 @@ named as it is. Keys of a broker that nobody knows are kept, as in Kafka, and sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +29,9 @@ from barnabas.broker.metadata.image import (
 )
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.partitions import Partitions
-from barnabas.broker.settings import loggers
-from barnabas.broker.settings.config import BROKER, TOPIC, BrokerConfig, check_topic_configs
+from barnabas.broker.security.tls import TlsListeners
+from barnabas.broker.settings import loggers, ssl_keys
+from barnabas.broker.settings.config import BROKER, TOPIC, BrokerConfig, broker_key, check_topic_configs
 from barnabas.broker.settings.keys import (
     SOURCE_DEFAULT,
     SOURCE_DYNAMIC_BROKER,
@@ -105,20 +106,42 @@ def broker_entries(
     for name, key in sorted(BROKER.items()):
         synonyms: list[tuple[str, str | None, int]] = []
         if name in per_broker:
-            synonyms.append((name, per_broker[name], SOURCE_DYNAMIC_BROKER))
+            synonyms.append((name, _shown(key, per_broker[name]), SOURCE_DYNAMIC_BROKER))
         if name in cluster:
-            synonyms.append((name, cluster[name], SOURCE_DYNAMIC_DEFAULT))
+            synonyms.append((name, _shown(key, cluster[name]), SOURCE_DYNAMIC_DEFAULT))
         if name in config.static:
             synonyms.append((name, key.show(config.static[name]), SOURCE_STATIC))
         synonyms.append((name, key.show(key.default), SOURCE_DEFAULT))
         _, value, source = synonyms[0]
         entries.append(ConfigEntry(key, name, value, source, not key.dynamic, key.sensitive, synonyms=synonyms))
-    return entries + [
+    return [*entries, *_of_listeners(config, per_broker)] + [
         _unknown(name, source)
         for source, values in ((SOURCE_DYNAMIC_BROKER, per_broker), (SOURCE_DYNAMIC_DEFAULT, cluster))
         for name in sorted(values)
-        if name not in BROKER and not (source == SOURCE_DYNAMIC_DEFAULT and name in per_broker)
+        if broker_key(name) is None and not (source == SOURCE_DYNAMIC_DEFAULT and name in per_broker)
     ]
+
+
+def _shown(key: ConfigKey, text: str) -> str | None:
+    """A value as it was given, unless nobody may see it."""
+    return None if key.sensitive else text
+
+
+def _of_listeners(config: BrokerConfig, per_broker: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """The keys that one listener alone has, as they are set."""
+    given = {name: key for name in (*per_broker, *config.static) if (key := _key_of_listener(name)) is not None}
+    for name, key in sorted(given.items()):
+        synonyms: list[tuple[str, str | None, int]] = []
+        if name in per_broker:
+            synonyms.append((name, _shown(key, per_broker[name]), SOURCE_DYNAMIC_BROKER))
+        if name in config.static:
+            synonyms.append((name, key.show(config.static[name]), SOURCE_STATIC))
+        _, value, source = synonyms[0]
+        yield ConfigEntry(key, name, value, source, not key.dynamic, key.sensitive, synonyms=synonyms)
+
+
+def _key_of_listener(name: str) -> ConfigKey | None:
+    return None if name in BROKER else broker_key(name)
 
 
 def _unknown(name: str, source: int) -> ConfigEntry:
@@ -155,6 +178,16 @@ def _says_nothing(current: Mapping[str, str], name: str, operation: int, value: 
     return value == key.show(key.default)
 
 
+def _check_scope(resource: str, name: str, key: ConfigKey) -> None:
+    """Raises KafkaError unless a key store is changed for one listener of one broker."""
+    if name == key.name:
+        why = f"{name} can be changed for one listener only: name it listener.name.NAME.{name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+    if not resource:
+        why = f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+
 def tell_unused(log: EventLog, keys: Mapping[str, ConfigKey], given: Mapping[str, str]) -> None:
     """Say once of each key that is set to another value than its default that it has no effect."""
     unused = [
@@ -183,10 +216,11 @@ class ResourceConfigs(Listener):
         streams: Streams,
         groups: Groups,
         log: EventLog,
+        tls: TlsListeners,
     ) -> None:
         self._config, self._identity, self._metadata, self._topics = config, identity, metadata, topics
         self._partitions, self._queries, self._streams = partitions, queries, streams
-        self._groups, self._log = groups, log
+        self._groups, self._log, self._tls = groups, log, tls
 
     def settings_changed(self) -> None:
         """Put the settings of the broker into force. Raises ConfigError at a start that cannot."""
@@ -194,6 +228,7 @@ class ResourceConfigs(Listener):
         merged = config.cluster_wide(metadata.broker_configs.get("", {}))
         merged.update(metadata.broker_configs.get(str(self._identity.node_id), {}))
         config.set_dynamic(merged)
+        self._tls.settings_changed()
         self._groups.apply_offset_stores()
         for topic in metadata.topics.values():
             self.topic_changed(topic, topic)
@@ -243,6 +278,16 @@ class ResourceConfigs(Listener):
         dynamic = {key: BROKER[key].parse(text) for key, text in merged.items() if key in BROKER}
         self._groups.check_offset_stores(self._config.offset_stores(dynamic))
 
+    async def _prepare_listeners(self, name: str, target: Mapping[str, str]) -> None:
+        """Read the key stores that a broker's new settings name. Raises KafkaError if they cannot be used."""
+        cluster = self._metadata.broker_configs.get("", {})
+        mine = self._metadata.broker_configs.get(str(self._identity.node_id), {})
+        dynamic = self._config.parse_dynamic({**cluster, **target} if name else {**target, **mine})
+        try:
+            await self._tls.prepare(dynamic)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
     def _check_broker(self, name: str) -> None:
         if name not in ("", str(self._identity.node_id)):
             raise KafkaError(
@@ -262,6 +307,8 @@ class ResourceConfigs(Listener):
             loggers.alter(self._log, changes, validate_only=validate_only)
             return
         current, target = self._target(kind, name, changes, whole)
+        if kind == RESOURCE_BROKER:
+            await self._prepare_listeners(name, target)
         before, asked, stream = self._query_of(kind, name), None, None
         if _gets_query(current, target):  # the streams driver is asked, which takes its time
             asked = await self._queries.ask(self._topics.find(name), target, _QUERY_CHECK_MS)
@@ -315,7 +362,7 @@ class ResourceConfigs(Listener):
         if kind == RESOURCE_TOPIC:
             changes = [change for change in changes if not _says_nothing(current, *change)]
         for key, operation, value in changes:
-            self._change(kind, keys, target, key, operation, value)
+            self._change(kind, name, keys, target, key, operation, value)
         try:
             if kind == RESOURCE_TOPIC:
                 without_stream(current, target)
@@ -324,7 +371,8 @@ class ResourceConfigs(Listener):
                 check_stream_changes(name, current, target)
             else:
                 self._check_offset_stores(name, target)
-                if sum(key not in BROKER for key in target) > MAX_UNKNOWN_KEYS:
+                self._config.parse_dynamic(target)
+                if sum(broker_key(key) is None for key in target) > MAX_UNKNOWN_KEYS:
                     raise ConfigError(f"Too many keys that are unknown here: at most {MAX_UNKNOWN_KEYS} are kept")
         except ConfigError as error:
             code = ErrorCode.INVALID_CONFIG if kind == RESOURCE_TOPIC else ErrorCode.INVALID_REQUEST
@@ -334,6 +382,7 @@ class ResourceConfigs(Listener):
     def _change(
         self,
         kind: int,
+        resource: str,
         keys: Mapping[str, ConfigKey],
         target: dict[str, str],
         name: str,
@@ -345,7 +394,7 @@ class ResourceConfigs(Listener):
             return
         if value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {name}")
-        key = keys.get(name)
+        key = broker_key(name) if kind == RESOURCE_BROKER else keys.get(name)
         if key is None and (kind == RESOURCE_TOPIC or operation != SET):
             kind_name = "topic" if kind == RESOURCE_TOPIC else "broker"
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind_name} config name: {name}")
@@ -353,6 +402,8 @@ class ResourceConfigs(Listener):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; set it in the config file"
             )
+        if kind == RESOURCE_BROKER and key is not None and key.name in ssl_keys.DYNAMIC:
+            _check_scope(resource, name, key)
         if operation == SET:
             target[name] = value
             return

@@ -215,6 +215,7 @@ UNUSED_BROKER = [
     _only("max.connection.creation.rate", "int", 2147483647, "new connections are not limited in rate.", dynamic=True),
     _only("max.connections.per.ip.overrides", "string", "", "max.connections.per.ip is for all.", dynamic=True),
     _only("metadata.log.dir", "string", None, "the metadata log stands in log.dirs."),
+    _only("security.providers", "string", None, "classes of Java cannot be run."),
     _only("principal.builder.class", "class",
           "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
           "classes of Java cannot be run.", dynamic=True),

@@ -73,7 +73,6 @@ def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
         ({"listeners": "PLAINTEXT://h:70000"}, "expected NAME://HOST:PORT"),
         ({"listeners": ""}, "listeners is empty"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "names PLAINTEXT twice"),
-        ({"listeners": "SSL://a:1"}, "security protocol SSL is not supported"),
         ({"listeners": "INSIDE://a:1"}, "INSIDE has no entry in listener.security.protocol.map"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "give a host that clients can reach"),
         ({"advertised.listeners": "OTHER://a:1"}, "which listeners does not have"),

@@ -59,6 +59,9 @@ class MemorySlice:
     def send(self, sock: socket.socket) -> int:
         return sock.send(self._data)
 
+    def first(self, size: int) -> MemorySlice:
+        return MemorySlice(self._data[:size])
+
     def rest(self, sent: int) -> MemorySlice:
         return MemorySlice(self._data[sent:])
 
