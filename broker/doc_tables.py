@@ -1,7 +1,7 @@
 """The tables of the docs that come from the code: `python -m barnabas.broker.doc_tables` renews them.
 
-The APIs in the README come from the registry, the keys in docs/configuration.md from the tables of
-`broker.settings.config`.
+The APIs in the README come from the registry, the rights in docs/security.md from `broker.security.table`, the keys in
+docs/configuration.md from the tables of `broker.settings.config`.
 """
 
 from __future__ import annotations
@@ -64,10 +64,25 @@ def unused_topic_keys() -> str:
     return _keys([key for key in TOPIC.values() if not key.used], "from the broker's", _synonym)
 
 
+def rights() -> str:
+    """What each API that is served needs, and what a refusal says."""
+    rows = []
+    for _, api in sorted(APIS.items()):
+        for need in api.needs:
+            wanted = " or ".join(str(right) for right in need.rights)
+            refusal = need.code.name if need.code else "left out"
+            where = need.where if need.code else ""
+            rows.append(f"| {api.name} | {wanted} | {need.when} | {refusal} | {where} |")
+        if not api.needs:
+            rows.append(f"| {api.name} | nothing | | | |")
+    return "\n".join(["| API | needs | when | a refusal says | of |", "| --- | --- | --- | --- | --- |", *rows])
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "apis": ("README.md", apis),
     "broker-keys": ("docs/configuration.md", broker_keys),
     "topic-keys": ("docs/configuration.md", topic_keys),
+    "rights": ("docs/security.md", rights),
     "unused-broker-keys": ("docs/configuration.md", unused_broker_keys),
     "unused-topic-keys": ("docs/configuration.md", unused_topic_keys),
 }

@@ -52,6 +52,10 @@ class EventLog:
         """Something that failed."""
         self.write("error", event, fields)
 
+    def writes(self, level: str) -> bool:
+        """Whether lines of a level are written."""
+        return LEVELS[level] >= self.level
+
     def is_new(self, what: str) -> bool:
         """Whether this is asked for the first time: for lines that stand in the log once."""
         if what in self._said:

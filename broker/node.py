@@ -33,7 +33,9 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.registry import Handlers
+from barnabas.broker.security.audit import Audit
 from barnabas.broker.security.authentication import Authentication
+from barnabas.broker.security.authorizer import STANDARD, AclAuthorizer, Authorizer
 from barnabas.broker.security.tls import TlsListeners
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import Listener
@@ -130,6 +132,7 @@ class Node:
                         nursery,
                         bound,
                         descriptors=descriptors - self.data_dir.most_open_files,
+                        authorizer=self._authorizer(),
                         login=self.authentication.login,
                     )
                     self._announce()
@@ -207,6 +210,21 @@ class Node:
             self.streams,
             self.metadata_snapshots,
         ]
+
+    def _authorizer(self) -> Authorizer | None:
+        """Who decides what clients may do, if the configuration says so."""
+        acls = self.metadata.acls
+        if not self.config["authorizer.class.name"]:
+            if len(acls):
+                self.log.warning("acls.not.enforced", acls=len(acls), remedy=f"set authorizer.class.name={STANDARD}")
+            return None
+        return AclAuthorizer(
+            acls,
+            self.config["super.users"],
+            self.config["allow.everyone.if.no.acl.found"],
+            Audit(self.log, trio.current_time),
+            self.log,
+        )
 
     def _announce(self) -> None:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""

@@ -11,7 +11,7 @@ A handler is a plain function `handle(context, request, *parts)`. Its annotation
 - None: there is no answer (Produce with acks=0).
 
 Each handler states which parts of the broker's state it `uses` and `changes`: `broker.net.order` holds back requests
-by it.
+by it. Which rights its clients need stands in `broker.security.table`; the handler asks for them with `Context.may`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.net.delayed_response import DelayedResponse
-from barnabas.broker.net.order import NOTHING
+from barnabas.broker.net.order import ACLS, NOTHING
 from barnabas.broker.parts import Parts
-from barnabas.broker.security.operations import OPERATIONS_OF, Operation, Resource
+from barnabas.broker.security.authorizer import Authorizer
+from barnabas.broker.security.operations import Right, rights_of
 from barnabas.broker.security.principals import Principal
+from barnabas.broker.security.table import NEEDS, RIGHTS, Need
+from barnabas.wire.acls import CLUSTER_NAME, ResourceType
 from barnabas.wire.codegen import message_codec
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, SizedChunk, Versions, replace
@@ -44,19 +48,25 @@ Handler = Callable[..., Answer]
 
 
 class Context:
-    """What a handler knows of its request: the version, and who asks.
+    """What a handler knows of its request: the API and its version, and who asks.
 
     `throttle_ms` is for how long the client is asked to send nothing more (KIP-219); it stands in the answer, whichever
     way that is made. `received_at` (seconds of `time.perf_counter`) is when the connection began to read what the
     request came with: a metric of its time counts from there.
     """
 
-    __slots__ = ("client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version")
+    __slots__ = ("api", "client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version")
 
     def __init__(
-        self, connection: Connection, version: int, correlation_id: int, client_id: str | None, received_at: float
+        self,
+        connection: Connection,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        received_at: float,
     ) -> None:
-        self.connection, self.version, self.correlation_id = connection, version, correlation_id
+        self.connection, self.api, self.version, self.correlation_id = connection, api, version, correlation_id
         self.client_id, self.received_at = client_id, received_at
         self.throttle_ms = 0
 
@@ -70,14 +80,49 @@ class Context:
         """Whose share is taken of what all clients share."""
         return self.connection.client
 
-    def authorize(self, operation: Operation, resource: Resource) -> bool:
-        """Whether the client may do this to a topic, a group or the cluster."""
-        connection = self.connection
-        return connection.authorizer.allows(connection.principal, connection.host, operation, resource)
+    def may(self, right: Right, name: str = CLUSTER_NAME, *, quiet: bool = False) -> bool:
+        """Whether the client has a right to the topic, group or the like of that name.
 
-    def allowed(self, resource: Resource) -> int:
+        That it has not is logged, unless it is asked for `quiet`: where another right will do, or in a list.
+        """
+        authorizer = self.connection.authorizer
+        return authorizer is None or self._asks(authorizer, right, name, quiet)
+
+    def check(self, right: Right, name: str = CLUSTER_NAME) -> None:
+        """Raises KafkaError with the code of the refusal if the client has not got a right."""
+        if not self.may(right, name):
+            raise KafkaError(right.refusal)
+
+    def refusal(self, right: Right, name: str = CLUSTER_NAME) -> ErrorCode:
+        """The code of the refusal if the client has not got a right, else NONE."""
+        return ErrorCode.NONE if self.may(right, name) else right.refusal
+
+    def may_any(self, right: Right) -> bool:
+        """Whether there may be a resource to which the client has a right."""
+        authorizer, connection = self.connection.authorizer, self.connection
+        if authorizer is None:
+            return True
+        self._check_table(right)
+        return authorizer.allows_any(connection.principal, connection.host, right, api=self.api.name)
+
+    def allowed(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
         """The operations that the client may do to a resource, as a bit field (KIP-430)."""
-        return sum(1 << each for each in OPERATIONS_OF[resource.type] if self.authorize(each, resource))
+        authorizer, connection = self.connection.authorizer, self.connection
+        who = connection.principal, connection.host
+        return sum(
+            1 << each.operation
+            for each in rights_of(kind)
+            if authorizer is None or authorizer.allows(*who, each, name, quiet=True)
+        )
+
+    def _asks(self, authorizer: Authorizer, right: Right, name: str, quiet: bool) -> bool:
+        self._check_table(right)
+        connection = self.connection
+        return authorizer.allows(connection.principal, connection.host, right, name, api=self.api.name, quiet=quiet)
+
+    def _check_table(self, right: Right) -> None:
+        if right not in self.api.rights:
+            raise RuntimeError(f"the table of rights does not say that {self.api.name} needs {right}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +139,8 @@ class Api:
     handle: Handler
     uses: int
     changes: int
+    needs: tuple[Need, ...]
+    rights: frozenset[Right]
 
 
 class Endpoint:
@@ -171,8 +218,8 @@ def api(
 ) -> Callable[[Handler], Handler]:
     """Register a handler for all of Kafka's versions of a message, or for those named.
 
-    `uses` and `changes` are of `broker.net.order`. What a handler changes, it need not name as used to come after
-    earlier changes of the same kind: the handlers are called in order.
+    `uses` and `changes` are of `broker.net.order`; all use the ACLs. What a handler changes, it need not name as used
+    to come after earlier changes of the same kind: the handlers are called in order.
     """
 
     def register(handle: Handler) -> Handler:
@@ -181,8 +228,21 @@ def api(
         if spec.key in APIS:
             raise ValueError(f"API key {spec.key} is registered twice")
         name = request.__name__.removesuffix("Request")
+        if name not in NEEDS:
+            raise ValueError(f"{name} has no entry in the table of rights (broker/security/table.py)")
         APIS[spec.key] = Api(
-            spec.key, name, served, advertised or served, spec.flexible.first, request, response, handle, uses, changes
+            key=spec.key,
+            name=name,
+            versions=served,
+            advertised=advertised or served,
+            flexible_from=spec.flexible.first,
+            request=request,
+            response=response,
+            handle=handle,
+            uses=uses | ACLS,
+            changes=changes,
+            needs=NEEDS[name],
+            rights=RIGHTS[name],
         )
         return handle
 

@@ -79,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
     _add_load(commands, server)
     _add_consume(commands, server)
     _add_groups(commands, server)
+    _add_acls(commands, server)
     _add_sql(commands, server)
     _add_streams(commands)
     _add_users(commands, server)
@@ -415,6 +416,74 @@ def _add_groups(commands: Commands[argparse.ArgumentParser], server: argparse.Ar
     describe = verbs.add_parser("describe", parents=[server], help="print a group's positions, lag and members")
     describe.add_argument("group")
     describe.set_defaults(run=_lazy("barnabas.scripts.groups", "describe"))
+
+
+def _add_acls(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+    acls = commands.add_parser("acls", help="list, add and remove ACLs")
+    verbs = acls.add_subparsers(dest="verb", metavar="VERB", required=True)
+    resources = argparse.ArgumentParser(add_help=False)
+    for option, what in (
+        ("--topic", "a topic"),
+        ("--group", "a consumer group"),
+        ("--transactional-id", "a transactional id"),
+        ("--delegation-token", "a delegation token"),
+        ("--user-principal", "a user whose tokens are meant"),
+    ):
+        resources.add_argument(
+            option, metavar="NAME", action="append", default=[], help=f"{what}, * for all; may be repeated"
+        )
+    resources.add_argument("--cluster", action="store_true", help="the cluster")
+    resources.add_argument(
+        "--resource-pattern-type",
+        type=str.lower,
+        choices=("literal", "prefixed", "any", "match"),
+        default="literal",
+        help="literal (default): of this name; prefixed: of all names that begin so. To list and to remove: any, of "
+        "this name in either way; match, all that are about a resource of this name",
+    )
+    who = argparse.ArgumentParser(add_help=False)
+    for verb in ("allow", "deny"):
+        who.add_argument(
+            f"--{verb}-principal",
+            metavar="TYPE:NAME",
+            action="append",
+            default=[],
+            help=f"who is to be {'allowed' if verb == 'allow' else 'denied'} it, as User:alice; may be repeated",
+        )
+        who.add_argument(
+            f"--{verb}-host",
+            metavar="ADDRESS",
+            action="append",
+            default=[],
+            help=f"from where, for --{verb}-principal (default: *); may be repeated",
+        )
+    who.add_argument(
+        "--operation", action="append", default=[], help="as Read or DescribeConfigs (default: All); may be repeated"
+    )
+    who.add_argument("--producer", action="store_true", help="what a producer needs: of --topic and --transactional-id")
+    who.add_argument("--consumer", action="store_true", help="what a consumer needs: of --topic and --group")
+    who.add_argument("--idempotent", action="store_true", help="with --producer: IdempotentWrite of the cluster, too")
+    who.add_argument("--force", action="store_true", help="do not ask before ACLs are removed")
+
+    listing = verbs.add_parser("list", parents=[server, resources], help="print ACLs")
+    listing.add_argument(
+        "--principal", metavar="TYPE:NAME", action="append", default=[], help="only of this one; may be repeated"
+    )
+    listing.set_defaults(run=_lazy("barnabas.scripts.acls", "list_acls"))
+    add = verbs.add_parser(
+        "add",
+        parents=[server, resources, who],
+        help="add ACLs",
+        epilog="Example: barnabas acls add --allow-principal User:alice --consumer --topic orders --group g",
+    )
+    add.set_defaults(run=_lazy("barnabas.scripts.acls", "add"))
+    remove = verbs.add_parser(
+        "remove",
+        parents=[server, resources, who],
+        help="remove ACLs",
+        description="Remove the ACLs that the options say; without a principal all ACLs of the resources.",
+    )
+    remove.set_defaults(run=_lazy("barnabas.scripts.acls", "remove"))
 
 
 def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import METADATA, TRANSACTIONS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import READ_GROUP, WRITE_TRANSACTIONAL_ID
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
@@ -22,6 +23,10 @@ def handle(
 ) -> AddOffsetsToTxnResponse | DelayedResponse:
     if queries.secret.is_claimed(request.transactional_id):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    refusal = context.refusal(WRITE_TRANSACTIONAL_ID, request.transactional_id)
+    refusal = refusal or context.refusal(READ_GROUP, request.group_id)
+    if refusal:
+        return AddOffsetsToTxnResponse(error_code=refusal)
     reply: Reply[AddOffsetsToTxnResponse] = Reply()
     transactions.coordinator.add_offsets(request, version=context.version, reply=reply)
     return reply.now_or_later()

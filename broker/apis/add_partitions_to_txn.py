@@ -15,8 +15,9 @@ from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import METADATA, TRANSACTIONS
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.operations import CLUSTER, Operation
+from barnabas.broker.security.operations import CLUSTER_ACTION, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -30,15 +31,26 @@ BATCHED_SINCE = 4
 
 @api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, uses=METADATA, changes=TRANSACTIONS)
 def handle(
-    context: Context, request: AddPartitionsToTxnRequest, transactions: Transactions, queries: Queries
+    context: Context,
+    request: AddPartitionsToTxnRequest,
+    transactions: Transactions,
+    queries: Queries,
+    partitions: Partitions,
 ) -> AddPartitionsToTxnResponse | DelayedResponse:
     claims = queries.secret.is_claimed
     if claims(request.v3_and_below_transactional_id) or any(
         claims(each.transactional_id) for each in request.transactions
     ):
         return _refused(request)
-    if context.version >= BATCHED_SINCE and not context.authorize(Operation.CLUSTER_ACTION, CLUSTER):
-        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if context.version >= BATCHED_SINCE:
+        if not context.may(CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=CLUSTER_ACTION.refusal)
+    elif not context.may(WRITE_TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        return _refused(request)
+    else:
+        denied = {t.name for t in request.v3_and_below_topics if not context.may(WRITE_TOPIC, t.name)}
+        if denied:
+            return _not_attempted(request, denied, partitions)
     reply: Reply[AddPartitionsToTxnResponse] = Reply()
     transactions.coordinator.add_partitions(request, version=context.version, reply=reply)
     return reply.now_or_later()
@@ -52,3 +64,23 @@ def _refused(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
         for t in request.v3_and_below_topics
     ]
     return AddPartitionsToTxnResponse(error_code=code, results_by_topic_v3_and_below=topics)
+
+
+def _not_attempted(
+    request: AddPartitionsToTxnRequest, denied: set[str], partitions: Partitions
+) -> AddPartitionsToTxnResponse:
+    """The answer about topics of which the client may not write some: none is added."""
+
+    def code(name: str, index: int) -> ErrorCode:
+        if name in denied:
+            return WRITE_TOPIC.refusal
+        is_there = partitions.exists(name, index)
+        return ErrorCode.OPERATION_NOT_ATTEMPTED if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    topics = [
+        AddPartitionsToTxnTopicResult(
+            t.name, [AddPartitionsToTxnPartitionResult(index, code(t.name, index)) for index in t.partitions]
+        )
+        for t in request.v3_and_below_topics
+    ]
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)

@@ -14,6 +14,7 @@ from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import ALTER_CLUSTER_CONFIGS
 from barnabas.broker.settings import quotas
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.alter_client_quotas import (
@@ -32,6 +33,9 @@ MAX_OPS = 50
 async def handle(
     context: Context, request: AlterClientQuotasRequest, topics: TopicManager, metadata: MetadataImage, log: EventLog
 ) -> AlterClientQuotasResponse:
+    refusal = context.refusal(ALTER_CLUSTER_CONFIGS)
+    if refusal:
+        return AlterClientQuotasResponse(entries=[EntryDataResponse(refusal, None, e.entity) for e in request.entries])
     with trio.CancelScope(shield=True):
         async with topics.changes:
             failures, records = _checked(metadata.quotas, request)

@@ -10,6 +10,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import ALTER_CLUSTER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -25,6 +26,8 @@ from barnabas.wire.messages.alter_partition_reassignments import (
 def handle(
     context: Context, request: AlterPartitionReassignmentsRequest, partitions: Partitions, identity: Identity
 ) -> AlterPartitionReassignmentsResponse:
+    if not context.may(ALTER_CLUSTER):
+        return _refused(request)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
@@ -35,6 +38,17 @@ def handle(
             for topic in request.topics
         ],
     )
+
+
+def _refused(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    code = ALTER_CLUSTER.refusal
+    topics = [
+        ReassignableTopicResponse(
+            topic.name, [ReassignablePartitionResponse(each.partition_index, code, None) for each in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=None, responses=topics)
 
 
 def _answer(

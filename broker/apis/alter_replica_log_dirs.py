@@ -10,6 +10,7 @@ import os
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import ALTER_CLUSTER
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_replica_log_dirs import (
@@ -24,9 +25,12 @@ from barnabas.wire.messages.alter_replica_log_dirs import (
 def handle(
     context: Context, request: AlterReplicaLogDirsRequest, partitions: Partitions, config: BrokerConfig
 ) -> AlterReplicaLogDirsResponse:
+    refusal = context.refusal(ALTER_CLUSTER)
     own = os.path.abspath(config.data_dir)
 
     def judge(path: str, topic: str, index: int) -> ErrorCode:
+        if refusal:
+            return refusal
         if path != own:
             return ErrorCode.LOG_DIR_NOT_FOUND
         return ErrorCode.NONE if partitions.get(topic, index) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

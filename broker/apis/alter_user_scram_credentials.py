@@ -13,6 +13,7 @@ from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import ALTER_CLUSTER
 from barnabas.wire import scram
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.alter_user_scram_credentials import (
@@ -32,6 +33,10 @@ MAX_NAME, MAX_SALT = 1000, 1024
 async def handle(
     context: Context, request: AlterUserScramCredentialsRequest, topics: TopicManager, metadata: MetadataImage
 ) -> AlterUserScramCredentialsResponse:
+    if not context.may(ALTER_CLUSTER):
+        names = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
+        results = [AlterUserScramCredentialsResult(name, ALTER_CLUSTER.refusal, None) for name in names]
+        return AlterUserScramCredentialsResponse(results=results)
     with trio.CancelScope(shield=True):
         async with topics.changes:
             changes, failures = _checked(request, metadata)

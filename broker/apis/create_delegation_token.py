@@ -15,7 +15,7 @@ from barnabas.broker.metadata.tokens import MAX_RENEWERS, MAX_TOKENS, Token, tok
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.operations import Operation, Resource, ResourceType
+from barnabas.broker.security.operations import CREATE_TOKENS
 from barnabas.broker.security.principals import Principal
 from barnabas.broker.security.token_rights import may_ask
 from barnabas.broker.settings.config import BrokerConfig
@@ -67,9 +67,8 @@ def _token(
     """A new token as it was asked for. Raises KafkaError."""
     if not may_ask(context):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
-    of_owner = Resource(ResourceType.USER, str(owner))
-    if owner != context.principal and not context.authorize(Operation.CREATE_TOKENS, of_owner):
-        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+    if owner != context.principal:
+        context.check(CREATE_TOKENS, str(owner))
     if config["delegation.token.secret.key"] is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     renewers = [f"{each.principal_type}:{each.principal_name}" for each in request.renewers]

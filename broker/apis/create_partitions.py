@@ -15,6 +15,7 @@ from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import ALTER_TOPIC
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.messages.create_partitions import (
@@ -35,6 +36,7 @@ async def handle(
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            context.check(ALTER_TOPIC, topic.name)
             await _grow(topics, queries, identity, topic, request.validate_only)
             results.append(CreatePartitionsTopicResult(name=topic.name))
         except KafkaError as error:

@@ -15,6 +15,7 @@ from barnabas.broker.jobs.streams import Streams, check_stream_keys, is_stream
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
 from barnabas.broker.settings.config import TOPIC, BrokerConfig
 from barnabas.broker.settings.resource_configs import tell_unused, topic_entries
 from barnabas.broker.workers import Yielder
@@ -28,7 +29,7 @@ from barnabas.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from barnabas.wire.queries.keys import DEAD_LETTER_OF
-from barnabas.wire.types import ZERO_UUID
+from barnabas.wire.types import ZERO_UUID, replace
 
 
 @api(CreateTopicsRequest, CreateTopicsResponse, uses=METADATA, changes=METADATA)
@@ -44,6 +45,7 @@ async def handle(
     answers = []
     done: set[str] = set()
     yielder = Yielder()
+    all_allowed = context.may(CREATE_IN_CLUSTER, quiet=True)
     for topic in request.topics:
         await yielder()
         if topic.name in done:
@@ -52,7 +54,10 @@ async def handle(
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            answers.append(await _create(topics, queries, streams, config, topic, request))
+            if not all_allowed:
+                context.check(CREATE_TOPIC, topic.name)
+            made = await _create(topics, queries, streams, config, topic, request)
+            answers.append(made if context.may(DESCRIBE_TOPIC_CONFIGS, topic.name, quiet=True) else _hidden(made))
         except KafkaError as error:
             answers.append(CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error)))
     return CreateTopicsResponse(topics=answers)
@@ -95,6 +100,17 @@ async def _create(
         num_partitions=count,
         replication_factor=1,
         configs=entries,
+    )
+
+
+def _hidden(made: CreatableTopicResult) -> CreatableTopicResult:
+    """The answer to who may make a topic, and may not see its configuration."""
+    return replace(
+        made,
+        topic_config_error_code=DESCRIBE_TOPIC_CONFIGS.refusal,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=None,
     )
 
 

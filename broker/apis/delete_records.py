@@ -11,6 +11,7 @@ import trio
 from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DELETE_TOPIC
 from barnabas.storage.data_dir import DataDir
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
@@ -31,8 +32,11 @@ async def handle(
     topics = []
     for topic in request.topics:
         results = []
+        refusal = context.refusal(DELETE_TOPIC, topic.name)
         for part in topic.partitions:
             try:
+                if refusal:
+                    raise KafkaError(refusal)
                 start = _delete(partitions, topic.name, part.partition_index, part.offset)
                 results.append(DeleteRecordsPartitionResult(part.partition_index, start, ErrorCode.NONE))
             except KafkaError as error:

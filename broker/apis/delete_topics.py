@@ -12,6 +12,7 @@ from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DELETE_TOPIC, DESCRIBE_TOPIC
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
@@ -46,7 +47,14 @@ async def _delete(
         if not config["delete.topic.enable"]:
             code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
             raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
-        if topics.find(name, topic_id).name == QUERIES_TOPIC:
+        if name is not None:
+            _check_delete(context, topics, name)
+        found = topics.find(name, topic_id).name
+        if name is None and not context.may(DELETE_TOPIC, found):
+            if context.may(DESCRIBE_TOPIC, found, quiet=True):
+                name = found
+            raise KafkaError(DELETE_TOPIC.refusal)
+        if found == QUERIES_TOPIC:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")
         topic = await topics.delete(name, topic_id)
         await queries.delete_dead_letters(topic)
@@ -58,3 +66,11 @@ async def _delete(
             error_code=error.code,
             error_message=str(error),
         )
+
+
+def _check_delete(context: Context, topics: TopicManager, name: str) -> None:
+    """Raises KafkaError if the client may not delete a topic; it is told that there is none only if it may know."""
+    if not context.may(DELETE_TOPIC, name):
+        if context.may(DESCRIBE_TOPIC, name, quiet=True):
+            topics.find(name)
+        raise KafkaError(DELETE_TOPIC.refusal)

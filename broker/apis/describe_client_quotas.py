@@ -9,6 +9,7 @@ from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER_CONFIGS
 from barnabas.broker.settings.quotas import Component, check_filter
 from barnabas.broker.workers import Yielder
 from barnabas.wire.errors import KafkaError
@@ -25,6 +26,7 @@ from barnabas.wire.messages.describe_client_quotas import (
 async def handle(context: Context, request: DescribeClientQuotasRequest, metadata: MetadataImage) -> LargeResponse:
     components = [Component(c.entity_type, c.match_type, c.match) for c in request.components]
     try:
+        context.check(DESCRIBE_CLUSTER_CONFIGS)
         check_filter(components)
     except KafkaError as error:
         return LargeResponse(

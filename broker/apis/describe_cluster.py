@@ -10,7 +10,8 @@ from __future__ import annotations
 from barnabas.broker.identity import Identity
 from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.operations import CLUSTER, NOT_ASKED
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER, NOT_ASKED
+from barnabas.wire.acls import ResourceType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -32,7 +33,7 @@ def handle(context: Context, request: DescribeClusterRequest, identity: Identity
         )
     allowed = NOT_ASKED
     if request.include_cluster_authorized_operations:
-        allowed = context.allowed(CLUSTER)
+        allowed = context.allowed(ResourceType.CLUSTER) if context.may(DESCRIBE_CLUSTER) else 0
     host, port = identity.advertised(context.connection.listener)
     return DescribeClusterResponse(
         cluster_id=identity.cluster_id,

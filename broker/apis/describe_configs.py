@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from barnabas.broker.metadata.image import RESOURCE_GROUP, RESOURCE_TOPIC
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_TOPIC_CONFIGS
 from barnabas.broker.settings.keys import SOURCE_DEFAULT, TYPES
 from barnabas.broker.settings.resource_configs import ConfigEntry, ResourceConfigs
 from barnabas.broker.workers import Yielder
@@ -36,25 +38,29 @@ def handle(
     # Each resource once, whatever the request says: the answer is hundreds of times its size.
     resources = list({(r.resource_type, r.resource_name): r for r in request.resources}.values())
     if len(resources) > RESOURCES_AT_ONCE:
-        return _handle_slowly(configs, request, resources)
-    return DescribeConfigsResponse(results=[_describe(configs, request, asked) for asked in resources])
+        return _handle_slowly(context, configs, request, resources)
+    return DescribeConfigsResponse(results=[_describe(context, configs, request, asked) for asked in resources])
 
 
 async def _handle_slowly(
-    configs: ResourceConfigs, request: DescribeConfigsRequest, resources: list[DescribeConfigsResource]
+    context: Context,
+    configs: ResourceConfigs,
+    request: DescribeConfigsRequest,
+    resources: list[DescribeConfigsResource],
 ) -> LargeResponse:
     yielder = Yielder()
     results = []
     for asked in resources:
-        results.append(_describe(configs, request, asked))
+        results.append(_describe(context, configs, request, asked))
         await yielder()
     return LargeResponse(DescribeConfigsResponse(results=results))
 
 
 def _describe(
-    configs: ResourceConfigs, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+    context: Context, configs: ResourceConfigs, request: DescribeConfigsRequest, asked: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
+        _check(context, asked.resource_type, asked.resource_name)
         entries = configs.describe(asked.resource_type, asked.resource_name)
     except KafkaError as error:
         return DescribeConfigsResult(
@@ -72,6 +78,16 @@ def _describe(
         resource_name=asked.resource_name,
         configs=[_show(entry, request) for entry in entries],
     )
+
+
+def _check(context: Context, kind: int, name: str) -> None:
+    """Raises KafkaError if the client may not see the configuration of this resource."""
+    if kind == RESOURCE_TOPIC:
+        context.check(DESCRIBE_TOPIC_CONFIGS, name)
+    elif kind == RESOURCE_GROUP:
+        context.check(DESCRIBE_GROUP_CONFIGS, name)
+    else:
+        context.check(DESCRIBE_CLUSTER_CONFIGS)
 
 
 def _show(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

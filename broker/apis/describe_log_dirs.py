@@ -14,6 +14,7 @@ from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER
 from barnabas.broker.workers import Yielder
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.vnode import Vnode
@@ -35,6 +36,8 @@ async def handle(
     metadata: MetadataImage,
     data_dir: DataDir,
 ) -> LargeResponse:
+    if not context.may(DESCRIBE_CLUSTER):
+        return LargeResponse(DescribeLogDirsResponse(error_code=DESCRIBE_CLUSTER.refusal, results=[]))
     wanted: dict[str, set[int]] = {}
     for asked in request.topics or ():
         wanted.setdefault(asked.topic, set()).update(asked.partitions)

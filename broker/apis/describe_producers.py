@@ -12,6 +12,7 @@ from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import READ_TOPIC
 from barnabas.broker.workers import Yielder
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.describe_producers import (
@@ -28,18 +29,22 @@ MOST_PRODUCERS = 200_000
 
 @api(DescribeProducersRequest, DescribeProducersResponse, uses=METADATA | RECORDS)
 def handle(context: Context, request: DescribeProducersRequest, partitions: Partitions) -> Awaitable[LargeResponse]:
-    return _describe(request, partitions)
+    return _describe(context, request, partitions)
 
 
-async def _describe(request: DescribeProducersRequest, partitions: Partitions) -> LargeResponse:
+async def _describe(context: Context, request: DescribeProducersRequest, partitions: Partitions) -> LargeResponse:
     yielder = Yielder()
     seen: set[tuple[str, int]] = set()
     left = MOST_PRODUCERS
     topics = []
     for topic in request.topics:
         answers = []
+        refusal = context.refusal(READ_TOPIC, topic.name)
         for index in topic.partition_indexes:
             await yielder()
+            if refusal:
+                answers.append(PartitionResponse(partition_index=index, error_code=refusal, error_message=None))
+                continue
             answers.append(_partition(partitions, topic.name, index, seen, left))
             left -= len(answers[-1].active_producers)
         topics.append(TopicResponse(name=topic.name, partitions=answers))

@@ -11,6 +11,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -27,6 +28,8 @@ from barnabas.wire.messages.describe_quorum import (
 def handle(
     context: Context, request: DescribeQuorumRequest, metadata: MetadataImage, identity: Identity, clock: Clock
 ) -> DescribeQuorumResponse:
+    if not context.may(DESCRIBE_CLUSTER):
+        return DescribeQuorumResponse(error_code=DESCRIBE_CLUSTER.refusal, error_message=None)
     topics = [
         TopicDataResponse(
             topic.topic_name,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.operations import Resource, ResourceType
+from barnabas.broker.security.operations import DESCRIBE_TOPIC
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.wire.acls import ResourceType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -22,7 +23,12 @@ def handle(
     context: Context, request: DescribeTopicPartitionsRequest, topics: TopicManager, config: BrokerConfig
 ) -> DescribeTopicPartitionsResponse:
     known = topics.metadata.topics
-    names = sorted({asked.name for asked in request.topics}) if request.topics else sorted(known)
+    if request.topics:
+        names = sorted({asked.name for asked in request.topics})
+        refused = {name for name in names if not context.may(DESCRIBE_TOPIC, name)}
+    else:
+        names = sorted(name for name in known if context.may(DESCRIBE_TOPIC, name, quiet=True))
+        refused = set()
     first = 0
     if request.cursor is not None:
         if request.cursor.partition_index < 0:
@@ -36,6 +42,10 @@ def handle(
     for name in names:
         if room == 0:
             return DescribeTopicPartitionsResponse(topics=answers, next_cursor=Cursor(name, 0))
+        if name in refused:
+            code = DESCRIBE_TOPIC.refusal
+            answers.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+            continue
         topic = known.get(name)
         if topic is None:
             legal = topics.is_valid_name(name)
@@ -44,7 +54,7 @@ def handle(
                 DescribeTopicPartitionsResponseTopic(
                     error_code=code,
                     name=name,
-                    topic_authorized_operations=context.allowed(Resource(ResourceType.TOPIC, name)),
+                    topic_authorized_operations=context.allowed(ResourceType.TOPIC, name),
                 )
             )
             continue
@@ -54,7 +64,7 @@ def handle(
                 name=name,
                 topic_id=topic.topic_id,
                 is_internal=topic.internal,
-                topic_authorized_operations=context.allowed(Resource(ResourceType.TOPIC, name)),
+                topic_authorized_operations=context.allowed(ResourceType.TOPIC, name),
                 partitions=[
                     DescribeTopicPartitionsResponsePartition(
                         partition_index=index,

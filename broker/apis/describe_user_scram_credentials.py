@@ -7,6 +7,7 @@ from collections import Counter
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -21,6 +22,8 @@ from barnabas.wire.scram import CODES
 def handle(
     context: Context, request: DescribeUserScramCredentialsRequest, metadata: MetadataImage
 ) -> DescribeUserScramCredentialsResponse:
+    if not context.may(DESCRIBE_CLUSTER):
+        return DescribeUserScramCredentialsResponse(error_code=DESCRIBE_CLUSTER.refusal, error_message=None)
     known = metadata.credentials.of
     asked = Counter(user.name for user in request.users) if request.users else Counter(list(known))
     results = []

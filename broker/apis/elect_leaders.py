@@ -9,6 +9,7 @@ from __future__ import annotations
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import ALTER_CLUSTER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -22,6 +23,8 @@ PREFERRED, UNCLEAN = 0, 1
 
 @api(ElectLeadersRequest, ElectLeadersResponse, uses=METADATA)
 def handle(context: Context, request: ElectLeadersRequest, partitions: Partitions) -> ElectLeadersResponse:
+    if not context.may(ALTER_CLUSTER):
+        return _refused(request, context.version)
     known = request.election_type in (PREFERRED, UNCLEAN)
     return ElectLeadersResponse(
         error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
@@ -41,3 +44,13 @@ def _judge(partitions: Partitions, kind: int, topic: str, index: int) -> Partiti
     if not partitions.exists(topic, index):
         return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
     return PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+
+
+def _refused(request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
+    """The answer to who may not elect; version 0 has room for it at the partitions only."""
+    code = ALTER_CLUSTER.refusal
+    results = [
+        ReplicaElectionResult(each.topic, [PartitionResult(index, code, None) for index in each.partitions])
+        for each in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=code if version >= 1 else 0, replica_election_results=results)

@@ -14,6 +14,7 @@ from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import METADATA, RECORDS, TRANSACTIONS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import WRITE_TRANSACTIONAL_ID
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.wire.types import replace
@@ -27,6 +28,8 @@ def handle(
         known = queries.secret.named(request.transactional_id)
     except KafkaError as error:
         return EndTxnResponse(error_code=error.code)
+    if known == request.transactional_id and not context.may(WRITE_TRANSACTIONAL_ID, known):
+        return EndTxnResponse(error_code=WRITE_TRANSACTIONAL_ID.refusal)
     request = replace(request, transactional_id=known)
     reply: Reply[EndTxnResponse] = Reply()
     transactions.coordinator.end(request, version=context.version, reply=reply)

@@ -30,6 +30,7 @@ from barnabas.broker.net.turn import Turn
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.fetch_sessions import FetchContext, FetchSessions, TopicIdPartition, partitions_of
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import CLUSTER_ACTION, READ_TOPIC
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Workers, Yielder
 from barnabas.groupcoord.deadlines import Deadlines
@@ -48,6 +49,7 @@ from barnabas.wire.types import Message, replace
 
 READ_COMMITTED = 1
 BY_ID_SINCE = 13
+REPLICA_STATE_SINCE = 15
 # A fetch of more partitions gives way to others while it looks at them.
 PARTITIONS_AT_ONCE = 500
 # The most aborted transactions that one answer ends, about: the first look at each, after a start, reads the log.
@@ -68,12 +70,14 @@ def handle(
     try:
         if context.version >= 7:
             by_id = context.version >= BY_ID_SINCE
-            fetch = sessions.new_context(request, trio.current_time(), context.client, by_id=by_id)
+            authorizer = context.connection.authorizer
+            rights = 0 if authorizer is None else authorizer.version
+            fetch = sessions.new_context(request, trio.current_time(), context.client, by_id=by_id, rights=rights)
         else:
             fetch = FetchContext(list(partitions_of(request).items()), None, False)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    reading = Reading(context.version, request, fetch, partitions, config["fetch.max.bytes"])
+    reading = Reading(context, request, fetch, partitions, config["fetch.max.bytes"])
     if len(fetch.partitions) > PARTITIONS_AT_ONCE:
         return _handle_slowly(context, reading, workers, deadlines, turn)
     reading.read_all()
@@ -118,10 +122,12 @@ class Reading:
     """The state of one fetch: what each partition gives so far."""
 
     def __init__(
-        self, version: int, request: FetchRequest, fetch: FetchContext, partitions: Partitions, max_bytes: int
+        self, context: Context, request: FetchRequest, fetch: FetchContext, partitions: Partitions, max_bytes: int
     ) -> None:
         self.request, self.fetch = request, fetch
-        self._version, self._partitions = version, partitions
+        self._version, self._partitions = context.version, partitions
+        # Where there is an authorizer, it is asked at each look: what it takes away is not sent any more.
+        self._checked = None if context.connection.authorizer is None else context
         self.results: dict[TopicIdPartition, PartitionData] = {}
         self.vnodes: dict[Vnode, list[TopicIdPartition]] = {}
         self.read_from: dict[TopicIdPartition, Vnode] = {}
@@ -283,13 +289,24 @@ class Reading:
         return self.vnodes
 
     def _vnode(self, key: TopicIdPartition) -> Vnode:
+        checked = self._checked
+        by_replica = checked is not None and self._is_by_replica()
+        if checked is not None and by_replica and not checked.may(CLUSTER_ACTION):
+            raise KafkaError(READ_TOPIC.refusal)
         if self._version >= BY_ID_SINCE:
             name = self._partitions.topic_name(key.topic_id)
             if name is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
         else:
             name = key.topic
+        if checked is not None and not by_replica:
+            checked.check(READ_TOPIC, name)
         return self._partitions.led(name, key.partition)
+
+    def _is_by_replica(self) -> bool:
+        """Whether another broker asks, who may read all topics or none."""
+        request, is_old = self.request, self._version < REPLICA_STATE_SINCE
+        return (request.replica_id if is_old else request.replica_state.replica_id) >= 0
 
     # --- answering ----------------------------------------------------------------------------------------------------
 

@@ -15,36 +15,45 @@ from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.identity import Identity
 from barnabas.broker.net.order import GROUPS, METADATA, TRANSACTIONS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION = 0, 1
+RIGHTS = {GROUP: DESCRIBE_GROUP, TRANSACTION: DESCRIBE_TRANSACTIONAL_ID}
 
 
 @api(FindCoordinatorRequest, FindCoordinatorResponse, uses=METADATA, changes=METADATA | GROUPS | TRANSACTIONS)
 async def handle(
     context: Context, request: FindCoordinatorRequest, groups: Groups, transactions: Transactions, identity: Identity
 ) -> FindCoordinatorResponse:
+    right = RIGHTS.get(request.key_type)
+    keys = [request.key] if context.version < 4 else request.coordinator_keys
+    refused = {key for key in keys if right is not None and not context.may(right, key)}
     code, message = ErrorCode.NONE, None
     host, port = identity.advertised(context.connection.listener)
     node_id = identity.node_id
     try:
-        if request.key_type == GROUP:
-            await groups.ready()
-        elif request.key_type == TRANSACTION:
-            await transactions.ready()
-        else:
+        if right is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"no coordinator for key type {request.key_type} here")
+        if len(refused) < len(keys):
+            await (groups.ready() if request.key_type == GROUP else transactions.ready())
     except KafkaError as error:
-        is_known = request.key_type in (GROUP, TRANSACTION)
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_known else error.code
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if right is not None else error.code
         message, node_id, host, port = str(error), -1, "", -1
+    found = [
+        Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message)
+        if right is None or key not in refused
+        else Coordinator(key=key, node_id=-1, port=-1, error_code=right.refusal, error_message=None)
+        for key in keys
+    ]
     if context.version < 4:
-        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=node_id, host=host, port=port)
-    return FindCoordinatorResponse(
-        error_message=None,
-        coordinators=[
-            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message)
-            for key in request.coordinator_keys
-        ],
-    )
+        (one,) = found
+        return FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+    return FindCoordinatorResponse(error_message=None, coordinators=found)

@@ -5,6 +5,7 @@ Version 0: all fields. Version 1: only the encoding is new (flexible).
 
 from __future__ import annotations
 
+from barnabas.broker.apis.alter_configs import check_alters
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.broker.settings.resource_configs import ResourceConfigs
@@ -24,6 +25,7 @@ async def handle(
     for resource in request.resources:
         code, message = ErrorCode.NONE, None
         try:
+            check_alters(context, resource.resource_type, resource.resource_name)
             await configs.alter(
                 resource.resource_type,
                 resource.resource_name,

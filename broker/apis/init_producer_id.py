@@ -22,6 +22,7 @@ from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import METADATA, TRANSACTIONS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import IDEMPOTENT_WRITE, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.wire.types import replace
@@ -42,10 +43,14 @@ def handle(
             known = queries.secret.named(request.transactional_id)
         except KafkaError as error:
             return InitProducerIdResponse(error_code=error.code)
+        if known == request.transactional_id and not context.may(WRITE_TRANSACTIONAL_ID, known):
+            return InitProducerIdResponse(error_code=WRITE_TRANSACTIONAL_ID.refusal)
         request = replace(request, transactional_id=known)
         reply: Reply[InitProducerIdResponse] = Reply()
         transactions.coordinator.init_producer_id(request, version=context.version, client=context.client, reply=reply)
         return reply.now_or_later()
+    if not context.may(IDEMPOTENT_WRITE, quiet=True) and not context.may_any(WRITE_TOPIC):
+        return InitProducerIdResponse(error_code=IDEMPOTENT_WRITE.refusal)
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     return _give(producer_ids)

@@ -13,6 +13,7 @@ from barnabas.broker.coordinators.groups import Groups, Reply
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import READ_GROUP
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from barnabas.wire.streams.keys import is_stream
@@ -22,6 +23,8 @@ from barnabas.wire.streams.keys import is_stream
 def handle(context: Context, request: JoinGroupRequest, groups: Groups) -> JoinGroupResponse | DelayedResponse:
     if is_stream(request.group_id):
         return JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not context.may(READ_GROUP, request.group_id):
+        return JoinGroupResponse(error_code=READ_GROUP.refusal)
     reply: Reply[JoinGroupResponse] = Reply()
     groups.coordinator.join(
         request,

@@ -10,9 +10,12 @@ from __future__ import annotations
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.net.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import READ_GROUP
 from barnabas.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 @api(LeaveGroupRequest, LeaveGroupResponse, uses=GROUPS, changes=MEMBERS)
 def handle(context: Context, request: LeaveGroupRequest, groups: Groups) -> LeaveGroupResponse:
+    if not context.may(READ_GROUP, request.group_id):
+        return LeaveGroupResponse(error_code=READ_GROUP.refusal)
     return groups.coordinator.leave(request, context.version)

@@ -18,6 +18,7 @@ from barnabas.broker.metadata.image import (
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER_CONFIGS
 from barnabas.broker.workers import Yielder
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.list_config_resources import (
@@ -31,6 +32,8 @@ from barnabas.wire.messages.list_config_resources import (
 async def handle(
     context: Context, request: ListConfigResourcesRequest, metadata: MetadataImage, identity: Identity
 ) -> ListConfigResourcesResponse | LargeResponse:
+    if not context.may(DESCRIBE_CLUSTER_CONFIGS):
+        return ListConfigResourcesResponse(error_code=DESCRIBE_CLUSTER_CONFIGS.refusal)
     names: dict[int, list[str]] = {
         RESOURCE_TOPIC: sorted(metadata.topics),
         RESOURCE_BROKER: [str(identity.node_id)],

@@ -17,6 +17,7 @@ from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.time_lookup import MAX_TIMESTAMP, find_time
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DESCRIBE_TOPIC
 from barnabas.broker.workers import Workers
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.list_offsets import (
@@ -37,10 +38,13 @@ SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING
 def handle(
     context: Context, request: ListOffsetsRequest, partitions: Partitions, workers: Workers
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    by_time = [part for topic in request.topics for part in topic.partitions if _is_by_time(part)]
-    return (
-        _look_up_times(context, request, partitions, workers) if by_time else _answer(context, request, partitions, {})
-    )
+    refused = {topic.name for topic in request.topics if not context.may(DESCRIBE_TOPIC, topic.name)}
+    by_time = [
+        part for topic in request.topics if topic.name not in refused for part in topic.partitions if _is_by_time(part)
+    ]
+    if by_time:
+        return _look_up_times(context, request, partitions, workers, refused)
+    return _answer(context, request, partitions, {}, refused)
 
 
 def _is_by_time(part: ListOffsetsPartition) -> bool:
@@ -48,19 +52,19 @@ def _is_by_time(part: ListOffsetsPartition) -> bool:
 
 
 async def _look_up_times(
-    context: Context, request: ListOffsetsRequest, partitions: Partitions, workers: Workers
+    context: Context, request: ListOffsetsRequest, partitions: Partitions, workers: Workers, refused: set[str]
 ) -> ListOffsetsResponse:
     """Records are looked at in a thread, one partition after the other."""
     found: dict[tuple[str, int], tuple[int, int] | KafkaError | None] = {}
     for topic in request.topics:
         for part in topic.partitions:
             key = topic.name, part.partition_index
-            if _is_by_time(part) and key not in found:
+            if _is_by_time(part) and key not in found and topic.name not in refused:
                 try:
                     found[key] = await find_time(workers, context.client, partitions.led(*key), part.timestamp)
                 except KafkaError as error:
                     found[key] = error
-    return _answer(context, request, partitions, found)
+    return _answer(context, request, partitions, found, refused)
 
 
 def _answer(
@@ -68,14 +72,17 @@ def _answer(
     request: ListOffsetsRequest,
     partitions: Partitions,
     times: Mapping[tuple[str, int], tuple[int, int] | KafkaError | None],
+    refused: set[str],
 ) -> ListOffsetsResponse:
-    """`times` has what was found for the partitions that were asked for by time."""
+    """`times` has what was found for the partitions that were asked for by time; `refused` are topics."""
     topics = []
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
         answers = []
         for part in topic.partitions:
             try:
+                if topic.name in refused:
+                    raise KafkaError(DESCRIBE_TOPIC.refusal)
                 if (topic.name, part.partition_index) in seen:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
                 seen.add((topic.name, part.partition_index))

@@ -10,8 +10,10 @@ from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import TRANSACTIONS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import DESCRIBE_TRANSACTIONAL_ID
 from barnabas.broker.workers import Yielder
 from barnabas.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from barnabas.wire.types import replace
 
 
 @api(ListTransactionsRequest, ListTransactionsResponse, uses=TRANSACTIONS)
@@ -21,4 +23,9 @@ async def handle(context: Context, request: ListTransactionsRequest, transaction
     answer = next(listing)
     for answer in listing:  # noqa: B007
         await yielder()
-    return LargeResponse(answer)
+    shown = []
+    for each in answer.transaction_states:
+        if context.may(DESCRIBE_TRANSACTIONAL_ID, each.transactional_id, quiet=True):
+            shown.append(each)
+        await yielder()
+    return LargeResponse(replace(answer, transaction_states=shown))

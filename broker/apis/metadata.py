@@ -21,9 +21,16 @@ from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.operations import CLUSTER, NOT_ASKED, Resource, ResourceType
+from barnabas.broker.security.operations import (
+    CREATE_IN_CLUSTER,
+    CREATE_TOPIC,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC,
+    NOT_ASKED,
+)
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Yielder
+from barnabas.wire.acls import ResourceType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.metadata import (
     MetadataRequest,
@@ -36,6 +43,8 @@ from barnabas.wire.types import ZERO_UUID, replace
 
 # An answer about more partitions gives way to others while it is made, after each piece.
 PARTITIONS_AT_ONCE, PARTITIONS_IN_A_PIECE = 1000, 500
+# So does one for whose topics the authorizer is asked more often.
+TOPICS_AT_ONCE = 1000
 #: Name and id, of which one is there.
 Asked = tuple[str | None, bytes]
 #: What was asked for, or why it is not there.
@@ -51,12 +60,14 @@ def handle(
     known = topics.metadata.topics
     found: list[Found]
     if everything:
-        found = [known[name] for name in sorted(known)]
+        if context.connection.authorizer is not None and len(known) > TOPICS_AT_ONCE:
+            return _all_allowed_slowly(context, request, topics, identity)
+        found = [known[name] for name in sorted(known) if context.may(DESCRIBE_TOPIC, name, quiet=True)]
     else:
         wanted = list(dict.fromkeys((asked.name, asked.topic_id) for asked in request.topics or ()))
         if create and any(topic_id == ZERO_UUID and name and name not in known for name, topic_id in wanted):
             return _create_and_answer(context, request, topics, identity, wanted)
-        found = [_find(topics, asked) for asked in wanted]
+        found = [_find(context, topics, asked) for asked in wanted]
     if sum(len(topic.partitions) for topic in found if isinstance(topic, TopicImage)) > PARTITIONS_AT_ONCE:
         return _answer_slowly(context, request, topics, identity, found, everything)
     return _answer(context, request, identity, [_shown(topic) for topic in found])
@@ -94,23 +105,51 @@ async def _create_and_answer(
     context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity, wanted: list[Asked]
 ) -> LargeResponse:
     found: list[Found] = []
+    all_allowed: bool | None = None
     for name, topic_id in wanted:
         code = ErrorCode.NONE
-        if topic_id == ZERO_UUID and name and name not in topics.metadata.topics:
+        is_new = topic_id == ZERO_UUID and name and name not in topics.metadata.topics
+        if is_new and name and context.may(DESCRIBE_TOPIC, name, quiet=True):  # else `_find` refuses
+            if all_allowed is None:
+                all_allowed = context.may(CREATE_IN_CLUSTER, quiet=True)
             try:
+                if not all_allowed:
+                    context.check(CREATE_TOPIC, name)
                 await topics.auto_create(name)
             except KafkaError as error:
                 code = error.code
-        found.append(MetadataResponseTopic(error_code=code, name=name) if code else _find(topics, (name, topic_id)))
+        if code:
+            found.append(MetadataResponseTopic(error_code=code, name=name))
+        else:
+            found.append(_find(context, topics, (name, topic_id)))
     return await _answer_slowly(context, request, topics, identity, found, False)
 
 
-def _find(topics: TopicManager, asked: Asked) -> Found:
-    """The topic that is asked for, or the answer that says why there is none."""
+async def _all_allowed_slowly(
+    context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity
+) -> LargeResponse:
+    """The answer about all topics that the client may know of."""
+    yielder = Yielder()
+    found: list[Found] = []
+    for name, topic in sorted(topics.metadata.topics.items()):
+        if context.may(DESCRIBE_TOPIC, name, quiet=True):
+            found.append(topic)
+        await yielder()
+    return await _answer_slowly(context, request, topics, identity, found, True)
+
+
+def _find(context: Context, topics: TopicManager, asked: Asked) -> Found:
+    """The topic that is asked for, or the answer that says why there is none: to who may not know, always the same."""
     name, topic_id = asked
     if topic_id != ZERO_UUID:
         by_id = topics.metadata.by_id.get(topic_id)
-        return by_id or MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        if by_id is None:
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        if not context.may(DESCRIBE_TOPIC, by_id.name):
+            return MetadataResponseTopic(error_code=DESCRIBE_TOPIC.refusal, name=None, topic_id=topic_id)
+        return by_id
+    if name is not None and not context.may(DESCRIBE_TOPIC, name):
+        return MetadataResponseTopic(error_code=DESCRIBE_TOPIC.refusal, name=name)
     if name is None or not topics.is_valid_name(name):
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name or "")
     unknown = MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
@@ -146,7 +185,7 @@ def _answer(
         answers = [replace(a, topic_authorized_operations=_allowed(context, a)) for a in answers]
     allowed = NOT_ASKED
     if request.include_cluster_authorized_operations:
-        allowed = context.allowed(CLUSTER)
+        allowed = context.allowed(ResourceType.CLUSTER) if context.may(DESCRIBE_CLUSTER) else 0
     if context.version < 12:  # a topic that was asked for by id and is not there has no name to give
         answers = [a if a.name is not None else replace(a, name="") for a in answers]
     host, port = identity.advertised(context.connection.listener)
@@ -160,4 +199,7 @@ def _answer(
 
 
 def _allowed(context: Context, topic: MetadataResponseTopic) -> int:
-    return context.allowed(Resource(ResourceType.TOPIC, topic.name or ""))
+    """The operations that the client may do; of a topic that it may not know of, nothing is said."""
+    if topic.error_code == DESCRIBE_TOPIC.refusal:
+        return NOT_ASKED
+    return context.allowed(ResourceType.TOPIC, topic.name or "")

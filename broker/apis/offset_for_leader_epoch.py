@@ -9,7 +9,8 @@ from __future__ import annotations
 from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
-from barnabas.wire.errors import KafkaError
+from barnabas.broker.security.operations import CLUSTER_ACTION, DESCRIBE_TOPIC
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -23,10 +24,14 @@ def handle(
     context: Context, request: OffsetForLeaderEpochRequest, partitions: Partitions
 ) -> OffsetForLeaderEpochResponse:
     topics = []
+    is_replica = context.may(CLUSTER_ACTION, quiet=True)
     for topic in request.topics:
         answers = []
+        refusal = ErrorCode.NONE if is_replica else context.refusal(DESCRIBE_TOPIC, topic.topic)
         for part in topic.partitions:
             try:
+                if refusal:
+                    raise KafkaError(refusal)
                 vnode = partitions.led(topic.topic, part.partition)
                 partitions.check_leader_epoch(vnode, part.current_leader_epoch)
                 epoch, end = vnode.epoch_end_offset(part.leader_epoch)

@@ -21,6 +21,7 @@ Version 13: topics by id; an unknown one is UNKNOWN_TOPIC_ID (KIP-516).
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from barnabas.broker.net.framing import RECEIVE_BYTES
 from barnabas.broker.net.order import METADATA, RECORDS, TRANSACTIONS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from barnabas.broker.workers import Workers, Yielder
 from barnabas.groupcoord.log.store import told
 from barnabas.groupcoord.transactions.state import V2
@@ -51,6 +53,7 @@ from barnabas.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from barnabas.wire.queries.writer import WRITER_ID
 from barnabas.wire.types import v
 
 ALL = -1
@@ -87,7 +90,31 @@ def handle(context: Context, request: ProduceRequest, parts: Parts) -> ProduceRe
         refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     elif request.transactional_id is not None and parts.queries.secret.is_claimed(request.transactional_id):
         refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif context.connection.authorizer is not None and not _may_write_transactions(context, request, parts):
+        refusal = KafkaError(WRITE_TRANSACTIONAL_ID.refusal)
     return Producing(context, request, refusal, parts).begin(request)
+
+
+def _is_of_driver(transactional_id: str | None, parts: Parts) -> bool:
+    """Whether the streams driver asks, which has proved it: no other client may write what it writes."""
+    if transactional_id is None or not transactional_id.startswith(WRITER_ID):
+        return False
+    return not parts.queries.secret.is_claimed(transactional_id)
+
+
+def _may_write_transactions(context: Context, request: ProduceRequest, parts: Parts) -> bool:
+    """Whether a client may write the transactional records that it sends, if it sends any."""
+    name = request.transactional_id
+    if _is_of_driver(name, parts):
+        return True
+    batches: Iterable[BytesLike | None] = (
+        part.records  # type: ignore[misc]
+        for topic in request.topic_data
+        for part in topic.partition_data
+    )
+    if not any(data and _is_transactional(data) for data in batches):
+        return True
+    return name is not None and context.may(WRITE_TRANSACTIONAL_ID, name)
 
 
 class ProducerOf(NamedTuple):
@@ -149,6 +176,7 @@ class Producing:
     __slots__ = (
         "_acks",
         "_by_driver",
+        "_denied",
         "_now_ms",
         "_parts",
         "_refusal",
@@ -174,6 +202,9 @@ class Producing:
             self._transactional_id: str | None = parts.queries.secret.named(transactional_id)
         else:
             self._transactional_id = None
+        self._denied: Collection[str] = ()
+        if context.connection.authorizer is not None and not _is_of_driver(transactional_id, parts):
+            self._denied = self._topics_denied(request)
         self._now_ms = parts.clock.wall_ms()
         self.topics: list[TopicProduceResponse] = []
         #: Batches that others come before.
@@ -184,6 +215,12 @@ class Producing:
         self.failed: KafkaError | None = None
         #: Partitions that could not be added to the transaction.
         self.not_added: dict[TopicPartition, ErrorCode] = {}
+
+    def _topics_denied(self, request: ProduceRequest) -> set[str]:
+        """The topics of a request that the client may not write."""
+        by_id, name_of = self._version >= 13, self._parts.partitions.topic_name
+        names = {name_of(topic.topic_id) if by_id else topic.name for topic in request.topic_data}
+        return {name for name in names if name is not None and not self.context.may(WRITE_TOPIC, name)}
 
     def begin(self, request: ProduceRequest) -> ProduceResponse | DelayedResponse | None:
         """Append what can be appended at once."""
@@ -220,7 +257,7 @@ class Producing:
                 if not data or not _is_transactional(data) or self._parts.partitions.get(name, part.index) is None:
                     continue
                 assert name is not None
-                if name in self._parts.queries.closed:
+                if name in self._parts.queries.closed or name in self._denied:
                     continue
                 producer = _producer_of(self._transactional_id, data)
                 try:
@@ -302,6 +339,8 @@ class Producing:
             raise self._refusal
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
+        if self._denied and name in self._denied:
+            raise KafkaError(WRITE_TOPIC.refusal)
         vnode = self._parts.partitions.led(name, index)
         if self._acks == ALL and vnode.topic in self._parts.partitions.without_enough_replicas:
             raise KafkaError(

@@ -11,11 +11,14 @@ from barnabas.broker.coordinators.groups import Groups, Reply
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import GROUPS, MEMBERS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import READ_GROUP
 from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 @api(SyncGroupRequest, SyncGroupResponse, uses=GROUPS, changes=MEMBERS)
 def handle(context: Context, request: SyncGroupRequest, groups: Groups) -> SyncGroupResponse | DelayedResponse:
+    if not context.may(READ_GROUP, request.group_id):
+        return SyncGroupResponse(error_code=READ_GROUP.refusal)
     reply: Reply[SyncGroupResponse] = Reply()
     groups.coordinator.sync(request, version=context.version, reply=reply)
     return reply.now_or_later()

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.broker.coordinators.groups import Groups, Reply
+from barnabas.broker.coordinators.groups import Groups
+from barnabas.broker.coordinators.refused import RepliedWith, split
 from barnabas.broker.coordinators.transactions import Transactions, told_to_writer
 from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import GROUPS, METADATA, OFFSETS, TRANSACTIONS
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from barnabas.groupcoord.log.store import told
 from barnabas.groupcoord.transactions.state import V2
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
 from barnabas.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -59,10 +62,17 @@ def handle(
         known = parts.queries.secret.named(request.transactional_id)
         if by_driver != is_stream(request.group_id):
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not by_driver:
+            context.check(WRITE_TRANSACTIONAL_ID, known)
+            context.check(READ_GROUP, request.group_id)
     except KafkaError as error:
-        return _refused(request, error.code)
-    request = replace(request, transactional_id=known)
-    reply: Reply[TxnOffsetCommitResponse] = Reply(applied=False)
+        return TxnOffsetCommitResponse(topics=_refused(request.topics, error.code))
+    allowed, denied = split(request.topics, lambda topic: by_driver or context.may(READ_TOPIC, topic.name))
+    refused = _refused(denied, READ_TOPIC.refusal)
+    if refused and not allowed:
+        return TxnOffsetCommitResponse(topics=refused)
+    request = replace(request, transactional_id=known, topics=allowed)
+    reply = RepliedWith(refused, applied=False)
 
     def commit(error: ErrorCode) -> None:
         code = told_to_writer(error, knows_abortable=version >= ABORTABLE_SINCE, adds=version >= ADDS_SINCE)
@@ -81,14 +91,13 @@ def handle(
             commit(ErrorCode.NONE)
         except KafkaError as refusal:
             commit(refusal.code)
-    return reply.now_or_later()
+    return reply.now_or_later()  # type: ignore[return-value]
 
 
-def _refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    topics = [
+def _refused(topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode) -> list[TxnOffsetCommitResponseTopic]:
+    return [
         TxnOffsetCommitResponseTopic(
             t.name, [TxnOffsetCommitResponsePartition(p.partition_index, code) for p in t.partitions]
         )
-        for t in request.topics
+        for t in topics
     ]
-    return TxnOffsetCommitResponse(topics=topics)

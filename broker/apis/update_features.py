@@ -9,6 +9,7 @@ from __future__ import annotations
 from barnabas.broker.metadata.features import FEATURES
 from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.operations import ALTER_CLUSTER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -22,6 +23,8 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 @api(UpdateFeaturesRequest, UpdateFeaturesResponse, uses=NOTHING)
 def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    if not context.may(ALTER_CLUSTER):
+        return UpdateFeaturesResponse(error_code=ALTER_CLUSTER.refusal, error_message=None)
     for update in request.feature_updates:
         wrong = _objection(update)
         if wrong:

@@ -15,7 +15,7 @@ from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import METADATA, OFFSETS, RECORDS
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.operations import CLUSTER, Operation
+from barnabas.broker.security.operations import ALTER_CLUSTER, CLUSTER_ACTION
 from barnabas.groupcoord.transactions.state import V2
 from barnabas.wire.batch import Marker
 from barnabas.wire.errors import ErrorCode
@@ -32,7 +32,7 @@ from barnabas.wire.messages.write_txn_markers import (
 def handle(
     context: Context, request: WriteTxnMarkersRequest, transactions: Transactions
 ) -> WriteTxnMarkersResponse | DelayedResponse:
-    allowed = any(context.authorize(each, CLUSTER) for each in (Operation.ALTER, Operation.CLUSTER_ACTION))
+    allowed = context.may(ALTER_CLUSTER, quiet=True) or context.may(CLUSTER_ACTION)
     return _Writing(request, transactions, allowed).reply.now_or_later()
 
 

@@ -1,4 +1,4 @@
-"""The cluster's metadata: topics, partitions, configuration and producer id blocks, kept in `__cluster_metadata`.
+"""The cluster's metadata: topics, partitions, configuration, ACLs and producer id blocks, kept in `__cluster_metadata`.
 
 The log, with the last snapshot before it (`broker.metadata.snapshots`), is the truth (records of KIP-631, framed as
 Kafka frames them); this class is its image in memory. A change is
@@ -20,6 +20,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.metadata.credentials import ScramCredentials
 from barnabas.broker.metadata.records import decode_snapshot, frame, unframe
 from barnabas.broker.metadata.tokens import DelegationTokens
+from barnabas.broker.security.acls import Acls
 from barnabas.broker.settings.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
 from barnabas.storage.snapshots import Snapshots
@@ -28,6 +29,7 @@ from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_r
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS
 from barnabas.wire.records.cluster_metadata import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     DelegationTokenRecord,
@@ -35,6 +37,7 @@ from barnabas.wire.records.cluster_metadata import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
@@ -109,6 +112,8 @@ class MetadataImage:
         self._vnode: Vnode | None = None
         #: Told of each change, in this order.
         self.listeners: list[Listener] = []
+        #: In force as soon as they are here: the authorizer asks them each time.
+        self.acls = Acls()
         self._clear()
 
     def _clear(self) -> None:
@@ -121,6 +126,7 @@ class MetadataImage:
         self.removed_ms: dict[str, int] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
         self.quotas = ClientQuotas()
+        self.acls.clear()
         self.credentials = ScramCredentials()
         self.tokens = DelegationTokens()
         self.features: dict[str, int] = {}
@@ -284,6 +290,8 @@ class MetadataImage:
             self.next_producer_id = record.next_producer_id
         elif isinstance(record, ClientQuotaRecord):
             self.quotas.apply(record)
+        elif isinstance(record, AccessControlEntryRecord | RemoveAccessControlEntryRecord):
+            self.acls.apply(record)
         elif isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
             self.credentials.apply(record)
         elif isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):
@@ -323,6 +331,7 @@ class MetadataImage:
             for key, value in configs.items():
                 yield self.config_record(RESOURCE_BROKER, resource, key, value)
         yield from self.quotas.records()
+        yield from self.acls.records()
         yield from self.credentials.records()
         yield from self.tokens.records()
         for topic in self.topics.values():

@@ -10,6 +10,7 @@ from barnabas.wire.batch import ControlType, Record
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.cluster_metadata import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     DelegationTokenRecord,
@@ -17,6 +18,7 @@ from barnabas.wire.records.cluster_metadata import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
@@ -42,6 +44,8 @@ _CLASSES: dict[int, type[Message]] = {
         RemoveTopicRecord,
         ProducerIdsRecord,
         ClientQuotaRecord,
+        AccessControlEntryRecord,
+        RemoveAccessControlEntryRecord,
         UserScramCredentialRecord,
         RemoveUserScramCredentialRecord,
         DelegationTokenRecord,

@@ -26,6 +26,7 @@ from barnabas.wire.batch import ControlType, Record, control_type, iter_records
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.records.cluster_metadata import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     DelegationTokenRecord,
@@ -33,6 +34,7 @@ from barnabas.wire.records.cluster_metadata import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
@@ -49,7 +51,7 @@ _CLASSES: dict[int, type[Message]] = {
     cls.__wire__.key: cls
     for cls in (
         *(TopicRecord, RemoveTopicRecord, PartitionRecord, PartitionChangeRecord, ConfigRecord, ClientQuotaRecord),
-        *(ProducerIdsRecord, FeatureLevelRecord),
+        *(ProducerIdsRecord, FeatureLevelRecord, AccessControlEntryRecord, RemoveAccessControlEntryRecord),
         *(UserScramCredentialRecord, RemoveUserScramCredentialRecord),
         *(DelegationTokenRecord, RemoveDelegationTokenRecord),
     )
@@ -62,11 +64,6 @@ _OF_NODES = {
     20: "NoOpRecord",
     21: "ZkMigrationStateRecord",
     28: "ClearElrRecord",
-}
-#: What an operator has set, and barnabas does not serve.
-_NOT_SERVED = {
-    18: "AccessControlEntryRecord",
-    19: "RemoveAccessControlEntryRecord",
 }
 _RESOURCES = {RESOURCE_CLIENT_METRICS: "client metrics", RESOURCE_GROUP: "group"}
 
@@ -179,4 +176,4 @@ class _Reader:
         elif head.key == _REGISTER_CONTROLLER:
             found.controllers.add(node)
         elif head.key not in _OF_NODES:
-            found.left[_NOT_SERVED.get(head.key, f"records of the unknown type {head.key}")] += 1
+            found.left[f"records of the unknown type {head.key}"] += 1

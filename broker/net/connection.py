@@ -83,7 +83,7 @@ class Shared:
     turn: Turn
     log: EventLog
     find: Callable[[int, int], Endpoint]  # by API key and version; raises ProtocolError
-    authorizer: Authorizer
+    authorizer: Authorizer | None  # without one everybody may do everything
     buffers: FrameBuffers
     memory: RequestMemory
     large_requests: Turns
@@ -381,7 +381,7 @@ class Connection:
         if len(frame) > MAX_PLAIN_REQUEST and key != 0:
             raise Disconnected(f"{api.name} request of {len(frame)} bytes; only Produce may be so large")
         position = skip_header_tags(frame, header.end) if endpoint.flexible else header.end
-        context = Context(self, endpoint.version, header.correlation_id, header.client_id, self._slice_began)
+        context = Context(self, api, endpoint.version, header.correlation_id, header.client_id, self._slice_began)
         if len(frame) > large.LARGE_FRAME and large.is_large(key, len(frame)):
             answer: Answer = large.handle(endpoint, bytes(frame), position, context, self._shared.large_requests)
         else:
@@ -396,7 +396,7 @@ class Connection:
         if self._answers.holds(endpoint.api):
             self._held = endpoint
             return False
-        context = Context(self, endpoint.version, 0, None, self._slice_began)
+        context = Context(self, endpoint.api, endpoint.version, 0, None, self._slice_began)
         request, _ = endpoint.decode(frame, 0, large.MAX_ELEMENTS)
         self._take_answer(endpoint.handle(context, request), endpoint, context)
         return True

@@ -27,7 +27,7 @@ from barnabas.broker.net.tls import TlsTransport
 from barnabas.broker.net.transport import PlainTransport
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.registry import Handlers
-from barnabas.broker.security.authorizer import AllowAll
+from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, client_of
 from barnabas.broker.security.sasl import Login
 from barnabas.broker.security.tls import TlsListeners
@@ -71,6 +71,7 @@ class Connections:
         bound: list[Bound],
         *,
         descriptors: int,
+        authorizer: Authorizer | None,
         login: Callable[[Listener], Login | None],
     ) -> None:
         """Accept connections in tasks of `nursery`. `descriptors` are those that log files leave them; each connection
@@ -84,7 +85,7 @@ class Connections:
             turn=self._turn,
             log=self._log,
             find=handlers.find,
-            authorizer=AllowAll(),
+            authorizer=authorizer,
             buffers=self._buffers,
             memory=self.memory,
             large_requests=Turns(LARGE_REQUESTS),

@@ -31,7 +31,9 @@ MEMBERS = 8
 OFFSETS = 16
 #: Producers with a transactional id, and what belongs to their transactions.
 TRANSACTIONS = 32
-EVERYTHING = METADATA | RECORDS | GROUPS | MEMBERS | OFFSETS | TRANSACTIONS
+#: Who may do what. Every request uses it.
+ACLS = 64
+EVERYTHING = METADATA | RECORDS | GROUPS | MEMBERS | OFFSETS | TRANSACTIONS | ACLS
 
 
 class Effects(Protocol):

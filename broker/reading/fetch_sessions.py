@@ -47,11 +47,13 @@ class FetchSession:
     All of its requests name topics in one way: `by_id` or by name.
     """
 
-    __slots__ = ("_quiet", "by_id", "client", "epoch", "hot", "id", "last_used", "on_news", "partitions")
+    __slots__ = ("_quiet", "by_id", "client", "epoch", "hot", "id", "last_used", "on_news", "partitions", "rights")
 
     def __init__(self, session_id: int, now: float, client: str, *, by_id: bool) -> None:
         self.id, self.epoch, self.last_used, self.by_id = session_id, 1, now, by_id
         self.client = client
+        #: As of which version of all rights the client was told what it may read.
+        self.rights = 0
         self.partitions: dict[TopicIdPartition, CachedPartition] = {}
         self.hot: OrderedDict[TopicIdPartition, None] = OrderedDict()
         self._quiet: dict[Vnode, TopicIdPartition] = {}
@@ -85,6 +87,13 @@ class FetchSession:
             self.hot[key] = None
             for call in list(self.on_news):
                 call(vnode, key)
+
+    def heed(self, rights: int) -> None:
+        """Look at all partitions again if rights have changed: the client may have lost those to quiet ones."""
+        if rights != self.rights:
+            self.rights = rights
+            self.hot.update(dict.fromkeys(key for key in self._quiet.values() if key in self.partitions))
+            self.close()
 
     def close(self) -> None:
         """Listen to nothing any more."""
@@ -131,9 +140,12 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def new_context(self, request: FetchRequest, now: float, client: str = "", *, by_id: bool = True) -> FetchContext:
+    def new_context(
+        self, request: FetchRequest, now: float, client: str = "", *, by_id: bool = True, rights: int = 0
+    ) -> FetchContext:
         """Apply a client's request, which names topics by id or by name, to its session.
 
+        `rights` is another number when clients' rights have changed.
         Raises KafkaError for an unknown session, an epoch out of turn, or a session whose topics are named otherwise.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -141,6 +153,8 @@ class FetchSessions:
                 self._close(request.session_id)
             asked = partitions_of(request)
             session = self._open(asked, now, client, by_id) if request.session_epoch == INITIAL_EPOCH else None
+            if session is not None:
+                session.rights = rights
             return FetchContext(list(asked.items()), session, False)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -158,6 +172,7 @@ class FetchSessions:
         session.last_used = now
         self._sessions.move_to_end(session.id)
         self._of[session.client].move_to_end(session.id)
+        session.heed(rights)
         before = len(session.partitions)
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:

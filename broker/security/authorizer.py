@@ -1,27 +1,117 @@
-"""Who decides what a client may do.
+"""Who decides what a client may do: super users and the streams driver everything, all others what the ACLs say.
 
-Source: KIP-11.
+A decision is remembered until an ACL changes; so many are, and then all are forgotten. Whatever goes wrong in here
+denies.
+
+Source: KIP-11, KIP-801 (StandardAuthorizer), KIP-679 (producer ids for who may write any topic).
 """
 
 from __future__ import annotations
 
+import traceback
 from typing import Protocol
 
-from barnabas.broker.security.operations import Operation, Resource
-from barnabas.broker.security.principals import Principal
+from barnabas.broker.log import EventLog
+from barnabas.broker.security.acl_index import same_form
+from barnabas.broker.security.acls import Acls
+from barnabas.broker.security.audit import Audit
+from barnabas.broker.security.operations import Right
+from barnabas.broker.security.principals import DRIVER, Principal, parse_principal
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
+#: The class that is meant by `authorizer.class.name`.
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+#: Decisions that are remembered, and the longest name in one: about 10 MB.
+_MOST_DECISIONS = 20_000
+_LONGEST_NAME = 255
+#: As in Kafka, a question about any resource begins with one about this name, for who is allowed all of them.
+_ANY_NAME = "hardcode"
+#: Who, from where, wants which right to what; None for any.
+Question = tuple[Principal, str, Right, str | None]
 
 
 class Authorizer(Protocol):
     """Decides about each operation of each client. It must not wait."""
 
-    def allows(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
-        """Whether `principal`, whose address is `host`, may do this."""
+    @property
+    def version(self) -> int:
+        """Another number when decisions may be others."""
+
+    def allows(
+        self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False
+    ) -> bool:
+        """Whether `principal`, whose address is `host`, has a right to the resource `name`.
+
+        `api` is for the log; what is asked for `quiet` is not written there if it is denied.
+        """
+
+    def allows_any(self, principal: Principal, host: str, right: Right, *, api: str = "") -> bool:
+        """Whether there may be a resource to which the principal has this right."""
 
 
-class AllowAll:
-    """Everybody may do everything."""
+class AclAuthorizer:
+    """Kafka's StandardAuthorizer."""
 
-    def allows(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
-        return True
+    def __init__(self, acls: Acls, super_users: str, everyone_without_acl: bool, audit: Audit, log: EventLog) -> None:
+        """`super_users` are separated by semicolons. Raises ValueError for one that is no principal."""
+        self._acls, self._audit, self._log = acls, audit, log
+        self._super_users = parse_super_users(super_users)
+        self._without_acl = everyone_without_acl
+        self._decisions: dict[Question, bool] = {}
+        self._version = -1
+
+    @property
+    def version(self) -> int:
+        return self._acls.version
+
+    def allows(
+        self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False
+    ) -> bool:
+        key = principal, host, right, name
+        known = self._decisions.get(key) if self._version == self._acls.version else None
+        allowed = self._decide(key) if known is None else known
+        if not allowed:
+            if not quiet:
+                self._audit.denied(principal, host, right, name, api)
+        elif self._audit.tells_allowed:
+            self._audit.allowed(principal, host, right, name, api)
+        return allowed
+
+    def allows_any(self, principal: Principal, host: str, right: Right, *, api: str = "") -> bool:
+        key = principal, host, right, None
+        known = self._decisions.get(key) if self._version == self._acls.version else None
+        allowed = self._decide(key) if known is None else known
+        if not allowed:
+            self._audit.denied(principal, host, right, "*", api)
+        return allowed
+
+    def _decide(self, key: Question) -> bool:
+        """A decision that is not remembered, and is from now on."""
+        principal, host, right, name = key
+        decisions = self._decisions
+        if self._version != self._acls.version or len(decisions) >= _MOST_DECISIONS:
+            decisions.clear()
+            self._version = self._acls.version
+        try:
+            allowed = self._ask(principal, same_form(host), right, name)
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+            self._log.error("authorizer.failed", principal=principal, error=repr(error), trace=trace, effect="denied")
+            return False
+        if name is None or len(name) <= _LONGEST_NAME:
+            decisions[key] = allowed
+        return allowed
+
+    def _ask(self, principal: Principal, host: str, right: Right, name: str | None) -> bool:
+        if principal in self._super_users or principal == DRIVER:
+            return True
+        index, operation, kind = self._acls.index, right.operation, right.type
+        by_name = index.decide(principal, host, operation, kind, _ANY_NAME if name is None else name)
+        if by_name is None:
+            by_name = self._without_acl
+        return by_name or (name is None and index.decide_any(principal, host, operation, kind))
+
+
+def parse_super_users(text: str) -> frozenset[Principal]:
+    """The principals of `super.users`. Their names may have commas. Raises ValueError for one that is none."""
+    return frozenset(parse_principal(each.strip()) for each in text.split(";") if each.strip())

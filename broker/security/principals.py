@@ -23,13 +23,15 @@ class Principal(NamedTuple):
 ANONYMOUS = Principal("User", "ANONYMOUS")
 #: The streams driver. No client can have its type: those that log in are of type User.
 DRIVER = Principal("Driver", "streams")
+#: Stands in ACLs for every client, also for one whose principal is of another type, as in Kafka.
+EVERYBODY = Principal("User", "*")
 
 
 def parse_principal(text: str) -> Principal:
-    """TYPE:NAME, of which the name may have colons. Raises ValueError."""
+    """TYPE:NAME, of which the name may have colons. Raises ValueError for a text without one."""
     kind, colon, name = text.partition(":")
-    if not kind or not colon:
-        raise ValueError(f"expected a principal as TYPE:NAME, got {text!r}")
+    if not colon:
+        raise ValueError(f"expected a principal as TYPE:NAME, got {text[:300]!r}")
     return Principal(kind, name)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.metadata.tokens import DelegationTokens, Token
-from barnabas.broker.security.operations import Operation, Resource, ResourceType
+from barnabas.broker.security.operations import DESCRIBE_TOKEN, DESCRIBE_TOKENS
 from barnabas.broker.security.principals import ANONYMOUS
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import Protocol
@@ -31,8 +31,8 @@ def may_see(context: Context, token: Token) -> bool:
     """Its owner, who asked for it, its renewers, and whom the ACLs name."""
     return (
         token.is_of(str(context.principal))
-        or context.authorize(Operation.DESCRIBE, Resource(ResourceType.DELEGATION_TOKEN, token.id))
-        or context.authorize(Operation.DESCRIBE_TOKENS, Resource(ResourceType.USER, token.owner))
+        or context.may(DESCRIBE_TOKEN, token.id, quiet=True)
+        or context.may(DESCRIBE_TOKENS, token.owner, quiet=True)
     )
 
 

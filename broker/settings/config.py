@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from barnabas.broker.security.authorizer import STANDARD, parse_super_users
 from barnabas.broker.settings.keys import (
     INT_MAX,
     LONG_MAX,
@@ -56,6 +57,19 @@ def _query_start(value: str) -> None:
     if value not in ("earliest", "latest") and not value.isdigit():
         expected = "earliest, latest, or milliseconds since 1970"
         raise ConfigError(f"Invalid value {value!r} for barnabas.query.start: expected {expected}")
+
+
+def _authorizer(value: str) -> None:
+    if value and value != STANDARD:
+        why = "it is of Kafka with ZooKeeper" if value.endswith("AclAuthorizer") else "classes of Java cannot be run"
+        raise ConfigError(f"authorizer.class.name={value} is not supported, as {why}: set it to {STANDARD}")
+
+
+def _super_users(value: str) -> None:
+    try:
+        parse_super_users(value)
+    except ValueError as error:
+        raise ConfigError(f"Invalid value {value!r} for super.users: {error}; semicolons separate several") from None
 
 
 def _positive(name: str) -> Callable[[float], None]:
@@ -101,6 +115,12 @@ BROKER = _keys([
     ConfigKey("advertised.listeners", "list", None, "Addresses announced to clients; default: listeners."),
     ConfigKey("controller.listener.names", "list", (), "Listeners of the controller's quorum: not opened, as the "
         "one node is its own controller."),
+    ConfigKey("authorizer.class.name", "string", "", "What decides who may do what: nothing, or "
+        f"`{STANDARD}`, which goes by the ACLs.", check=_authorizer),
+    ConfigKey("super.users", "string", "", "Principals who may do everything, as `User:admin;User:CN=ops,O=Example`: "
+        "separated by semicolons.", check=_super_users),
+    ConfigKey("allow.everyone.if.no.acl.found", "boolean", False, "Whether everybody may do everything with a resource "
+        "that no ACL is about."),
     ConfigKey("listener.security.protocol.map", "string", "PLAINTEXT:PLAINTEXT",
         "Security protocol of each listener name."),
     ConfigKey("log.dirs", "list", None, "The data directory (one).", ),
@@ -356,7 +376,6 @@ _COARSER = {
 
 # Keys of Kafka that ask for what is not served: refuse rather than pretend.
 _UNSERVED = {
-    "authorizer.class.name": "authorizers are not supported yet; remove authorizer.class.name",
     "remote.log.storage.system.enable": "tiered storage is not supported; remove remote.log.storage.system.enable",
 }
 

@@ -207,12 +207,11 @@ UNUSED_BROKER = [
         group.coordinator.rebalance.protocols list classic - .
     """),
     _only("alter.config.policy.class.name", "class", None, "classes of Java cannot be run."),
-    _only("authorizer.class.name", "string", "", "there are no authorizers yet."),
     _only("client.quota.callback.class", "class", None, "classes of Java cannot be run."),
     _only("config.providers", "list", (), "classes of Java cannot be run.", dynamic=True),
     _only("cordoned.log.dirs", "list", (), "there is one data directory.", dynamic=True),
     _only("create.topic.policy.class.name", "class", None, "classes of Java cannot be run."),
-    _only("early.start.listeners", "list", None, "there are no authorizers yet."),
+    _only("early.start.listeners", "list", None, "the authorizer is ready before any listener is."),
     _only("max.connection.creation.rate", "int", 2147483647, "new connections are not limited in rate.", dynamic=True),
     _only("max.connections.per.ip.overrides", "string", "", "max.connections.per.ip is for all.", dynamic=True),
     _only("metadata.log.dir", "string", None, "the metadata log stands in log.dirs."),

@@ -27,7 +27,7 @@ NOBODY: Any = None
 
 
 def context_of(correlation_id: int) -> Context:
-    return Context(NOBODY, 0, correlation_id, "client", 0.0)
+    return Context(NOBODY, HEARTBEAT.api, 0, correlation_id, "client", 0.0)
 
 
 def numbers(chunks: list[Any]) -> list[int]:

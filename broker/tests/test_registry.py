@@ -10,9 +10,11 @@ import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
 from barnabas.broker.registry import APIS, Context, Handlers
-from barnabas.broker.security.operations import CLUSTER, Operation, Resource, ResourceType
+from barnabas.broker.security.operations import CREATE_TOPIC, DESCRIBE_TOPIC, Right
 from barnabas.broker.security.principals import ANONYMOUS, Principal
 from barnabas.broker.tests.conftest import Start
+from barnabas.wire.acls import Operation, ResourceType
+from barnabas.wire.errors import ErrorCode
 
 
 def test_a_handler_that_wants_what_no_broker_has_is_noticed_at_the_start() -> None:
@@ -32,21 +34,37 @@ async def test_every_handler_finds_its_parts_in_a_broker(start: Start) -> None:
 class Strict:
     """An authorizer that lets one host describe topics."""
 
-    def allows(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
+    version = 0
+
+    def allows(
+        self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False
+    ) -> bool:
         assert principal is ANONYMOUS
-        return (host, operation, resource.type) == ("127.0.0.1", Operation.DESCRIBE, ResourceType.TOPIC)
+        return (host, right) == ("127.0.0.1", DESCRIBE_TOPIC)
+
+    def allows_any(self, principal: Principal, host: str, right: Right, *, api: str = "") -> bool:
+        return False
 
 
 class Caller:
     principal, host, authorizer = ANONYMOUS, "127.0.0.1", Strict()
 
 
-def test_a_request_knows_who_asks_and_what_they_may_do() -> None:
+def context_of(api: str) -> Context:
     caller: Any = Caller()
-    context = Context(caller, 0, 1, "client", 0.0)
-    topic = Resource(ResourceType.TOPIC, "t")
+    return Context(caller, next(each for each in APIS.values() if each.name == api), 0, 1, "client", 0.0)
+
+
+def test_a_request_knows_who_asks_and_what_they_may_do() -> None:
+    context = context_of("Metadata")
     assert str(context.principal) == "User:ANONYMOUS"
-    assert context.authorize(Operation.DESCRIBE, topic)
-    assert not context.authorize(Operation.READ, topic)
-    assert context.allowed(topic) == 1 << Operation.DESCRIBE
-    assert context.allowed(CLUSTER) == 0
+    assert context.may(DESCRIBE_TOPIC, "t")
+    assert not context.may(CREATE_TOPIC, "t")
+    assert context.refusal(CREATE_TOPIC, "t") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert context.allowed(ResourceType.TOPIC, "t") == 1 << Operation.DESCRIBE
+    assert context.allowed(ResourceType.CLUSTER) == 0
+
+
+def test_a_handler_that_asks_for_what_the_table_does_not_say_is_noticed() -> None:
+    with pytest.raises(RuntimeError, match="does not say that EndTxn needs TOPIC DESCRIBE"):
+        context_of("EndTxn").may(DESCRIBE_TOPIC, "t")

@@ -44,7 +44,7 @@ INNER: dict[str, dict[str, set[str]]] = {
         "apis": {"coordinators", "jobs", "metadata", "net", "reading", "security", "settings"},
         "coordinators": {"metadata", "moving", "net", "settings"},
         "jobs": {"metadata", "reading", "settings"},
-        "metadata": {"settings"},
+        "metadata": {"security", "settings"},
         "moving": {"metadata", "settings"},
         "net": {"security", "settings"},
         "reading": set(),

@@ -98,6 +98,23 @@ class ClientQuotaRecord(Message):
     remove: Bool = False
 
 
+@message(key=18, versions=v[0], flexible=v[0:])
+class AccessControlEntryRecord(Message):
+    id: Uuid = ZERO_UUID
+    resource_type: Int8 = 0
+    resource_name: String = ""
+    pattern_type: Int8 = 0
+    principal: String = ""
+    host: String = ""
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+@message(key=19, versions=v[0], flexible=v[0:])
+class RemoveAccessControlEntryRecord(Message):
+    id: Uuid = ZERO_UUID
+
+
 @message(key=11, versions=v[0], flexible=v[0:])
 class UserScramCredentialRecord(Message):
     name: String = ""
