@@ -236,7 +236,9 @@ class Node:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""
         try:
             self.data_dir.announce(self.identity.local_address)
-            self.queries.secret.tell_how(self.identity.local_listener.protocol)
+            local = self.identity.local_listener
+            certificates = self.tls.certificates(local.name) if local.protocol.is_encrypted else ""
+            self.queries.secret.tell_how(local.protocol, certificates)
         except OSError as error:  # readers can be told the address by their option
             self.log.warning("address.not.written", error=error)
 
