@@ -191,6 +191,7 @@ class Node:
         )
         parts = self._parts
         parts.add(self.data_dir)
+        self.audit = parts.add(Audit(self.log, trio.current_time))
         self.flusher = parts.add(Flusher(self.io, around=self.turn))
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
         self.topics = parts.make(TopicManager)
@@ -227,7 +228,7 @@ class Node:
             acls,
             self.config["super.users"],
             self.config["allow.everyone.if.no.acl.found"],
-            Audit(self.log, trio.current_time),
+            self.audit,
             self.log,
             self.owners.shown_by,
         )
