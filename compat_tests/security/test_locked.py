@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from bench.spark_kafka import connector
 from compat_tests.ecosystem import test_kafka_connect as connect
 from compat_tests.ecosystem.jvm import Program
 from compat_tests.security.locked import LockedBroker
-from compat_tests.tools import missing
-from compat_tests.waiting import until
+from compat_tests.tools import ROOT, missing
+from compat_tests.waiting import DEADLINE, until
 
 ALICE = ("alice", "alice-secret")
 
@@ -190,3 +193,21 @@ def test_mirror_maker_with_acls(broker: LockedBroker, tmp_path: Path) -> None:
     with Program(tmp_path / "mirror", "Kafka MirrorMaker started", main, file, level="info"):
         until(lambda: "near.orders" in broker.ask("topics", "list"), "the mirrored topic is there")
         assert read(broker, "near.orders", 2) == ["one", "two"]
+
+
+@pytest.mark.long
+def test_sparks_connector_with_acls(broker: LockedBroker) -> None:
+    try:
+        connector()
+    except OSError as error:
+        pytest.skip(f"the jars of Spark's Kafka connector cannot be had: {error}")
+    broker.ask("topics", "create", "sparks")
+    write(broker, "sparks", "one", "two")
+
+    broker.allow("alice", "--operation", "Read", "--topic", "sparks")
+    broker.allow("alice", "--operation", "All", "--group", "spark-kafka", "--resource-pattern-type", "prefixed")
+    words = ("compat_tests.security.spark_reads", broker.address, "sparks", str(broker.config(*ALICE)))
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert done.stdout == "one\ntwo\n", done.stderr
