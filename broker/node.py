@@ -31,6 +31,7 @@ from barnabas.broker.net.connections import Connections, raise_descriptor_limit
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
+from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security.audit import Audit
@@ -134,6 +135,7 @@ class Node:
                         descriptors=descriptors - self.data_dir.most_open_files,
                         authorizer=self._authorizer(),
                         login=self.authentication.login,
+                        quotas=self.quotas,
                     )
                     self._announce()
                     task_status.started()
@@ -190,6 +192,7 @@ class Node:
         parts.add(self.data_dir)
         self.flusher = parts.add(Flusher(self.io, around=self.turn))
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
+        self.quotas = parts.make(QuotaManager)
         self.topics = parts.make(TopicManager)
         self.producer_ids = parts.make(ProducerIds)
         self.groups = parts.make(Groups)

@@ -19,11 +19,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import ACLS, NOTHING
 from barnabas.broker.parts import Parts
+from barnabas.broker.quotas.cpu import Paid, paid
+from barnabas.broker.quotas.manager import QuotaExceeded
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.operations import Right, rights_of
 from barnabas.broker.security.principals import Principal
@@ -38,9 +40,12 @@ from barnabas.wire.types import Message, SizedChunk, Versions, replace
 if TYPE_CHECKING:
     from barnabas.broker.net.connection import Connection
     from barnabas.broker.net.large import LargeResponse
+    from barnabas.broker.quotas.manager import ClientQuota
 
+R = TypeVar("R")
 API_VERSIONS, SASL_AUTHENTICATE = 18, 36
-
+#: The longest throttle time that an answer can say.
+MAX_THROTTLE_MS = 2**31 - 1
 
 Answer = Message | DelayedResponse | Awaitable["Message | LargeResponse"] | None
 #: `handle(context, request, *parts)`: which parts of the broker it gets, its annotations say.
@@ -52,10 +57,14 @@ class Context:
 
     `throttle_ms` is for how long the client is asked to send nothing more (KIP-219); it stands in the answer, whichever
     way that is made. `received_at` (seconds of `time.perf_counter`) is when the connection began to read what the
-    request came with: a metric of its time counts from there.
+    request came with: a metric of its time counts from there. `quota` is that of the client, if it has one: what the
+    request costs is recorded as it is spent, and by the time of the answer it is known for how long the client waits.
     """
 
-    __slots__ = ("api", "client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version")
+    __slots__ = (
+        *("api", "client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version"),
+        *("_cpu", "_is_exempt", "_is_settled", "quota"),
+    )
 
     def __init__(
         self,
@@ -69,11 +78,71 @@ class Context:
         self.connection, self.api, self.version, self.correlation_id = connection, api, version, correlation_id
         self.client_id, self.received_at = client_id, received_at
         self.throttle_ms = 0
+        self.quota: ClientQuota | None = None
+        self._cpu = 0.0
+        self._is_exempt = self._is_settled = False
 
     @property
     def principal(self) -> Principal:
         """Who the client has proved to be."""
         return self.connection.principal
+
+    def throttle(self, seconds: float) -> None:
+        """The client is over a quota: its answer says for how long, and its connection is not read meanwhile."""
+        throttle_ms = min(round(seconds * 1000), MAX_THROTTLE_MS)
+        if throttle_ms > self.throttle_ms:
+            self.throttle_ms = throttle_ms
+            self.connection.throttle(throttle_ms / 1000)
+
+    def check_change(self, partitions: int, *, strict_since: int) -> None:
+        """A topic is to be made, or deleted, or to grow by so many partitions.
+
+        Raises KafkaError if the client has made too many such changes. Up to `strict_since`, it is only throttled.
+        """
+        if self.quota is None:
+            return
+        try:
+            self.throttle(self.quota.change(partitions, strict=self.version >= strict_since))
+        except QuotaExceeded as error:
+            self.throttle(error.wait)
+            raise
+
+    @property
+    def counts_cpu(self) -> bool:
+        """Whether the client has a quota of CPU, and the request is not one of those that it does not limit."""
+        return self.quota is not None and self.quota.counts_cpu and not self._is_exempt
+
+    def exempt(self) -> None:
+        """The quota of CPU does not limit this request."""
+        self._is_exempt = True
+
+    def pay(self, cpu: float) -> None:
+        """The request has taken so many seconds of CPU. May be called in a thread that the request waits for."""
+        self._cpu += cpu
+
+    def paid(self, call: Callable[[], R]) -> Callable[[], R]:
+        """A call for a thread, whose CPU is the request's."""
+        return paid(call, self.pay) if self.counts_cpu else call
+
+    def paid_steps(self, work: Awaitable[R]) -> Awaitable[R]:
+        """What is awaited for the request, whose CPU is the request's."""
+        return Paid(work, self.pay) if self.counts_cpu else work
+
+    def settle(self) -> None:
+        """The answer is about to be made: what the request has cost says for how long the client waits."""
+        if not self._is_settled:
+            self._is_settled = True
+            self.throttle(self._spend())
+
+    def settle_rest(self) -> None:
+        """What the answer has cost, later requests wait for."""
+        self._spend()
+
+    def _spend(self) -> float:
+        if self.quota is None or not self.counts_cpu:
+            return 0.0
+        cpu, self._cpu = self._cpu, 0.0
+        return self.quota.used_cpu(cpu)
 
     @property
     def client(self) -> str:
@@ -163,6 +232,8 @@ class Endpoint:
 
         An answer of ours that does not fit its message is our fault, not the client's: raises RuntimeError.
         """
+        if context.quota is not None:
+            context.settle()
         if context.throttle_ms and hasattr(response, "throttle_time_ms"):
             response = replace(response, throttle_time_ms=context.throttle_ms)
         try:

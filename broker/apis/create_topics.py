@@ -3,7 +3,7 @@
 Version 2: the first that is served. Version 3: the same.
 Version 4: -1 as partition count or replication factor means the broker's default (KIP-464); older ones may send it too.
 Version 5: the answer has partition count, replication factor and settings (KIP-525).
-Version 6: THROTTLING_QUOTA_EXCEEDED is possible (KIP-599); it is never given. Version 7: the answer has the topic's id.
+Version 6: THROTTLING_QUOTA_EXCEEDED is possible; older ones are throttled, and not refused (KIP-599). Version 7: the answer has the topic's id.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from barnabas.wire.messages.create_topics import (
 from barnabas.wire.queries.keys import DEAD_LETTER_OF
 from barnabas.wire.types import ZERO_UUID, replace
 
+STRICT_SINCE = 6
+
 
 @api(CreateTopicsRequest, CreateTopicsResponse, uses=METADATA, changes=METADATA)
 async def handle(
@@ -56,7 +58,7 @@ async def handle(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if not all_allowed:
                 context.check(CREATE_TOPIC, topic.name)
-            made = await _create(topics, queries, streams, config, topic, request)
+            made = await _create(context, topics, queries, streams, config, topic, request)
             answers.append(made if context.may(DESCRIBE_TOPIC_CONFIGS, topic.name, quiet=True) else _hidden(made))
         except KafkaError as error:
             answers.append(CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error)))
@@ -64,6 +66,7 @@ async def handle(
 
 
 async def _create(
+    context: Context,
     topics: TopicManager,
     queries: Queries,
     streams: Streams,
@@ -85,6 +88,7 @@ async def _create(
         configs = await streams.prepare(asked.name, configs, request.timeout_ms)
     elif configs.get(DEAD_LETTER_OF):
         count, configs = queries.prepare_dead_letters(asked.name, configs)
+    context.check_change(count, strict_since=STRICT_SINCE)
     topic_id = ZERO_UUID
     values = {key: value for key, value in configs.items() if value is not None}
     if not request.validate_only:

@@ -15,15 +15,18 @@ costs no more than its backlog; a request that must not overtake an earlier one 
     FULL     there are too many answers to send, or to wait for
     HELD     the next request waits until an earlier one is visible
     MEMORY   a large request has more to receive than the memory of all connections has room for
+    MUTED    the client is over a quota: its next request waits until the throttle time is over (KIP-219)
     CLOSED   the end
 """
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from time import thread_time
 from typing import Any
 
 import trio
@@ -39,6 +42,7 @@ from barnabas.broker.net.framing import KEPT_BYTES, FrameError, Framing, SpeaksT
 from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import Transport
 from barnabas.broker.net.turn import Turn
+from barnabas.broker.quotas.manager import ClientQuota, QuotaManager
 from barnabas.broker.registry import Answer, Context, Endpoint
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, Principal, client_of
@@ -51,6 +55,9 @@ from barnabas.wire.types import Message, SizedChunk
 
 # Only Produce carries data. Of anything else this is far more than a client has to say.
 MAX_PLAIN_REQUEST = 16 << 20
+# Of logging in, and what a quota of CPU does not limit as brokers ask for it (WriteTxnMarkers), as in Kafka.
+LOGIN = frozenset((17, 36))
+EXEMPT = frozenset((27,))
 # How long a connection that always has more to read may go on before the others have their turn.
 SLICE_SECONDS = 0.001
 
@@ -61,15 +68,17 @@ class State(Enum):
     FULL = "full"
     HELD = "held"
     MEMORY = "memory"
+    MUTED = "muted"
     CLOSED = "closed"
 
 
 NEXT: Mapping[State, frozenset[State]] = {
     State.NEW: frozenset({State.READS, State.CLOSED}),
-    State.READS: frozenset({State.FULL, State.HELD, State.MEMORY, State.CLOSED}),
-    State.FULL: frozenset({State.READS, State.CLOSED}),
-    State.HELD: frozenset({State.READS, State.CLOSED}),
+    State.READS: frozenset({State.FULL, State.HELD, State.MEMORY, State.MUTED, State.CLOSED}),
+    State.FULL: frozenset({State.READS, State.MUTED, State.CLOSED}),
+    State.HELD: frozenset({State.READS, State.MUTED, State.CLOSED}),
     State.MEMORY: frozenset({State.READS, State.CLOSED}),
+    State.MUTED: frozenset({State.READS, State.CLOSED}),
     State.CLOSED: frozenset(),
 }
 
@@ -84,6 +93,7 @@ class Shared:
     log: EventLog
     find: Callable[[int, int], Endpoint]  # by API key and version; raises ProtocolError
     authorizer: Authorizer | None  # without one everybody may do everything
+    quotas: QuotaManager
     buffers: FrameBuffers
     memory: RequestMemory
     large_requests: Turns
@@ -123,6 +133,10 @@ class Connection:
         self._ends = False  # when the answers that there are have left
         self._is_new = True  # it has had no request handled
         self._held: Endpoint | None = None  # what the next request is for, in HELD
+        self._muted_until = 0.0  # when the throttle time is over; 0 if there is none
+        self._quota: ClientQuota | None = None  # of the last request
+        self._quota_of: tuple[int, str | None, Principal] = (-1, None, ANONYMOUS)  # what it was looked up for
+        self._paid = 0.0  # seconds of CPU that requests have paid for
         self._eager = True  # another recv will probably find something: worth trying before waiting
         self._slice_began = self._slice_ends = 0.0
         self._sender_runs = False
@@ -156,6 +170,25 @@ class Connection:
     def send_soon(self) -> None:
         """Send what is ready; the transport may have something to send, too."""
         self._shared.turn.soon(self._send_soon)
+
+    def throttle(self, seconds: float) -> None:
+        """Handle no further request for a while. One that has begun to come into memory that all share comes first."""
+        runs = self._muted_until > 0
+        self._muted_until = max(self._muted_until, trio.current_time() + seconds)
+        if not runs:
+            self._start(self._wait_muted)
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether it is not read from as its client is over a quota."""
+        return self.state is State.MUTED
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the client has closed its side, which shows while nothing is read, too."""
+        events = select.poll()
+        events.register(self._transport, select.POLLRDHUP)
+        return bool(events.poll(0))
 
     def close(self, reason: str | None = None) -> None:
         """End the connection; `reason` is for the log."""
@@ -239,7 +272,23 @@ class Connection:
             if self._answers.holds(self._held.api):
                 return
             self._held = None
-        self._enter(State.READS)
+        if not self._muted_until:
+            self._enter(State.READS)
+        elif self.state is not State.MUTED:
+            self._enter(State.MUTED)
+
+    def _mute(self) -> None:
+        """Stop reading if the client is over a quota, unless it holds memory that others may want."""
+        if self._muted_until and self.state is State.READS and self._holding is None:
+            self._enter(State.MUTED)
+
+    async def _wait_muted(self) -> None:
+        while (left := self._muted_until - trio.current_time()) > 0:
+            await trio.sleep(left)
+        self._muted_until = 0.0
+        if self.state is State.MUTED:
+            self.last_active = trio.current_time()
+            self._read_on()
 
     def _fail(self, error: Exception) -> None:
         """End the connection for an error that its client made, or that is ours."""
@@ -278,10 +327,22 @@ class Connection:
         if self.state is not State.READS:
             return
         try:
-            self._receive()
+            if self._quota is None or not self._quota.counts_cpu:
+                self._receive()
+            else:
+                self._receive_paid()
         except Exception as error:
             self._send_soon()  # what was asked before a request that failed has its answer
             self._fail(error)
+
+    def _receive_paid(self) -> None:
+        """`_receive`; what its requests do not pay for by themselves is paid for, too."""
+        began, self._paid = thread_time(), 0.0
+        try:
+            self._receive()
+        finally:
+            if self._quota is not None:
+                self._quota.used_cpu(thread_time() - began - self._paid)
 
     def _receive(self) -> None:
         """Read and handle what there is, for a slice of time."""
@@ -307,7 +368,7 @@ class Connection:
                 allowed = self._budget.allowed(holding)
                 is_allowed = allowed > 0
                 room = room[: allowed or 1]  # only who has something to read waits for memory
-            elif self._shared.memory.is_short:
+            elif self._shared.memory.is_short or self._quota is not None:
                 room = room[:KEPT_BYTES]
             got = self._transport.receive(room)
             if got is None:
@@ -341,7 +402,7 @@ class Connection:
         handled = 0
         while frame is not None:
             # Small requests can have large answers, which must go first, or take long.
-            if handled and (answers.is_full or time.perf_counter() > self._slice_ends):
+            if handled and (answers.is_full or self._muted_until or time.perf_counter() > self._slice_ends):
                 framing.put_back()
                 break
             if not self._dispatch(frame):
@@ -358,10 +419,11 @@ class Connection:
         if framing.is_inside:
             if handled or not self._frame_timer.is_running:
                 self._frame_timer.begin(self.last_active)
-            if framing.wanted and self.state is State.READS:
+            if framing.wanted and self.state is State.READS and not self._muted_until:
                 self._take_buffer(framing.wanted)
         elif handled or framing.has_frame:
             self._frame_timer.end()
+        self._mute()
         return handled
 
     def _dispatch(self, frame: bytes | memoryview) -> bool:
@@ -382,13 +444,49 @@ class Connection:
             raise Disconnected(f"{api.name} request of {len(frame)} bytes; only Produce may be so large")
         position = skip_header_tags(frame, header.end) if endpoint.flexible else header.end
         context = Context(self, api, endpoint.version, header.correlation_id, header.client_id, self._slice_began)
-        if len(frame) > large.LARGE_FRAME and large.is_large(key, len(frame)):
-            answer: Answer = large.handle(endpoint, bytes(frame), position, context, self._shared.large_requests)
+        if self._shared.quotas.in_force or self._quota is not None:
+            self._limit(context)
+        if context.quota is None:
+            answer = self._ask(frame, position, endpoint, context)
         else:
-            request, _ = endpoint.decode(frame, position, large.MAX_OF.get(key, large.MAX_ELEMENTS))
-            answer = endpoint.handle(context, request)
+            answer = self._ask_limited(frame, position, endpoint, context, context.quota)
         self._take_answer(answer, endpoint, context)
         return True
+
+    def _ask(self, frame: bytes | memoryview, position: int, endpoint: Endpoint, context: Context) -> Answer:
+        """Decode a request behind its header, and have it handled."""
+        key, size = endpoint.api.key, len(frame)
+        if size > large.LARGE_FRAME and large.is_large(key, size):
+            return large.handle(endpoint, bytes(frame), position, context, self._shared.large_requests)
+        request, _ = endpoint.decode(frame, position, large.MAX_OF.get(key, large.MAX_ELEMENTS))
+        return endpoint.handle(context, request)
+
+    def _ask_limited(
+        self, frame: bytes | memoryview, position: int, endpoint: Endpoint, context: Context, quota: ClientQuota
+    ) -> Answer:
+        """`_ask` for a client that has a quota."""
+        key, began = endpoint.api.key, thread_time()
+        try:
+            answer = self._ask(frame, position, endpoint, context)
+        finally:
+            cpu = thread_time() - began
+            context.pay(cpu)
+            self._paid += cpu
+        if key == large.PRODUCE:
+            context.throttle(quota.produced(len(frame)))
+        if answer is None or key in EXEMPT:
+            context.exempt()
+        return answer
+
+    def _limit(self, context: Context) -> None:
+        """Which quota the client has, as of now. One that is logging in has none, and has other bounds."""
+        if context.api.key in LOGIN or (self.login is not None and self.login.is_new):
+            return
+        quotas = self._shared.quotas
+        known = quotas.version, context.client_id, self.principal
+        if known != self._quota_of:
+            self._quota, self._quota_of = quotas.of(self.principal, self.host, context.client_id), known
+        context.quota = self._quota
 
     def _dispatch_bare(self, frame: bytes | memoryview) -> bool:
         """A token of SASL without a request around it, as SaslHandshake version 0 asks for."""
@@ -479,8 +577,17 @@ class Connection:
 
     def _send_ready(self) -> SizedChunk | None:
         """Send what is ready; what has to be waited for, None if nothing has."""
-        left = self._transport.send(self._answers.take())
+        quota = self._quota
+        if quota is None or not quota.counts_cpu:
+            left = self._transport.send(self._answers.take())
+        else:
+            began = thread_time()
+            left = self._transport.send(self._answers.take())
+            cpu = thread_time() - began
+            self._paid += cpu
+            quota.used_cpu(cpu)
         self._answers.sent(left)
+        self._mute()
         return left[0] if left else None
 
     async def _send_rest(self, left: SizedChunk | None) -> None:

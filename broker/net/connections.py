@@ -26,6 +26,7 @@ from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.tls import TlsTransport
 from barnabas.broker.net.transport import PlainTransport
 from barnabas.broker.net.turn import Turn
+from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, client_of
@@ -73,6 +74,7 @@ class Connections:
         descriptors: int,
         authorizer: Authorizer | None,
         login: Callable[[Listener], Login | None],
+        quotas: QuotaManager,
     ) -> None:
         """Accept connections in tasks of `nursery`. `descriptors` are those that log files leave them; each connection
         begins with the `login` of its listener."""
@@ -86,6 +88,7 @@ class Connections:
             log=self._log,
             find=handlers.find,
             authorizer=authorizer,
+            quotas=quotas,
             buffers=self._buffers,
             memory=self.memory,
             large_requests=Turns(LARGE_REQUESTS),
@@ -188,7 +191,8 @@ class Connections:
             await trio.sleep(max(min(limit / 2, 30), 0.05))
             oldest = trio.current_time() - limit
             for connection in self:
-                if connection.last_active < oldest:
+                # A client that is throttled is silent, as it was told to be.
+                if connection.last_active < oldest and not (connection.is_muted and not connection.is_left):
                     connection.close()
 
     async def _close_slow(self) -> None:
