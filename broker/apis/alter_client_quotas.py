@@ -1,4 +1,4 @@
-"""AlterClientQuotas (49), versions 0-1 (KIP-546): quotas are kept in the metadata log, and in force when the answer leaves.
+"""AlterClientQuotas (49), versions 0-1 (KIP-546): quotas, in force when they are answered (`broker.quotas`).
 
 Version 0: all fields. Version 1: only the encoding is new (flexible).
 """
@@ -35,7 +35,9 @@ async def handle(
 ) -> AlterClientQuotasResponse:
     refusal = context.refusal(ALTER_CLUSTER_CONFIGS)
     if refusal:
-        return AlterClientQuotasResponse(entries=[EntryDataResponse(refusal, None, _entity(e)) for e in request.entries])
+        return AlterClientQuotasResponse(
+            entries=[EntryDataResponse(refusal, None, _entity(e)) for e in request.entries]
+        )
     with trio.CancelScope(shield=True):
         async with topics.changes:
             failures, records = _checked(metadata.quotas, request)
@@ -46,7 +48,9 @@ async def handle(
                     failures = [failure or error for failure in failures]
     return AlterClientQuotasResponse(
         entries=[
-            EntryDataResponse(failure.code if failure else ErrorCode.NONE, str(failure) if failure else None, _entity(e))
+            EntryDataResponse(
+                failure.code if failure else ErrorCode.NONE, str(failure) if failure else None, _entity(e)
+            )
             for e, failure in zip(request.entries, failures, strict=True)
         ]
     )

@@ -3,7 +3,8 @@
 Version 2: the first that is served. Version 3: the same.
 Version 4: -1 as partition count or replication factor means the broker's default (KIP-464); older ones may send it too.
 Version 5: the answer has partition count, replication factor and settings (KIP-525).
-Version 6: THROTTLING_QUOTA_EXCEEDED is possible; older ones are throttled, and not refused (KIP-599). Version 7: the answer has the topic's id.
+Version 6: THROTTLING_QUOTA_EXCEEDED is possible; older ones are throttled, and not refused (KIP-599).
+Version 7: the answer has the topic's id.
 """
 
 from __future__ import annotations

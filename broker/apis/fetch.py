@@ -355,7 +355,6 @@ class Reading:
         topics = [FetchableTopicResponse(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()]
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
 
-
     def _is_over(self, quota: ClientQuota) -> bool:
         """Whether the client is over a quota, with what would be sent now.
 

@@ -273,6 +273,8 @@ class Connection:
                 return
             self._held = None
         if not self._muted_until:
+            if self._framing.wanted:
+                self._take_buffer(self._framing.wanted)
             self._enter(State.READS)
         elif self.state is not State.MUTED:
             self._enter(State.MUTED)
