@@ -19,6 +19,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.identity import Identity
+from barnabas.broker.jobs.owners import Owners
 from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.jobs.streams import Streams
 from barnabas.broker.log import EventLog
@@ -126,6 +127,7 @@ class Node:
             try:
                 async with trio.open_nursery() as nursery:
                     self._assemble()
+                    self.owners.authorizer = self._authorizer()
                     await self._start(nursery)
                     listening.listen(bound, self.config)
                     self.connections.serve(
@@ -133,7 +135,7 @@ class Node:
                         nursery,
                         bound,
                         descriptors=descriptors - self.data_dir.most_open_files,
-                        authorizer=self._authorizer(),
+                        authorizer=self.owners.authorizer,
                         login=self.authentication.login,
                         quotas=self.quotas,
                     )
@@ -175,6 +177,7 @@ class Node:
         nursery.start_soon(self.metadata_snapshots.run)
         nursery.start_soon(self.tls.watch)
         nursery.start_soon(self.authentication.run)
+        nursery.start_soon(self.owners.run)
 
     def _assemble(self) -> None:
         """The parts that stand on the metadata log, and who hears of its changes: settings before what uses them."""
@@ -190,6 +193,7 @@ class Node:
         )
         parts = self._parts
         parts.add(self.data_dir)
+        self.audit = parts.add(Audit(self.log, trio.current_time))
         self.flusher = parts.add(Flusher(self.io, around=self.turn))
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
         self.quotas = parts.make(QuotaManager)
@@ -199,6 +203,7 @@ class Node:
         self.transactions = parts.make(Transactions)
         self.queries = parts.make(Queries)
         self.streams = parts.make(Streams)
+        self.owners = parts.make(Owners)
         self.configs = parts.make(ResourceConfigs)
         self.authentication = parts.make(Authentication)
         self.authentication.trust_driver(self.queries.secret.writer_id)
@@ -211,6 +216,7 @@ class Node:
             self.transactions,
             self.queries,
             self.streams,
+            self.owners,
             self.metadata_snapshots,
         ]
 
@@ -225,15 +231,18 @@ class Node:
             acls,
             self.config["super.users"],
             self.config["allow.everyone.if.no.acl.found"],
-            Audit(self.log, trio.current_time),
+            self.audit,
             self.log,
+            self.owners.shown_by,
         )
 
     def _announce(self) -> None:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""
         try:
             self.data_dir.announce(self.identity.local_address)
-            self.queries.secret.tell_how(self.identity.local_listener.protocol)
+            local = self.identity.local_listener
+            certificates = self.tls.certificates(local.name) if local.protocol.is_encrypted else ""
+            self.queries.secret.tell_how(local.protocol, certificates)
         except OSError as error:  # readers can be told the address by their option
             self.log.warning("address.not.written", error=error)
 

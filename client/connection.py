@@ -273,9 +273,9 @@ class Connection:
     def _lose(self, reason: str, posted: Posted | None = None) -> NoReturn:
         """Nothing more can be asked here; what that means for the request that was sent."""
         self.close()
-        if self._is_new and self._versions and self._security.begin is None and reason.startswith("closed"):
-            reason += " at the first request: it may want a login (--command-config)"
         said = f"{self.address} {reason}" if reason.startswith(("closed", "answer")) else f"{self.address}: {reason}"
         if posted is None or is_repeatable(posted.request):
+            if self._is_new and self._versions and self._security.begin is None and reason.startswith("closed"):
+                said += " at the first request: it may want a login (--command-config)"
             raise LostError(said) from None
         raise UnknownFateError(f"{said}; whether {posted.api} was carried out is not known") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from barnabas.broker.metadata.image import RESOURCE_GROUP, RESOURCE_TOPIC
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.askers import Asker
 from barnabas.broker.security.operations import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from barnabas.broker.settings.resource_configs import SET, ResourceConfigs
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -27,6 +28,7 @@ async def handle(context: Context, request: AlterConfigsRequest, configs: Resour
                 [(c.name, SET, c.value) for c in resource.configs],
                 whole=True,
                 validate_only=request.validate_only,
+                asker=Asker(context.principal, context.connection.host),
             )
         except KafkaError as error:
             code, message = error.code, str(error)

@@ -14,6 +14,7 @@ from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import ALTER_CLUSTER
+from barnabas.broker.workers import Yielder
 from barnabas.wire import scram
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.alter_user_scram_credentials import (
@@ -39,7 +40,7 @@ async def handle(
         return AlterUserScramCredentialsResponse(results=results)
     with trio.CancelScope(shield=True):
         async with topics.changes:
-            changes, failures = _checked(request, metadata)
+            changes, failures = await _checked(request, metadata)
             if changes:
                 try:
                     await topics.commit([record for records in changes.values() for record in records])
@@ -57,7 +58,7 @@ async def handle(
     )
 
 
-def _checked(
+async def _checked(
     request: AlterUserScramCredentialsRequest, metadata: MetadataImage
 ) -> tuple[dict[str, list[Message]], dict[str, KafkaError]]:
     """The records of each user, and what is wrong with the others."""
@@ -65,9 +66,10 @@ def _checked(
     failures: dict[str, KafkaError] = {}
     seen: set[tuple[str, int]] = set()
     known = metadata.credentials
-    newcomers = 0
+    newcomers, breathe = 0, Yielder()
     wanted: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     for each in wanted:
+        await breathe()
         try:
             if (each.name, each.mechanism) in seen:
                 message = "A user credential cannot be altered twice in the same request"

@@ -10,12 +10,15 @@ Version 7: the answer has the topic's id.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
+from barnabas.broker.jobs.owners import Owners
 from barnabas.broker.jobs.queries import Queries, check_keys, is_query
 from barnabas.broker.jobs.streams import Streams, check_stream_keys, is_stream
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.askers import Asker
 from barnabas.broker.security.operations import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
 from barnabas.broker.settings.config import TOPIC, BrokerConfig
 from barnabas.broker.settings.resource_configs import tell_unused, topic_entries
@@ -33,6 +36,7 @@ from barnabas.wire.queries.keys import DEAD_LETTER_OF
 from barnabas.wire.types import ZERO_UUID, replace
 
 STRICT_SINCE = 6
+_NAME = "CreateTopics"
 
 
 @api(CreateTopicsRequest, CreateTopicsResponse, uses=METADATA, changes=METADATA)
@@ -42,8 +46,10 @@ async def handle(
     topics: TopicManager,
     queries: Queries,
     streams: Streams,
+    owners: Owners,
     config: BrokerConfig,
 ) -> CreateTopicsResponse:
+    asker = Asker(context.principal, context.connection.host)
     named = Counter(topic.name for topic in request.topics)
     answers = []
     done: set[str] = set()
@@ -59,7 +65,7 @@ async def handle(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if not all_allowed:
                 context.check(CREATE_TOPIC, topic.name)
-            made = await _create(context, topics, queries, streams, config, topic, request)
+            made = await _create(context, topics, queries, streams, owners, config, topic, request, asker)
             answers.append(made if context.may(DESCRIBE_TOPIC_CONFIGS, topic.name, quiet=True) else _hidden(made))
         except KafkaError as error:
             answers.append(CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error)))
@@ -71,9 +77,11 @@ async def _create(
     topics: TopicManager,
     queries: Queries,
     streams: Streams,
+    owners: Owners,
     config: BrokerConfig,
     asked: CreatableTopic,
     request: CreateTopicsRequest,
+    asker: Asker,
 ) -> CreatableTopicResult:
     count = _partition_count(config, asked)
     configs = {entry.name: entry.value for entry in asked.configs}
@@ -82,11 +90,14 @@ async def _create(
     topics.check_new(asked.name, count, configs)
     check_keys(configs)
     check_stream_keys(configs)
+    may_read = partial(owners.check_reads, asker, api=_NAME)
     if is_query(configs):
         wanted = -1 if not asked.assignments and asked.num_partitions == -1 else count
-        count, configs = await queries.prepare(asked.name, wanted, configs, request.timeout_ms)
+        count, configs = await queries.prepare(asked.name, wanted, configs, request.timeout_ms, may_read)
+        owners.check(asker, asked.name, configs, _NAME)
     elif is_stream(configs):
-        configs = await streams.prepare(asked.name, configs, request.timeout_ms)
+        configs = await streams.prepare(asked.name, configs, request.timeout_ms, may_read)
+        owners.check(asker, asked.name, configs, _NAME)
     elif configs.get(DEAD_LETTER_OF):
         count, configs = queries.prepare_dead_letters(asked.name, configs)
     context.check_change(count, strict_since=STRICT_SINCE)

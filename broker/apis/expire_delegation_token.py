@@ -28,7 +28,9 @@ async def handle(
         with trio.CancelScope(shield=True):
             async with topics.changes:
                 now = clock.wall_ms()
-                token = token_to_change(context, topics.metadata.tokens, request.hmac, config, now, removes=period < 0)
+                token = await token_to_change(
+                    context, topics.metadata.tokens, request.hmac, config, now, removes=period < 0
+                )
                 expires = now if period < 0 else min(token.max_ms, now + period)
                 change: Message = RemoveDelegationTokenRecord(token.id)
                 if period >= 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from barnabas.broker.apis.alter_configs import check_alters
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
+from barnabas.broker.security.askers import Asker
 from barnabas.broker.settings.resource_configs import ResourceConfigs
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.incremental_alter_configs import (
@@ -32,6 +33,7 @@ async def handle(
                 [(c.name, c.config_operation, c.value) for c in resource.configs],
                 whole=False,
                 validate_only=request.validate_only,
+                asker=Asker(context.principal, context.connection.host),
             )
         except KafkaError as error:
             code, message = error.code, str(error)

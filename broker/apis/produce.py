@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.coordinators.transactions import Transactions, told_to_writer
+from barnabas.broker.jobs.owners import Owners
 from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.errors import Disconnected
@@ -77,6 +78,7 @@ class Parts:
 
     partitions: Partitions
     queries: Queries
+    owners: Owners
     transactions: Transactions
     flusher: Flusher
     workers: Workers
@@ -205,6 +207,8 @@ class Producing:
         self._denied: Collection[str] = ()
         if context.connection.authorizer is not None and not _is_of_driver(transactional_id, parts):
             self._denied = self._topics_denied(request)
+        elif context.connection.authorizer is not None:
+            self._denied = self._results_denied(request)
         self._now_ms = parts.clock.wall_ms()
         self.topics: list[TopicProduceResponse] = []
         #: Batches that others come before.
@@ -218,9 +222,16 @@ class Producing:
 
     def _topics_denied(self, request: ProduceRequest) -> set[str]:
         """The topics of a request that the client may not write."""
+        return {name for name in self._names(request) if not self.context.may(WRITE_TOPIC, name)}
+
+    def _results_denied(self, request: ProduceRequest) -> set[str]:
+        """The topics of a request of the driver whose owners may not do what the driver does for them."""
+        return {name for name in self._names(request) if self._parts.owners.problem(name) is not None}
+
+    def _names(self, request: ProduceRequest) -> set[str]:
         by_id, name_of = self._version >= 13, self._parts.partitions.topic_name
         names = {name_of(topic.topic_id) if by_id else topic.name for topic in request.topic_data}
-        return {name for name in names if name is not None and not self.context.may(WRITE_TOPIC, name)}
+        return {name for name in names if name is not None}
 
     def begin(self, request: ProduceRequest) -> ProduceResponse | DelayedResponse | None:
         """Append what can be appended at once."""

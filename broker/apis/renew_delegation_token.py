@@ -26,7 +26,7 @@ async def handle(
         with trio.CancelScope(shield=True):
             async with topics.changes:
                 now = clock.wall_ms()
-                token = token_to_change(context, topics.metadata.tokens, request.hmac, config, now)
+                token = await token_to_change(context, topics.metadata.tokens, request.hmac, config, now)
                 period = config["delegation.token.expiry.time.ms"]
                 if request.renew_period_ms > 0:
                     period = min(period, request.renew_period_ms)

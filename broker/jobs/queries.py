@@ -40,10 +40,12 @@ from barnabas.wire.patterns import PatternError
 from barnabas.wire.patterns import pattern as compiled
 from barnabas.wire.queries.keys import (
     DEAD_LETTER_OF,
+    DENIED,
     EVENTS,
     FORMAT,
     MAX_QUERY_CHARS,
     ON_ERROR,
+    OWNER,
     PLAN,
     QUERY,
     SCHEMA,
@@ -74,6 +76,8 @@ _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
 # Where each partition of a query's sources has the time from which it reads; none for a start that is no time.
 Times = Mapping[tuple[str, int], int]
 Planned = tuple[QueryPlan, dict[str, str], Times]
+#: Raises KafkaError if who asks may not read one of these topics.
+MayRead = Callable[[Sequence[str]], None]
 
 
 class _Pending:
@@ -183,12 +187,12 @@ class Queries(Listener):
     # --- making and changing ------------------------------------------------------------------------------------------
 
     async def prepare(
-        self, name: str, count: int, configs: Mapping[str, str | None], timeout_ms: int
+        self, name: str, count: int, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead
     ) -> tuple[int, dict[str, str | None]]:
         """Partition count and configuration of a new query topic. Raises KafkaError: INVALID_CONFIG with the reason for
         a query that cannot be, INVALID_PARTITIONS, INVALID_REQUEST if there is no driver, REQUEST_TIMED_OUT.
         """
-        plan, output, times = await self._plan(name, configs, timeout_ms)
+        plan, output, times = await self._plan(name, configs, timeout_ms, may_read)
         return self._fixed(name, count, plan, {**configs, **output}, times)
 
     def _fixed(
@@ -199,7 +203,7 @@ class Queries(Listener):
         if configs.get(EVENTS) == "true" and not plan.pattern:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{EVENTS} is for queries FROM topics('PATTERN'): leave it out.")
         if plan.pattern:
-            found = [topic for topic in self._matching(plan.pattern) if topic.name != name]
+            found = [topic for topic in self.matching(plan.pattern) if topic.name != name]
             starts = {t.name: [self._start(t.name, index, start, times) for index in t.partitions] for t in found}
             if count == -1:
                 count = max((len(topic.partitions) for topic in found), default=1)
@@ -232,11 +236,11 @@ class Queries(Listener):
         letters = QueryPlan(offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)), pattern=plan.pattern)
         return len(offsets), {**configs, PLAN: letters.encode()}
 
-    async def ask(self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int) -> Planned:
+    async def ask(self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int, may_read: MayRead) -> Planned:
         """What the driver says of a query for a topic that is there. Raises KafkaError as `prepare` does."""
         if not is_query(topic.configs):
             self._check_unused(topic)  # before a driver is started for nothing
-        return await self._plan(topic.name, configs, timeout_ms)
+        return await self._plan(topic.name, configs, timeout_ms, may_read)
 
     def answered(self, topic: TopicImage, configs: Mapping[str, str], answer: Planned) -> dict[str, str]:
         """The configuration of a topic with the query that the driver was asked about, as of now. Raises KafkaError."""
@@ -326,8 +330,11 @@ class Queries(Listener):
                 ErrorCode.INVALID_CONFIG, f"{name} {problem}, so it cannot become a query topic: use a new topic."
             )
 
-    async def _plan(self, name: str, configs: Mapping[str, str | None], timeout_ms: int) -> Planned:
-        """Ask the driver."""
+    def _tried(self, pattern: str) -> list[TopicImage]:
+        return self.matching(pattern) if pattern else []
+
+    async def _plan(self, name: str, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead) -> Planned:
+        """Ask the driver. What it says of a source is for who may read that."""
         query = configs.get(QUERY) or ""
         if len(query) > MAX_QUERY_CHARS:
             raise KafkaError(
@@ -336,6 +343,7 @@ class Queries(Listener):
             )
         answer = await self.ask_driver(Check(uuid.uuid4().hex, name, query), timeout_ms)
         assert isinstance(answer, Checked)
+        may_read([*answer.tried, *(topic.name for topic in self._tried(answer.pattern) if topic.name != name)])
         if answer.error is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
         plan = QueryPlan(**{name: getattr(answer, name) for name in Reads.__struct_fields__})
@@ -347,7 +355,7 @@ class Queries(Listener):
         """Look a start up that is a time: threads read what that takes. Raises KafkaError."""
         if start in ("earliest", "latest"):
             return {}
-        topics = self._matching(plan.pattern) if plan.pattern else [self._topics.find(plan.source)]
+        topics = self.matching(plan.pattern) if plan.pattern else [self._topics.find(plan.source)]
         times: dict[tuple[str, int], int] = {}
         for topic in topics:
             for index in topic.partitions:
@@ -357,7 +365,7 @@ class Queries(Listener):
                     times[topic.name, index] = vnode.high_watermark if found is None else found[0]
         return times
 
-    def _matching(self, pattern: str) -> list[TopicImage]:
+    def matching(self, pattern: str) -> list[TopicImage]:
         """The topics that a query over a pattern reads: no internal ones, and no results of queries."""
         return [topic for topic in self._metadata.topics.values() if self._matches(pattern, topic)]
 
@@ -491,8 +499,9 @@ def is_query(configs: Mapping[str, str | None]) -> bool:
 
 def check_keys(configs: Mapping[str, str | None]) -> None:
     """Raises KafkaError INVALID_CONFIG for keys of a new topic that only the broker sets, or that go with a query."""
-    if configs.get(PLAN) is not None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is set by the broker: leave it out.")
+    for key in (PLAN, OWNER, DENIED):
+        if configs.get(key) is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is set by the broker: leave it out.")
     if not is_query(configs):
         _check_without_query({}, configs)
 

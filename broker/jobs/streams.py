@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from barnabas.broker.jobs.queries import Queries, is_query
+from barnabas.broker.jobs.queries import MayRead, Queries, is_query
 from barnabas.broker.metadata.image import Listener, MetadataImage, TopicImage
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.queries.keys import FORMAT, MAX_QUERY_CHARS, SCHEMA
+from barnabas.wire.queries.keys import DENIED, FORMAT, MAX_QUERY_CHARS, OWNER, SCHEMA
 from barnabas.wire.queries.messages import CheckedStream, CheckStream
 from barnabas.wire.streams.keys import (
     RUNNING,
@@ -76,19 +76,23 @@ class Streams(Listener):
 
     # --- making -------------------------------------------------------------------------------------------------------
 
-    async def prepare(self, name: str, configs: Mapping[str, str | None], timeout_ms: int) -> dict[str, str | None]:
+    async def prepare(
+        self, name: str, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead
+    ) -> dict[str, str | None]:
         """The configuration of a new topic with a stream.
 
         Raises KafkaError: INVALID_CONFIG with the reason for a stream that cannot be, INVALID_REQUEST if there is no
         driver, REQUEST_TIMED_OUT.
         """
-        answer = await self._ask(name, configs, timeout_ms)
+        answer = await self._ask(name, configs, timeout_ms, may_read)
         return {**configs, **self._fixed(name, configs, answer)}
 
-    async def ask(self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int) -> CheckedStream:
+    async def ask(
+        self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int, may_read: MayRead
+    ) -> CheckedStream:
         """What the driver says of a stream into a topic that is there. Raises KafkaError as `prepare` does."""
         self._check_schema(topic)
-        return await self._ask(topic.name, configs, timeout_ms)
+        return await self._ask(topic.name, configs, timeout_ms, may_read)
 
     def answered(self, topic: TopicImage, configs: Mapping[str, str], answer: CheckedStream) -> dict[str, str]:
         """The configuration of a topic with the stream that the driver was asked about, as of now.
@@ -111,7 +115,9 @@ class Streams(Listener):
                 "or use a new topic.",
             )
 
-    async def _ask(self, name: str, configs: Mapping[str, str | None], timeout_ms: int) -> CheckedStream:
+    async def _ask(
+        self, name: str, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead
+    ) -> CheckedStream:
         text = configs.get(STREAM) or ""
         if len(text) > MAX_QUERY_CHARS:
             raise KafkaError(
@@ -121,6 +127,7 @@ class Streams(Listener):
         question = CheckStream(uuid.uuid4().hex, name, text, configs.get(SCHEMA) or "")
         answer = await self._queries.ask_driver(question, timeout_ms)
         assert isinstance(answer, CheckedStream)
+        may_read(answer.tried)
         if answer.error is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
         return answer
@@ -192,7 +199,7 @@ def check_stream_keys(configs: Mapping[str, str | None]) -> None:
 def without_stream(current: Mapping[str, str], target: dict[str, str]) -> None:
     """A topic that loses its stream loses all that belongs to it: change `target` so."""
     if is_stream(current) and not is_stream(target):
-        for key in STREAM_KEYS:
+        for key in (*STREAM_KEYS, OWNER, DENIED):
             target.pop(key, None)
 
 

@@ -28,11 +28,11 @@ import trio
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.handshakes import SECONDS, Handshakes
 from barnabas.broker.net.transport import GATHER_BYTES, IN_MEMORY, is_cold
-from barnabas.broker.security.der import DerError
 from barnabas.broker.security.principal_mapping import NoRuleFits
 from barnabas.broker.security.principals import ANONYMOUS, Principal
 from barnabas.broker.security.tls import TlsTerms
 from barnabas.broker.workers import Workers
+from barnabas.client.keystores.der import DerError
 from barnabas.wire.text import visible
 from barnabas.wire.types import SizedChunk
 

@@ -1,7 +1,7 @@
-"""The log of who was refused what, as Kafka's `kafka.authorizer.logger` has it.
+"""The log of who has logged in, who could not, and who was refused what (as Kafka's `kafka.authorizer.logger` has it).
 
-A client can be refused any number of times, so lines are bounded in a second: for each principal, and in all. What is
-left out is counted, and the number told with the next line.
+A client can do all of that any number of times, so lines are bounded in a second: for each principal, for the failed
+logins of each address, and in all. What is left out is counted, and the number told with the next line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Audit:
     def __init__(self, log: EventLog, now: Callable[[], float]) -> None:
         self._log, self._now = log, now
         self._second, self._lines, self._left_out = -1, 0, 0
-        self._of: Counter[Principal] = Counter()
+        self._of: Counter[str] = Counter()
 
     @property
     def tells_allowed(self) -> bool:
@@ -34,26 +34,45 @@ class Audit:
 
     def denied(self, principal: Principal, host: str, right: Right, name: str, api: str) -> None:
         """A client was refused."""
-        if self._may_write(principal):
+        if self._may_write(str(principal)):
             self._log.info("authorizer.denied", **_fields(principal, "Denied", host, right, name, api))
 
     def allowed(self, principal: Principal, host: str, right: Right, name: str, api: str) -> None:
         """A client was let."""
         self._log.debug("authorizer.allowed", **_fields(principal, "Allowed", host, right, name, api))
 
-    def _may_write(self, principal: Principal) -> bool:
+    def logged_in(self, principal: Principal, mechanism: str, host: str, listener: str, *, is_new: bool) -> None:
+        """A client has proved who it is, for the first time on its connection or again."""
+        if self._may_write(str(principal)):
+            who = str(principal)[:_NAME_CHARS]
+            event = "login" if is_new else "login.again"
+            self._log.info(event, principal=who, mechanism=mechanism, client=host, listener=listener)
+
+    def not_let_in(self, user: str, mechanism: str, host: str, listener: str, reason: str) -> None:
+        """A client has not; `user` is the name that it gave."""
+        if self._may_write(host):
+            self._log.warning(
+                "login.failed",
+                user=user[:_NAME_CHARS],
+                mechanism=mechanism[:_NAME_CHARS],
+                client=host,
+                listener=listener,
+                reason=reason[:_NAME_CHARS],
+            )
+
+    def _may_write(self, who: str) -> bool:
         second = int(self._now())
         if second != self._second:
             self._second, self._lines = second, 0
             self._of.clear()
             if self._left_out:
-                self._log.info("authorizer.denied.left_out", lines=self._left_out)
+                self._log.info("audit.left_out", lines=self._left_out)
                 self._left_out = 0
-        if self._lines >= LINES_PER_SECOND or self._of[principal] >= LINES_OF_ONE:
+        if self._lines >= LINES_PER_SECOND or self._of[who] >= LINES_OF_ONE:
             self._left_out += 1
             return False
         self._lines += 1
-        self._of[principal] += 1
+        self._of[who] += 1
         return True
 
 

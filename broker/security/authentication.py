@@ -18,6 +18,7 @@ from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import Listener as MetadataListener
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.security.audit import Audit
 from barnabas.broker.security.oauthbearer import OAuthExchange, TokenChecker
 from barnabas.broker.security.plain import PlainExchange, users_of
 from barnabas.broker.security.principals import DRIVER, parse_principal
@@ -43,10 +44,17 @@ class Authentication(MetadataListener):
     """The mechanisms of each listener, as the settings are now."""
 
     def __init__(
-        self, config: BrokerConfig, metadata: MetadataImage, topics: TopicManager, clock: Clock, log: EventLog
+        self,
+        config: BrokerConfig,
+        metadata: MetadataImage,
+        topics: TopicManager,
+        clock: Clock,
+        log: EventLog,
+        audit: Audit,
     ) -> None:
         """Raises ConfigError for a listener that nobody could log in to."""
         self._config, self._metadata, self._topics, self._clock, self._log = config, metadata, topics, clock, log
+        self._audit = audit
         self._driver: scram.Credential | None = None
         self._checkers: dict[str, TokenChecker] = {}
         self._checkers_changed = trio.Event()
@@ -87,24 +95,12 @@ class Authentication(MetadataListener):
 
     def accepted(self, context: Context, login: Login, *, is_new: bool) -> None:
         """A client has logged in."""
-        self._log.info(
-            "login" if is_new else "login.again",
-            principal=str(login.principal),
-            mechanism=login.mechanism,
-            client=context.connection.host,
-            listener=context.connection.listener,
-        )
+        where = context.connection.host, context.connection.listener
+        self._audit.logged_in(login.principal, login.mechanism, *where, is_new=is_new)
 
     def refused(self, context: Context, mechanism: str, reason: str, who: str) -> None:
         """A client could not log in."""
-        self._log.warning(
-            "login.failed",
-            user=who,
-            mechanism=mechanism,
-            client=context.connection.host,
-            listener=context.connection.listener,
-            reason=reason,
-        )
+        self._audit.not_let_in(who, mechanism, context.connection.host, context.connection.listener, reason)
 
     def checkers(self) -> list[TokenChecker]:
         """What checks tokens, of each listener with OAUTHBEARER."""

@@ -9,13 +9,14 @@ Source: KIP-11, KIP-801 (StandardAuthorizer), KIP-679 (producer ids for who may 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from barnabas.broker.log import EventLog
 from barnabas.broker.security.acl_index import same_form
 from barnabas.broker.security.acls import Acls
 from barnabas.broker.security.audit import Audit
-from barnabas.broker.security.operations import Right
+from barnabas.broker.security.operations import READ_TOPIC, Right
 from barnabas.broker.security.principals import DRIVER, Principal, parse_principal
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
@@ -37,6 +38,9 @@ class Authorizer(Protocol):
     def version(self) -> int:
         """Another number when decisions may be others."""
 
+    def forget(self) -> None:
+        """What is not in the ACLs has changed, too: remember no decision."""
+
     def allows(
         self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False
     ) -> bool:
@@ -52,17 +56,30 @@ class Authorizer(Protocol):
 class AclAuthorizer:
     """Kafka's StandardAuthorizer."""
 
-    def __init__(self, acls: Acls, super_users: str, everyone_without_acl: bool, audit: Audit, log: EventLog) -> None:
-        """`super_users` are separated by semicolons. Raises ValueError for one that is no principal."""
+    def __init__(
+        self,
+        acls: Acls,
+        super_users: str,
+        everyone_without_acl: bool,
+        audit: Audit,
+        log: EventLog,
+        shown_by: Callable[[str], Sequence[str]] = lambda _: (),
+    ) -> None:
+        """`super_users` are separated by semicolons. `shown_by` gives the topics whose values a topic has, which one
+        must be able to read, too. Raises ValueError for a super user that is no principal."""
         self._acls, self._audit, self._log = acls, audit, log
         self._super_users = parse_super_users(super_users)
         self._without_acl = everyone_without_acl
+        self._shown_by = shown_by
         self._decisions: dict[Question, bool] = {}
         self._version = -1
 
     @property
     def version(self) -> int:
         return self._acls.version
+
+    def forget(self) -> None:
+        self._version = -1
 
     def allows(
         self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False
@@ -109,6 +126,8 @@ class AclAuthorizer:
         by_name = index.decide(principal, host, operation, kind, _ANY_NAME if name is None else name)
         if by_name is None:
             by_name = self._without_acl
+        if by_name and right is READ_TOPIC and name is not None:
+            return all(self._ask(principal, host, right, each) for each in self._shown_by(name))
         return by_name or (name is None and index.decide_any(principal, host, operation, kind))
 
 

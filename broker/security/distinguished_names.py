@@ -8,7 +8,7 @@ Source: RFC 2253 (the form), RFC 5280 (where the subject stands), the JDK (what 
 
 from __future__ import annotations
 
-from barnabas.broker.security import der
+from barnabas.client.keystores import der
 
 _KEYWORDS = {
     "2.5.4.3": "CN",

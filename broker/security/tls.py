@@ -23,7 +23,6 @@ import trio
 
 from barnabas.broker.log import EventLog
 from barnabas.broker.security import cipher_suites, distinguished_names
-from barnabas.broker.security.keystores import Identity, StoreError, read_identities, read_trusted
 from barnabas.broker.security.principal_mapping import KEY as MAPPING_KEY
 from barnabas.broker.security.principal_mapping import PrincipalMapping
 from barnabas.broker.security.principals import ANONYMOUS, Principal
@@ -32,6 +31,14 @@ from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import Listener, scoped_name
 from barnabas.broker.settings.ssl_keys import DYNAMIC, SSL_KEYS
 from barnabas.broker.workers import Workers
+from barnabas.client.keystores.stores import (
+    Identity,
+    StoreError,
+    certificates_of,
+    load_identity,
+    read_identities,
+    read_trusted,
+)
 
 # How often the broker looks whether the files of a store have changed.
 WATCH_SECONDS = 3.0
@@ -68,6 +75,7 @@ class _Loaded:
     files: tuple[object, ...]  # what told one state of its files from another
     terms: TlsTerms
     who: tuple[Who, ...]
+    certificates: str  # that it shows, as PEM
 
 
 class TlsListeners:
@@ -83,6 +91,10 @@ class TlsListeners:
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
+
+    def certificates(self, listener: str) -> str:
+        """Those that a listener shows, as PEM."""
+        return self._loaded[listener].certificates
 
     def terms(self, listener: str) -> TlsTerms:
         """What a new connection of a listener begins with."""
@@ -167,7 +179,7 @@ def _renew(listener: Listener, values: Mapping[str, Any], before: _Loaded) -> _L
 def _told(listener: Listener) -> Iterator[None]:
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, StoreError) as error:
         raise ConfigError(f"Listener {listener.name}: {error}") from None
 
 
@@ -177,8 +189,9 @@ def _load(listener: Listener, values: Mapping[str, Any]) -> _Loaded:
     with _told(listener):
         identities = read_identities(values)
         context = _context(values, identities)
+        certificates = "".join(certificates_of(each) for each in identities)
         terms = TlsTerms(context, PrincipalMapping(values[MAPPING_KEY]), not listener.protocol.has_sasl)
-    return _Loaded(values, files, terms, tuple(Who(each.subject, each.names) for each in identities))
+    return _Loaded(values, files, terms, tuple(Who(each.subject, each.names) for each in identities), certificates)
 
 
 def _context(values: Mapping[str, Any], identities: Sequence[Identity]) -> ssl.SSLContext:
@@ -191,7 +204,7 @@ def _context(values: Mapping[str, Any], identities: Sequence[Identity]) -> ssl.S
     context.num_tickets = 0  # of TLS 1.3: clients keep their connections, and a ticket costs more than it saves
     cipher_suites.choose(context, values[cipher_suites.KEY])
     for identity in identities:
-        _take(context, identity)
+        load_identity(context, identity)
     asked = values["ssl.client.auth"]
     context.verify_mode = _ASKED[asked]
     if asked != "none":
@@ -203,19 +216,6 @@ def _context(values: Mapping[str, Any], identities: Sequence[Identity]) -> ssl.S
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, each trusted one is trusted by itself
         context.load_verify_locations(cadata=b"".join(trusted))
     return context
-
-
-def _take(context: ssl.SSLContext, identity: Identity) -> None:
-    """Python takes keys from files only: this one is in memory, and nobody else can open it."""
-    file = os.memfd_create("tls")
-    try:
-        with open(file, "wb", closefd=False) as out:
-            out.write(identity.pem)
-        context.load_cert_chain(f"/proc/self/fd/{file}")
-    except ssl.SSLError as error:
-        raise StoreError(f"OpenSSL does not take the key and certificate of the key store: {error.reason}") from None
-    finally:
-        os.close(file)
 
 
 def _check_same(values: Mapping[str, Any], before: Sequence[Who], after: Sequence[Who]) -> None:

@@ -36,7 +36,7 @@ def may_see(context: Context, token: Token) -> bool:
     )
 
 
-def token_to_change(
+async def token_to_change(
     context: Context,
     tokens: DelegationTokens,
     given: bytes,
@@ -54,7 +54,7 @@ def token_to_change(
     secret = config["delegation.token.secret.key"]
     if secret is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    token = tokens.with_hmac(given, secret)
+    token = await tokens.with_hmac(given, secret)
     if token is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
     if not token.is_of(str(context.principal)):

@@ -331,6 +331,11 @@ TOPIC = _keys([
         "which topics it reads and how they change."),
     ConfigKey("barnabas.query.plan", "string", None,
         "Set by the broker: source, first offsets and schema of the query."),
+    ConfigKey("barnabas.owner", "string", None,
+        "Set by the broker: who made the query or stream, as TYPE:NAME@HOST. It does what that one may do. Who sets it "
+        "to TYPE:NAME of their own takes over."),
+    ConfigKey("barnabas.denied", "string", None,
+        "Set by the broker, while the owner may not do what the query or stream does: what that is."),
     ConfigKey("barnabas.query.dead.letter.of", "string", None,
         "Makes NAME.dead-letter of the query topic NAME; its driver "
         "does so when it is needed."),

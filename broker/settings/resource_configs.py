@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import trio
 
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.identity import Identity
+from barnabas.broker.jobs.owners import Owners, check_owner
 from barnabas.broker.jobs.queries import Queries, check_changes, is_query
 from barnabas.broker.jobs.streams import Streams, check_stream_changes, gets_stream, without_stream
 from barnabas.broker.log import EventLog
@@ -29,6 +31,7 @@ from barnabas.broker.metadata.image import (
 )
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.partitions import Partitions
+from barnabas.broker.security.askers import Asker
 from barnabas.broker.security.tls import TlsListeners
 from barnabas.broker.settings import loggers, ssl_keys
 from barnabas.broker.settings.config import BROKER, TOPIC, BrokerConfig, broker_key, check_topic_configs
@@ -43,16 +46,18 @@ from barnabas.broker.settings.keys import (
     ConfigKey,
 )
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.queries.keys import DEAD_LETTER_OF, EVENTS, ON_ERROR, PLAN, QUERY, START
+from barnabas.wire.queries.keys import DEAD_LETTER_OF, DENIED, EVENTS, ON_ERROR, OWNER, PLAN, QUERY, START
 from barnabas.wire.streams.keys import STREAM, STREAM_KEYS, STREAM_RUN, STREAM_STATE
 from barnabas.wire.types import Message
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 # What an AlterConfigs that does not name them leaves as they are: a query topic or a stream is made with them.
-_KEPT = (PLAN, START, DEAD_LETTER_OF, *STREAM_KEYS)
+_KEPT = (PLAN, START, DEAD_LETTER_OF, OWNER, DENIED, *STREAM_KEYS)
 # Keys that only query topics and streams take; others may name the default.
 _OF_QUERIES = (START, ON_ERROR, EVENTS, STREAM_STATE, STREAM_RUN)
 _QUERY_CHECK_MS = 30_000
+# How the log of refusals calls it.
+_ALTERS = "AlterConfigs"
 # Of a broker's keys that nobody knows. Kafka keeps any number.
 MAX_UNKNOWN_KEYS = 100
 # Shown among the settings of a broker that keeps offsets in ZooKeeper too: how that goes.
@@ -214,13 +219,14 @@ class ResourceConfigs(Listener):
         partitions: Partitions,
         queries: Queries,
         streams: Streams,
+        owners: Owners,
         groups: Groups,
         log: EventLog,
         tls: TlsListeners,
     ) -> None:
         self._config, self._identity, self._metadata, self._topics = config, identity, metadata, topics
         self._partitions, self._queries, self._streams = partitions, queries, streams
-        self._groups, self._log, self._tls = groups, log, tls
+        self._groups, self._log, self._tls, self._owners = groups, log, tls, owners
 
     def settings_changed(self) -> None:
         """Put the settings of the broker into force. Raises ConfigError at a start that cannot."""
@@ -296,9 +302,18 @@ class ResourceConfigs(Listener):
             )
 
     async def alter(
-        self, kind: int, name: str, changes: list[tuple[str, int, str | None]], *, whole: bool, validate_only: bool
+        self,
+        kind: int,
+        name: str,
+        changes: list[tuple[str, int, str | None]],
+        *,
+        whole: bool,
+        validate_only: bool,
+        asker: Asker,
     ) -> None:
         """Change a resource's keys: (key, operation, value). `whole` drops the keys that are not named.
+
+        Who gives a topic a query or a stream owns it.
 
         Raises KafkaError; then nothing has changed.
         """
@@ -306,17 +321,18 @@ class ResourceConfigs(Listener):
             loggers.check_name(self._identity.node_id, name)
             loggers.alter(self._log, changes, validate_only=validate_only)
             return
-        current, target = self._target(kind, name, changes, whole)
+        current, target = self._target(kind, name, changes, whole, asker)
         if kind == RESOURCE_BROKER:
             await self._prepare_listeners(name, target)
         before, asked, stream = self._query_of(kind, name), None, None
+        may_read = partial(self._owners.check_reads, asker, api=_ALTERS)
         if _gets_query(current, target):  # the streams driver is asked, which takes its time
-            asked = await self._queries.ask(self._topics.find(name), target, _QUERY_CHECK_MS)
+            asked = await self._queries.ask(self._topics.find(name), target, _QUERY_CHECK_MS, may_read)
         elif kind == RESOURCE_TOPIC and gets_stream(current, target):
-            stream = await self._streams.ask(self._topics.find(name), target, _QUERY_CHECK_MS)
+            stream = await self._streams.ask(self._topics.find(name), target, _QUERY_CHECK_MS, may_read)
         with trio.CancelScope(shield=True):
             async with self._topics.changes:
-                current, target = self._target(kind, name, changes, whole)
+                current, target = self._target(kind, name, changes, whole, asker)
                 is_made = asked is not None or stream is not None
                 gets = _gets_query(current, target) or (kind == RESOURCE_TOPIC and gets_stream(current, target))
                 if (is_made or gets) and before != self._query_of(kind, name):
@@ -325,6 +341,8 @@ class ResourceConfigs(Listener):
                     target = self._queries.answered(self._topics.find(name), target, asked)
                 if stream is not None:
                     target = self._streams.answered(self._topics.find(name), target, stream)
+                if kind == RESOURCE_TOPIC and (is_made or target.get(OWNER) != current.get(OWNER)):
+                    target = self._owned(asker, name, target)
                 record = self._metadata.config_record
                 records: list[Message] = [
                     record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
@@ -338,13 +356,19 @@ class ResourceConfigs(Listener):
                     await self._topics.commit(records)
                 tell_unused(self._log, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
 
+    def _owned(self, asker: Asker, name: str, target: dict[str, str]) -> dict[str, str]:
+        """The configuration of a topic whose query or stream is the asker's from now on. Raises KafkaError."""
+        owned: dict[str, str | None] = dict(target)
+        self._owners.check(asker, name, owned, _ALTERS)
+        return {key: value for key, value in owned.items() if value is not None}
+
     def _query_of(self, kind: int, name: str) -> tuple[bytes, str | None, str | None] | None:
         """What a topic is, as far as its query or stream is concerned; None for other resources."""
         topic = self._metadata.topics.get(name) if kind == RESOURCE_TOPIC else None
         return None if topic is None else (topic.topic_id, topic.configs.get(QUERY), topic.configs.get(STREAM))
 
     def _target(
-        self, kind: int, name: str, changes: list[tuple[str, int, str | None]], whole: bool
+        self, kind: int, name: str, changes: list[tuple[str, int, str | None]], whole: bool, asker: Asker
     ) -> tuple[dict[str, str], dict[str, str]]:
         """A resource's keys as they are and as they shall be, after all checks. Raises KafkaError."""
         if kind == RESOURCE_TOPIC:
@@ -367,6 +391,7 @@ class ResourceConfigs(Listener):
             if kind == RESOURCE_TOPIC:
                 without_stream(current, target)
                 check_topic_configs(target)
+                check_owner(current, target, asker)
                 check_changes(name, current, target)
                 check_stream_changes(name, current, target)
             else:

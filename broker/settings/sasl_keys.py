@@ -49,6 +49,11 @@ def check_mechanisms(value: tuple[str, ...]) -> None:
             raise ConfigError(f"sasl.enabled.mechanisms: {each} is not supported; use one of {', '.join(MECHANISMS)}")
 
 
+def _mechanisms(value: tuple[str, ...]) -> None:
+    if value != ("GSSAPI",):  # the default, which no listener can be served with, and any without SASL
+        check_mechanisms(value)
+
+
 def _jwks_url(value: str) -> None:
     if value and urlsplit(value).scheme not in ("http", "https", "file"):
         raise ConfigError(
@@ -59,7 +64,7 @@ def _jwks_url(value: str) -> None:
 SASL_KEYS = [
     ConfigKey("sasl.enabled.mechanisms", "list", ("GSSAPI",), "SASL mechanisms of a listener: PLAIN, SCRAM-SHA-256, "
         "SCRAM-SHA-512, OAUTHBEARER. A listener with SASL needs a value, as the default is not served.",
-        check=check_mechanisms, dynamic=True, of_listener=True),
+        check=_mechanisms, dynamic=True, of_listener=True),
     ConfigKey("sasl.jaas.config", "password", None, "The JAAS text of one mechanism, as "
         "listener.name.NAME.MECHANISM.sasl.jaas.config. For PLAIN it has the users: user_NAME=\"PASSWORD\".",
         check=lambda value: jaas("sasl.jaas.config", value) and None, dynamic=True, of_listener=True),

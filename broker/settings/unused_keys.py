@@ -197,6 +197,46 @@ UNUSED_BROKER = [
         transaction.state.log.min.isr int 1 1 .
     """),
     _only("transaction.two.phase.commit.enable", "boolean", False, "a transaction has its timeout."),
+    *_rows("Brokers do not log in to each other: there is one.", """
+        sasl.client.callback.handler.class class - - .
+        sasl.login.callback.handler.class class - - .
+        sasl.login.class class - - .
+        sasl.login.connect.timeout.ms int - - .
+        sasl.login.read.timeout.ms int - - .
+        sasl.login.refresh.buffer.seconds short 300 0 *
+        sasl.login.refresh.min.period.seconds short 60 0 *
+        sasl.login.refresh.window.factor double 0.8 - *
+        sasl.login.refresh.window.jitter double 0.05 - *
+        sasl.login.retry.backoff.max.ms long 10000 - .
+        sasl.login.retry.backoff.ms long 100 - .
+        sasl.mechanism.controller.protocol string GSSAPI - .
+        sasl.mechanism.inter.broker.protocol string GSSAPI - *
+        sasl.oauthbearer.assertion.algorithm string RS256 - .
+        sasl.oauthbearer.assertion.claim.aud string - - .
+        sasl.oauthbearer.assertion.claim.exp.seconds int 300 - .
+        sasl.oauthbearer.assertion.claim.iss string - - .
+        sasl.oauthbearer.assertion.claim.jti.include boolean false - .
+        sasl.oauthbearer.assertion.claim.nbf.seconds int 60 - .
+        sasl.oauthbearer.assertion.claim.sub string - - .
+        sasl.oauthbearer.assertion.file string - - .
+        sasl.oauthbearer.assertion.private.key.file string - - .
+        sasl.oauthbearer.assertion.private.key.passphrase password - - .
+        sasl.oauthbearer.assertion.template.file string - - .
+        sasl.oauthbearer.client.credentials.client.id string - - .
+        sasl.oauthbearer.client.credentials.client.secret password - - .
+        sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever - .
+        sasl.oauthbearer.scope string - - .
+        sasl.oauthbearer.token.endpoint.url string - - .
+        security.inter.broker.protocol string PLAINTEXT - .
+    """),
+    *_rows("GSSAPI (Kerberos) is not supported.", """
+        sasl.kerberos.kinit.cmd string /usr/bin/kinit - *
+        sasl.kerberos.min.time.before.relogin long 60000 - *
+        sasl.kerberos.principal.to.local.rules list DEFAULT - *
+        sasl.kerberos.service.name string - - *
+        sasl.kerberos.ticket.renew.jitter double 0.05 - *
+        sasl.kerberos.ticket.renew.window.factor double 0.8 - *
+    """),
     *_rows("Other groups than classic ones are not served yet.", """
         group.coordinator.rebalance.protocols list classic - .
     """),

@@ -322,4 +322,4 @@ def test_denials_are_bounded_for_each_principal_and_in_all() -> None:
     assert "left_out" not in said.getvalue()
     authorizer.allows(ALICE, HERE, READ_TOPIC, "t")
     left = 2001 - audits.LINES_PER_SECOND
-    assert f"authorizer.denied.left_out lines={left}\n" in said.getvalue()
+    assert f"audit.left_out lines={left}\n" in said.getvalue()

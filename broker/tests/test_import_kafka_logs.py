@@ -125,7 +125,7 @@ def test_what_is_left_is_listed(kafka: KafkaFolder, target: Path, capsys: pytest
     kafka.write(*topic(retention_ms="77", no_such_key="1"), partition(1), raw(99, b"secret"), raw(20))
     kafka.write(
         ConfigRecord(4, "", "log.retention.ms", "5"),
-        ConfigRecord(4, "", "ssl.keystore.password", "secret"),
+        ConfigRecord(4, "", "no.such.password", "secret"),
         ConfigRecord(4, "2", "log.retention.ms", "6"),
         ConfigRecord(32, "g", "consumer.session.timeout.ms", "7"),
     )
@@ -139,7 +139,7 @@ def test_what_is_left_is_listed(kafka: KafkaFolder, target: Path, capsys: pytest
     for what in (
         "records of the unknown type 99 (1)",
         "setting no.such.key of topic orders",
-        "setting ssl.keystore.password of all brokers",
+        "setting no.such.password of all brokers",
         "setting log.retention.ms of broker 2",
         "settings of group g (1)",
         "orders-1",

@@ -27,12 +27,18 @@ from barnabas.wire.messages.alter_user_scram_credentials import (
 )
 from barnabas.wire.messages.api_versions import ApiVersionsRequest
 from barnabas.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
 )
 from barnabas.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from barnabas.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from barnabas.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from barnabas.wire.messages.metadata import MetadataRequest
 from barnabas.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from barnabas.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -541,3 +547,39 @@ async def test_a_client_that_has_logged_in_is_one_wherever_it_comes_from(start: 
         assert connection.client == "127.0.0.1"
         await log_in_plain(client, "alice", "alice-secret")
         assert connection.client == "User:alice"
+
+
+async def test_a_user_of_plain_is_added_while_the_broker_runs(start: Start) -> None:
+    async with start(more=SETTINGS) as broker, await broker.client() as admin:
+        name = f"{PREFIX}.plain.sasl.jaas.config"
+        text = PLAIN_USERS.replace(";", ' user_carol="hunter2";')
+
+        async def alter(value: str) -> int:
+            change = AlterConfigsResource(4, str(broker.node.identity.node_id), [AlterableConfig(name, 0, value)])
+            return int((await admin.ask(IncrementalAlterConfigsRequest([change]))).responses[0].error_code)
+
+        async def carol() -> int:
+            async with stranger(broker) as client:
+                return int((await log_in_plain(client, "carol", "hunter2")).error_code)
+
+        assert await carol() == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert await alter("evil.Module required;") != 0
+        assert await carol() == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert await alter(text) == 0
+        assert await carol() == 0
+        asked = DescribeConfigsRequest([DescribeConfigsResource(4, str(broker.node.identity.node_id), None)], True)
+        told = await admin.ask(asked)
+        assert "hunter2" not in repr(told)
+        assert "hunter2" not in broker.log
+    async with start(more=SETTINGS) as broker, stranger(broker) as client:
+        assert (await log_in_plain(client, "carol", "hunter2")).error_code == 0
+
+
+@pytest.mark.parametrize("name", ["User:alice", "alice,bob", "alice;User:bob", "ALICE", "alice ", "Driver:streams"])
+async def test_a_name_is_nobody_elses(start: Start, name: str) -> None:
+    async with start(more=SETTINGS) as broker, await broker.client() as admin, stranger(broker) as client:
+        await add_user(admin, name, "secret")
+        assert (await ScramClient(name, "secret").log_in(client)).error_code == 0
+        (principal,) = principals(broker)
+        assert principal == Principal("User", name)
+        assert principal not in (Principal("User", "alice"), Principal("User", "bob"), DRIVER)

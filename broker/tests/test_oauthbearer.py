@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,11 @@ from barnabas.broker.tests.sasl_client import choose, token
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.metadata import MetadataRequest
 
-RSA = rsa.generate_private_key(65537, 2048)
-OTHER = rsa.generate_private_key(65537, 2048)
-EC = ec.generate_private_key(ec.SECP256R1())
+
+@cache
+def named(name: str) -> Any:
+    """A key by the name that a test gives it; made when it is needed."""
+    return ec.generate_private_key(ec.SECP256R1()) if name == "ec" else rsa.generate_private_key(65537, 2048)
 
 
 def jwk(key: Any, kid: str | None, **more: str) -> dict[str, Any]:
@@ -62,22 +65,24 @@ def claims(**more: Any) -> dict[str, Any]:
     } | more
 
 
-def signed(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "r", **more: Any) -> str:
+def signed(key: str = "rsa", algorithm: str = "RS256", kid: str | None = "r", **more: Any) -> str:
     payload = {name: value for name, value in claims(**more).items() if value is not None}
-    return jwt.encode(payload, key, algorithm, headers={} if kid is None else {"kid": kid})
+    return jwt.encode(payload, named(key), algorithm, headers={} if kid is None else {"kid": kid})
 
 
 @pytest.fixture
 async def checker() -> TokenChecker:
     settings = OAuthSettings("file:/none", 1000, 1, 1, ("broker", "other"), "https://issuer", 30, "scope", "sub")
     found = TokenChecker(settings, Clock(), EventLog())
-    found.use(jwks(jwk(RSA, "r"), jwk(EC, "e"), jwk(OTHER, "enc", use="enc")))
+    found.use(jwks(jwk(named("rsa"), "r"), jwk(named("ec"), "e"), jwk(named("other"), "enc", use="enc")))
     found.read_no_more()
     return found
 
 
-@pytest.mark.parametrize(("key", "algorithm", "kid"), [(RSA, "RS256", "r"), (RSA, "PS512", "r"), (EC, "ES256", "e")])
-async def test_what_is_signed_is_taken(checker: TokenChecker, key: Any, algorithm: str, kid: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "algorithm", "kid"), [("rsa", "RS256", "r"), ("rsa", "PS512", "r"), ("ec", "ES256", "e")]
+)
+async def test_what_is_signed_is_taken(checker: TokenChecker, key: str, algorithm: str, kid: str) -> None:
     checked = checker.check(signed(key, algorithm, kid))
     assert checked == Checked("alice", checked.expires_ms, ("a", "b"))
     assert abs(checked.expires_ms - (time.time() + 60) * 1000) < 30_000
@@ -86,19 +91,24 @@ async def test_what_is_signed_is_taken(checker: TokenChecker, key: Any, algorith
 @pytest.mark.parametrize(
     "more",
     [
-        {"iat": int(time.time()) + 20},
-        {"exp": int(time.time()) - 20},
+        {"iat": 20},
+        {"exp": -20},
         {"aud": ["x", "other"]},
         {"scope": ["a"]},
         {"scope": None},
     ],
 )
 async def test_clocks_differ_and_claims_have_two_forms(checker: TokenChecker, more: dict[str, Any]) -> None:
+    """A number is seconds from now."""
+    now = int(time.time())
+    more = {"iat": now - 60} | {name: now + value if isinstance(value, int) else value for name, value in more.items()}
     assert checker.check(signed(**more)).name == "alice"
 
 
 def _public_pem() -> bytes:
-    return RSA.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    found: bytes = named("rsa").public_key().public_bytes(serialization.Encoding.PEM, form)
+    return found
 
 
 def _by_hmac() -> str:
@@ -120,8 +130,8 @@ def _by_hmac() -> str:
     [
         lambda: jwt.encode(claims(), None, "none", headers={"kid": "r"}),  # type: ignore[arg-type]
         _by_hmac,
-        lambda: signed(OTHER),
-        lambda: signed(OTHER, kid="enc"),
+        lambda: signed("other"),
+        lambda: signed("other", kid="enc"),
         lambda: signed(kid="e"),
         lambda: signed(kid=None),
         lambda: signed(exp=int(time.time()) - 60),
@@ -140,7 +150,9 @@ def _by_hmac() -> str:
         lambda: "a.b.c",
         lambda: "",
         lambda: "a" * 100_000,
-        lambda: jwt.encode(claims(), RSA, "RS256", headers={"jku": "http://evil", "jwk": jwk(OTHER, "x"), "kid": "x"}),
+        lambda: jwt.encode(
+            claims(), named("rsa"), "RS256", headers={"jku": "http://evil", "jwk": jwk(named("other"), "x"), "kid": "x"}
+        ),
     ],
 )
 async def test_what_is_forged_is_refused(checker: TokenChecker, forged: Callable[[], str]) -> None:
@@ -151,7 +163,7 @@ async def test_what_is_forged_is_refused(checker: TokenChecker, forged: Callable
 
 
 async def test_a_key_is_for_its_algorithm(checker: TokenChecker) -> None:
-    checker.use(jwks(jwk(RSA, "r", alg="RS512")))
+    checker.use(jwks(jwk(named("rsa"), "r", alg="RS512")))
     assert checker.check(signed(algorithm="RS512")).name == "alice"
     with pytest.raises(TokenError):
         checker.check(signed(algorithm="RS256"))
@@ -181,7 +193,7 @@ def test_what_a_client_sends() -> None:
 
 def test_keys_come_from_where_the_operator_says(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_bytes(jwks(jwk(RSA, "r")))
+    file.write_bytes(jwks(jwk(named("rsa"), "r")))
     assert read_keys(file.as_uri()) == file.read_bytes()
     file.write_bytes(b" " * (MAX_KEYS_BYTES + 1))
     with pytest.raises(ValueError, match="more than"):
@@ -193,7 +205,7 @@ def test_keys_come_from_where_the_operator_says(tmp_path: Path) -> None:
 async def test_a_login_with_a_token(start: Start, tmp_path: Path) -> None:
     """Also with a key that is new: the keys are read again. Who is refused is told so, and then the connection ends."""
     file = tmp_path / "keys"
-    file.write_bytes(jwks(jwk(RSA, "r")))
+    file.write_bytes(jwks(jwk(named("rsa"), "r")))
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "OAUTHBEARER",
@@ -223,12 +235,12 @@ async def test_a_login_with_a_token(start: Start, tmp_path: Path) -> None:
         assert await log_in(signed()) == 0
         assert await log_in(signed(), "alice") == 0
         assert await log_in(signed(), "bob") == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert await log_in(signed(EC, "ES256", "new")) == ErrorCode.SASL_AUTHENTICATION_FAILED
-        file.write_bytes(jwks(jwk(RSA, "r"), jwk(EC, "new")))
+        assert await log_in(signed("ec", "ES256", "new")) == ErrorCode.SASL_AUTHENTICATION_FAILED
+        file.write_bytes(jwks(jwk(named("rsa"), "r"), jwk(named("ec"), "new")))
         for checker in broker.node.authentication.checkers():
             checker.forget_pause()
-        assert await log_in(signed(EC, "ES256", "new")) == 0
-        assert signed(EC, "ES256", "new")[:30] not in broker.log
+        assert await log_in(signed("ec", "ES256", "new")) == 0
+        assert signed("ec", "ES256", "new")[:30] not in broker.log
 
 
 async def test_until_the_keys_are_read_a_login_waits(checker: TokenChecker) -> None:

@@ -15,10 +15,10 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.security.der import DerError
 from barnabas.broker.security.distinguished_names import rfc2253, subject_of
 from barnabas.broker.security.principal_mapping import MAX_NAME, NoRuleFits, PrincipalMapping
 from barnabas.broker.settings.keys import ConfigError
+from barnabas.client.keystores.der import DerError
 from compat_tests.security.certificates import Authority
 from compat_tests.tools import missing
 

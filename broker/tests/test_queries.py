@@ -86,6 +86,7 @@ class FakeDriver:
             "type": "checked",
             "id": message["id"],
             **reads,
+            "tried": [reads["source"]] if "source" in reads else [],
             "format": "json",
             "schema": "a INT",
             "output_format": "json",

@@ -134,6 +134,7 @@ async def test_a_topic_that_is_there_gets_a_stream_pauses_it_and_loses_it_with_a
         assert (await alter(client, "out", barnabas_stream=None)).error_code == 0
         found = await configs_of(client, "out")
         assert {key for key in found if found[key] != before.get(key)} == {
+            "barnabas.owner",
             "barnabas.value.schema",
             "barnabas.value.format",
         }

@@ -212,7 +212,7 @@ def test_there_are_no_acls(pipe: Pipe) -> None:
     assert [each.error_code for each in pipe.ask(DeleteAclsRequest(filters)).filter_results] == [disabled] * 2
 
 
-def test_nobody_has_credentials(pipe: Pipe, server: Server) -> None:
+def test_credentials_for_scram(pipe: Pipe) -> None:
     answer = pipe.ask(DescribeUserScramCredentialsRequest(None))
     assert (answer.error_code, answer.results) == (OK, [])
     answer = pipe.ask(DescribeUserScramCredentialsRequest([UserName("a"), UserName("a"), UserName("b")]))
@@ -227,10 +227,21 @@ def test_nobody_has_credentials(pipe: Pipe, server: Server) -> None:
         "b": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
         "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
     }
-    if isinstance(server, Barnabas):  # Kafka keeps them without SASL too
-        wanted = [ScramCredentialUpsertion("a", 1, 4096, b"salt", b"password")]
-        answer = pipe.ask(AlterUserScramCredentialsRequest(upsertions=wanted))
-        assert answer.results[0].error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    wanted = [
+        ScramCredentialUpsertion("a", 1, 4096, b"salt", b"password"),
+        ScramCredentialUpsertion("few", 1, 4095, b"salt", b"password"),
+        ScramCredentialUpsertion("many", 1, 16385, b"salt", b"password"),
+    ]
+    answer = pipe.ask(AlterUserScramCredentialsRequest(upsertions=wanted))
+    assert {each.user: ErrorCode(each.error_code) for each in answer.results} == {
+        "a": OK,
+        "few": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+        "many": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    }
+    until(lambda: pipe.ask(DescribeUserScramCredentialsRequest(None)).results, "the credential is seen")
+    (user,) = pipe.ask(DescribeUserScramCredentialsRequest(None)).results
+    assert (user.user, [(each.mechanism, each.iterations) for each in user.credential_infos]) == ("a", [(1, 4096)])
+    assert pipe.ask(AlterUserScramCredentialsRequest([ScramCredentialDeletion("a", 1)])).results[0].error_code == OK
 
 
 # --- client quotas ----------------------------------------------------------------------------------------------------

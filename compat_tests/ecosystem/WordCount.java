@@ -1,7 +1,9 @@
 // Kafka Streams counts words exactly once; says "RUNNING" whenever it does.
-// Started from source: java -cp KAFKA:STREAMS WordCount.java BOOTSTRAP STATE_FOLDER INPUT OUTPUT
+// Started from source: java -cp KAFKA:STREAMS WordCount.java BOOTSTRAP STATE_FOLDER INPUT OUTPUT [CLIENT.PROPERTIES]
 // Its state is in a store on disk with a changelog topic; a repartition topic lies between the split and the count.
 
+import java.io.FileReader;
+import java.io.IOException;
 import java.util.Arrays;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
@@ -13,8 +15,13 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
 public class WordCount {
-    public static void main(String[] arguments) {
+    public static void main(String[] arguments) throws IOException {
         var settings = new Properties();
+        if (arguments.length > 4) {
+            try (var file = new FileReader(arguments[4])) {
+                settings.load(file);
+            }
+        }
         settings.put("application.id", "wordcount");
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("state.dir", arguments[1]);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,14 @@ class Worker(Program):
 
     name = "Connect"
 
-    def __init__(self, folder: Path, address: str) -> None:
+    def __init__(self, folder: Path, address: str, security: Mapping[str, str] | None = None) -> None:
+        """`security` is a `client.properties`: the worker's own clients have it, and those of its connectors."""
         (self.rest,) = free_ports(1)
+        secure = security or {}
         settings = {
             "bootstrap.servers": address,
+            **secure,
+            **{f"{kind}.{key}": value for kind in ("producer", "consumer", "admin") for key, value in secure.items()},
             "group.id": "connect",
             "key.converter": STRING,
             "value.converter": STRING,
@@ -120,10 +124,10 @@ class Files:
         until(lambda: set(self.arrived()) >= set(self.lines), f"{len(self.lines)} lines came through")
 
 
-def create_connectors(worker: Worker, files: Files) -> None:
+def create_connectors(worker: Worker, files: Files, topic: str = "lines") -> None:
     kind = "org.apache.kafka.connect.file.FileStream{}Connector"
-    source = {"connector.class": kind.format("Source"), "file": str(files.source), "topic": "lines"}
-    sink = {"connector.class": kind.format("Sink"), "file": str(files.sink), "topics": "lines"}
+    source = {"connector.class": kind.format("Source"), "file": str(files.source), "topic": topic}
+    sink = {"connector.class": kind.format("Sink"), "file": str(files.sink), "topics": topic}
     # A sink commits what it has written; where none is committed yet, it begins at the beginning.
     early = {"consumer.override.auto.offset.reset": "earliest", "consumer.override.isolation.level": "read_committed"}
     quick = {"consumer.override.session.timeout.ms": "2000", "consumer.override.heartbeat.interval.ms": "300"}

@@ -17,27 +17,29 @@ from compat_tests.broker_process import Barnabas
 from compat_tests.confluent.driver import ConfluentDriver
 from compat_tests.driver import NotApplicable
 from compat_tests.java import tools
+from compat_tests.security.certificates import Authority
 from compat_tests.security.clients import FAMILIES, JAAS, NotLetIn, Security
 from compat_tests.tools import missing
 
+PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PASSWORD = "a pass=word1"
 
 
 class Locked(Barnabas):
-    """A broker with a listener for anybody, and one on which clients log in."""
+    """A broker with a listener for anybody, one on which clients log in, and one where they do so over TLS."""
 
-    login_port = 0
+    ports: dict[str, int]
+    ca = Path()
 
     def see(self, line: str) -> None:
-        ports = re.findall(r"127\.0\.0\.1:(\d+)", line)
-        if "is ready on" in line and len(ports) == 2:
-            self.login_port = int(ports[1])
+        found = re.findall(r"127\.0\.0\.1:(\d+)", line)
+        if "is ready on" in line:
+            self.ports = dict(zip(("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL"), map(int, found), strict=True))
         super().see(line)
 
-    @property
-    def login_address(self) -> str:
-        return f"localhost:{self.login_port}"
+    def at(self, protocol: str) -> str:
+        return f"localhost:{self.ports[protocol]}"
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +53,19 @@ def locked(tmp_path_factory: pytest.TempPathFactory, key: rsa.RSAPrivateKey) -> 
     jwks = folder / "jwks"
     public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key()))
     jwks.write_text(json.dumps({"keys": [public | {"kid": "k"}]}))
+    authority = Authority()
+    users = f'{JAAS["PLAIN"]} required user_alice="{PASSWORD}";'
     settings = {
-        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
-        "advertised.listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://localhost:0",
+        "listeners": ",".join(f"{each}://127.0.0.1:0" for each in PROTOCOLS),
+        "advertised.listeners": ",".join(f"{each}://localhost:0" for each in PROTOCOLS),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": authority.issue().pem(folder / "broker.pem"),
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{JAAS["PLAIN"]} required user_alice="{PASSWORD}";',
+        **{f"listener.name.{each.lower()}.plain.sasl.jaas.config": users for each in PROTOCOLS[1:]},
         "sasl.oauthbearer.jwks.endpoint.url": jwks.as_uri(),
     }
     broker = Locked(folder, settings)
+    broker.ca = Path(authority.trust_pem(folder / "ca.pem"))
     with broker:
         if not missing("java"):
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -90,19 +97,20 @@ def security(mechanism: str, key: rsa.RSAPrivateKey, folder: Path) -> Security:
     return Security(mechanism, token=file)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS[1:])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_client_that_logs_in_is_served(
-    locked: Locked, key: rsa.RSAPrivateKey, tmp_path: Path, family: str, mechanism: str
+    locked: Locked, key: rsa.RSAPrivateKey, tmp_path: Path, family: str, mechanism: str, protocol: str
 ) -> None:
     round_trip, tool = FAMILIES[family]
     if tool and (reason := missing(tool)):
         pytest.skip(reason)
-    topic = f"{family}-{mechanism}"
+    topic = f"{family}-{mechanism}-{protocol}"
     ConfluentDriver(locked.address).create_topic(topic)
-    right = security(mechanism, key, tmp_path)
+    right = replace(security(mechanism, key, tmp_path), ca=locked.ca if protocol == "SASL_SSL" else None)
     try:
-        assert round_trip(locked.login_address, right, topic, b"value", tmp_path) == b"value"
+        assert round_trip(locked.at(protocol), right, topic, b"value", tmp_path) == b"value"
     except NotApplicable as reason:
         pytest.skip(f"n/a: {reason}")
     if family == "java":
@@ -111,4 +119,4 @@ def test_a_client_that_logs_in_is_served(
     if wrong.token is not None:
         wrong.token.write_text(jwt.encode({"sub": "alice"}, rsa.generate_private_key(65537, 2048), "RS256"))
     with pytest.raises(NotLetIn):
-        round_trip(locked.login_address, wrong, topic, b"value", tmp_path)
+        round_trip(locked.at(protocol), wrong, topic, b"value", tmp_path)

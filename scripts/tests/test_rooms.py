@@ -43,7 +43,7 @@ INNER: dict[str, dict[str, set[str]]] = {
     "broker": {
         "apis": {"coordinators", "jobs", "metadata", "net", "quotas", "reading", "security", "settings"},
         "coordinators": {"metadata", "moving", "net", "settings"},
-        "jobs": {"metadata", "reading", "settings"},
+        "jobs": {"metadata", "reading", "security", "settings"},
         "metadata": {"security", "settings"},
         "moving": {"metadata", "settings"},
         "net": {"quotas", "security", "settings"},
@@ -67,8 +67,8 @@ INNER_DOORS = {
     ("broker/apis", "net"): {"delayed_response", "errors", "framing", "large", "order", "turn"},
     ("broker/apis", "metadata"): {"credentials", "features", "image", "producer_ids", "tokens", "topic_manager"},
 }
-#: The broker is no client of Kafka. Of ZooKeeper it is.
-BROKERS_CLIENTS = {"zookeeper"}
+#: The broker is no client of Kafka. Of ZooKeeper it is, and key stores are the same on both sides.
+BROKERS_CLIENTS = {"keystores", "zookeeper"}
 
 
 class Import(NamedTuple):
@@ -205,7 +205,7 @@ def test_the_inner_tables_name_nothing_that_nobody_needs() -> None:
 
 
 #: Who makes and drops vnodes, or serves nobody. All others come to a partition by `Partitions`, which checks.
-VNODES = {"partitions.py", "node.py", "metadata/topic_manager.py", "clean_logs.py"}
+VNODES = {"partitions.py", "node.py", "metadata/topic_manager.py", "clean_logs.py", "stopped_users.py"}
 
 
 def test_one_door_leads_from_a_partition_to_its_vnode() -> None:

@@ -11,14 +11,22 @@ from barnabas.client.cluster import Cluster
 from barnabas.streams.query.errors import QueryError
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.patterns import PatternError, pattern
-from barnabas.wire.queries.keys import DEAD_LETTER, EVENTS, ON_ERROR, PLAN, QUERY, VALUES
+from barnabas.wire.queries.keys import DEAD_LETTER, DENIED, EVENTS, ON_ERROR, PLAN, QUERY, VALUES
 from barnabas.wire.queries.plan import QueryPlan, Values, plan_of
-from barnabas.wire.streams.keys import RUNNING, STREAM, STREAM_KEYS, STREAM_NAME, STREAM_RUN, STREAM_STATE
+from barnabas.wire.streams.keys import (
+    RUNNING,
+    STREAM,
+    STREAM_DENIED,
+    STREAM_KEYS,
+    STREAM_NAME,
+    STREAM_RUN,
+    STREAM_STATE,
+)
 from barnabas.wire.streams.plan import StreamPlan, stream_plan_of
 
 CLEANUP_POLICY = "cleanup.policy"
 _MAX_BATCH_BYTES = 1 << 20
-_KEYS = [QUERY, PLAN, ON_ERROR, EVENTS, *VALUES, *STREAM_KEYS]
+_KEYS = [QUERY, PLAN, ON_ERROR, EVENTS, DENIED, *VALUES, *STREAM_KEYS]
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -30,6 +38,7 @@ class Definition(msgspec.Struct, frozen=True):
     plan: QueryPlan
     partitions: int
     max_batch_bytes: int = _MAX_BATCH_BYTES
+    denied: str = ""  # what its owner may not do, so that it must not run
     events: bool = False  # over a pattern: whether the results say which topics are read, too
 
 
@@ -53,6 +62,7 @@ class StreamDefinition(msgspec.Struct, frozen=True):
     plan: StreamPlan
     partitions: int
     max_batch_bytes: int = _MAX_BATCH_BYTES
+    denied: str = ""  # what its owner may not do; its state is `denied` then
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -100,6 +110,7 @@ def read_catalog(cluster: Cluster) -> Catalog:
                 plan=plan,
                 partitions=sources[name].partitions,
                 events=configs.get(EVENTS) == "true",
+                denied=configs.get(DENIED, ""),
             )
     for name, configs in topic_configs(cluster, [*definitions, *streams], ["segment.bytes"], defaults=True).items():
         size = min(int(configs["segment.bytes"]), _MAX_BATCH_BYTES)  # a batch must fit into a segment
@@ -117,7 +128,8 @@ def _stream(topic: Source, configs: dict[str, str], plan: StreamPlan) -> StreamD
         topic_id=topic.topic_id,
         name=configs.get(STREAM_NAME, topic.name),
         text=configs[STREAM],
-        state=configs.get(STREAM_STATE, RUNNING),
+        state=STREAM_DENIED if DENIED in configs else configs.get(STREAM_STATE, RUNNING),
+        denied=configs.get(DENIED, ""),
         run=int(configs.get(STREAM_RUN, "0")),
         plan=plan,
         partitions=topic.partitions,

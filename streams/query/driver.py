@@ -17,6 +17,7 @@ from barnabas.streams.query.control import Control, now_ms
 from barnabas.streams.query.definitions import (
     Catalog,
     Definition,
+    Source,
     is_compacted,
     read_catalog,
     read_pattern,
@@ -33,7 +34,7 @@ from barnabas.streams.query.errors import (
     reason_of,
 )
 from barnabas.streams.query.events import TopicState, event_of
-from barnabas.streams.query.health import FAILED, Health, now
+from barnabas.streams.query.health import DENIED, FAILED, Health, now
 from barnabas.streams.query.job import Job
 from barnabas.streams.query.merged import commit, recover
 from barnabas.streams.query.pace import MAX_BYTES, Pace
@@ -177,23 +178,29 @@ class Driver:
 
     def _checked(self, question: Check) -> Checked:
         """Whether a query can be, and what it reads and gives."""
+        tried: list[str] = []
+        reads: dict[str, str] = {}
         try:
             query, over = over_pattern(question.query)
+            reads = {"pattern": over} if over is not None else {}
             name = self._by_spark(source_of, query)
+            if over is None:
+                tried.append(name)
             if name == question.topic:
                 raise QueryError(f"{name} cannot be made of itself")
             if (over is not None) != (name == ALL_TOPICS):
                 raise QueryError("topics('PATTERN') stands behind FROM")
             if over is not None:
-                values, reads = read_pattern(self._cluster, over, question.topic), {"pattern": over}
+                values = read_pattern(self._cluster, over, question.topic)
             else:
                 source = read_source(self._cluster, name)
                 values, reads = source.values, {"source": name, "source_id": source.topic_id}
             found = self._select(query, name, values)
         except QueryError as error:
-            return Checked(id=question.id, error=str(error))
+            return Checked(id=question.id, error=str(error), tried=tuple(tried), **reads)
         return Checked(
             id=question.id,
+            tried=tuple(tried),
             output_format=found.value_format,
             output_schema=found.value_schema,
             **reads,
@@ -202,17 +209,24 @@ class Driver:
 
     def _checked_stream(self, question: CheckStream) -> CheckedStream:
         """Whether a stream can be, and what it reads and gives."""
+        tried: list[str] = []
+
+        def read(name: str) -> Source:
+            tried.append(name)
+            return read_source(self._cluster, name)
+
         try:
             clauses, source, joined, planned = self._by_spark(
-                lambda _, text: self._streams.check(text, lambda name: read_source(self._cluster, name)),
+                lambda _, text: self._streams.check(text, read),
                 question.stream,
             )
             self._check_table(clauses)
             check_fits(question.topic, question.schema, planned.value_schema)
         except QueryError as error:
-            return CheckedStream(id=question.id, error=str(error))
+            return CheckedStream(id=question.id, error=str(error), tried=tuple(tried))
         return CheckedStream(
             id=question.id,
+            tried=tuple(tried),
             source=source.name,
             source_id=source.topic_id,
             begins=EARLIEST_START if clauses.fill_history else LATEST_START,
@@ -301,6 +315,9 @@ class Driver:
         health = self._health[definition.topic]
         if not health.may_run(at):
             return False
+        if definition.denied:
+            self._stop(definition, definition.denied, DENIED)
+            return False
         if definition.plan.pattern:
             try:
                 pattern(definition.plan.pattern)
@@ -315,10 +332,11 @@ class Driver:
             return False
         return True
 
-    def _stop(self, definition: Definition, error: str) -> None:
-        if self._health[definition.topic].state != FAILED:
-            self._say("error", "query.failed", topic=definition.topic, error=error)
-        self._health[definition.topic].stopped(error)
+    def _stop(self, definition: Definition, error: str, state: str = FAILED) -> None:
+        if self._health[definition.topic].state != state:
+            level, event = ("error", "query.failed") if state == FAILED else ("warning", "query.denied")
+            self._say(level, event, topic=definition.topic, error=error)
+        self._health[definition.topic].stopped(error, state)
 
     def _knows_places(self, definition: Definition) -> bool:
         """Find out how far a query is, where that is not known; whether that could be told."""

@@ -11,7 +11,7 @@ _RATE_SECONDS = 10.0
 #: The most ticks in _SLOW_SECONDS that may work for too long; then the query holds the others up no more.
 _MOST_SLOW, _SLOW_SECONDS = 3, 3600.0
 _MOST_DISTURBED = 32
-RUNNING, SLOW, RETRYING, FAILED = "RUNNING", "SLOW", "RETRYING", "FAILED"
+RUNNING, SLOW, RETRYING, FAILED, DENIED = "RUNNING", "SLOW", "RETRYING", "FAILED", "DENIED"
 
 
 class Health:
@@ -35,7 +35,7 @@ class Health:
 
     def may_run(self, now: float) -> bool:
         """Whether it is to be run in this tick."""
-        return self.state != FAILED and now >= self._next_try
+        return self.state not in (FAILED, DENIED) and now >= self._next_try
 
     def ran(self, now: float, rows: int, dead: int, seconds: float) -> None:
         """A tick went well."""
@@ -71,9 +71,9 @@ class Health:
         self._slow = [*(at for at in self._slow if at > now - _SLOW_SECONDS), now]
         return len(self._slow) >= _MOST_SLOW
 
-    def stopped(self, error: str) -> None:
+    def stopped(self, error: str, state: str = FAILED) -> None:
         """It cannot go on until somebody changes something."""
-        self.state, self.error = FAILED, error
+        self.state, self.error = state, error
 
     def changed(self) -> None:
         """Somebody has changed something: it may go on."""

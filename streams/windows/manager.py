@@ -484,12 +484,13 @@ class Streams:
         for runner in self._runners or ():
             for topic, definition in runner.definitions.items():
                 state = self._state(runner, definition)
-                told = runner.told(definition, at, state, self._no_room() if state == WAITING else None)
+                why = self._no_room() if state == WAITING else definition.denied or None
+                told = runner.told(definition, at, state, why)
                 copied, _, _ = self._copier.copied.get(runner.group.id, (None, None, None))
                 found[topic] = msgspec.structs.replace(told, copied=copied)
         for topic, definition in self._catalog.streams.items():
             if topic not in found:
-                why = self._waiting.get(topic)
+                why = self._waiting.get(topic) or definition.denied or None
                 state = definition.state.upper() if definition.state != keys.RUNNING else WAITING if why else STARTING
                 source = ", ".join(definition.plan.sources)
                 found[topic] = StreamStatus(

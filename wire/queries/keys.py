@@ -6,6 +6,8 @@ from __future__ import annotations
 #: The SELECT whose results the topic holds, and what the broker has fixed of it (`wire.queries.plan`).
 QUERY, PLAN = "barnabas.query", "barnabas.query.plan"
 START, ON_ERROR, EVENTS = "barnabas.query.start", "barnabas.query.on.error", "barnabas.query.events"
+#: Who has made the query or stream that writes a topic, and what that one may not do now.
+OWNER, DENIED = "barnabas.owner", "barnabas.denied"
 DEAD_LETTER_OF = "barnabas.query.dead.letter.of"
 FORMAT, SCHEMA = "barnabas.value.format", "barnabas.value.schema"
 AVRO_SCHEMA, AVRO_FRAMING = "barnabas.value.avro.schema", "barnabas.value.avro.framing"

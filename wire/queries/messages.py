@@ -44,6 +44,8 @@ class Checked(Reads, frozen=True, kw_only=True, tag="checked"):
 
     id: str
     error: str | None = None
+    #: The topics that it would read, also where it cannot be.
+    tried: tuple[str, ...] = ()
     output_format: str = "raw"
     output_schema: str = ""
 
@@ -53,6 +55,8 @@ class CheckedStream(StreamReads, frozen=True, kw_only=True, tag="checked_stream"
 
     id: str
     error: str | None = None
+    #: The topics that it would read, also where it cannot be.
+    tried: tuple[str, ...] = ()
     output_format: str = "json"
     output_schema: str = ""
 

@@ -6,6 +6,7 @@ admin client can read it.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 
 import msgspec
@@ -68,6 +69,10 @@ class QueryPlan(Reads, frozen=True, omit_defaults=True):
     offsets: list[int] = []
     dead_letter_of: str = ""
     starts: dict[str, list[int]] = {}
+
+    def is_of(self, topic_id: bytes) -> bool:
+        """Whether it is that of the dead letters of the query topic with this id."""
+        return self.dead_letter_of == str(uuid.UUID(bytes=topic_id))
 
     def encode(self) -> str:
         """As the value of `barnabas.query.plan`."""

@@ -9,6 +9,8 @@ STREAM_NAME, STREAM_STATE, STREAM_RUN = "barnabas.stream.name", "barnabas.stream
 STREAM_KEYS = (STREAM, STREAM_PLAN, STREAM_NAME, STREAM_STATE, STREAM_RUN)
 RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
 STATES = (RUNNING, PAUSED, STOPPED)
+#: Instead of any of these, where its owner may not do what it does.
+STREAM_DENIED = "denied"
 
 #: The group that keeps how far streams are, at partition 0 of each one's topic: only the streams driver commits in it.
 GROUP = "barnabas.streams"

@@ -18,7 +18,7 @@ import hmac
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from barnabas.broker.security import der
+from barnabas.client.keystores import der
 
 MAGIC = b"\xfe\xed\xfe\xed"
 _KEY, _CERTIFICATE = 1, 2

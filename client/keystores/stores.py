@@ -3,21 +3,22 @@
 PEM is a file or the text of a setting (KIP-651). A store of type JKS or PKCS12 is read as what it is, as the JDK does.
 Secrets stay in memory, and in no message.
 
-Source: KIP-651 (PEM), RFC 7292 (PKCS12), `broker.security.jks`.
+Source: KIP-651 (PEM), RFC 7292 (PKCS12), `client.keystores.jks`.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.security import jks
-from barnabas.broker.settings.keys import ConfigError
+from barnabas.client.keystores import jks
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -38,7 +39,7 @@ class Identity(NamedTuple):
     names: frozenset[str]
 
 
-class StoreError(ConfigError):
+class StoreError(ValueError):
     """A store that cannot be used: reason and remedy, without what it names and without its secrets."""
 
 
@@ -52,7 +53,7 @@ def _cryptography() -> Any:
 
 
 def read_identities(values: Mapping[str, Any]) -> list[Identity]:
-    """The keys that a listener proves itself with, by the values of its keys `ssl.*`.
+    """The keys that one proves oneself with, by the values of the settings `ssl.*`.
 
     Raises StoreError with the key, the file, the reason and the remedy.
     """
@@ -82,7 +83,7 @@ def read_identities(values: Mapping[str, Any]) -> list[Identity]:
 
 
 def read_trusted(values: Mapping[str, Any]) -> list[bytes] | None:
-    """The certificates in DER that a client's one must lead to; None if none are named. Raises StoreError."""
+    """The certificates in DER that the other side's must lead to; None if none are named. Raises StoreError."""
     kind, location = _kind(values, "truststore"), values["ssl.truststore.location"]
     text = values["ssl.truststore.certificates"]
     if text:
@@ -101,6 +102,24 @@ def read_trusted(values: Mapping[str, Any]) -> list[bytes] | None:
                 raise StoreError("a PEM file has no password: remove ssl.truststore.password")
             return _some(_certificates(_text(data)))
         return _some(_binary_trusted(data, password))
+
+
+def certificates_of(identity: Identity) -> str:
+    """The chain alone, without the key, as PEM."""
+    return "".join(pem for label, pem in _blocks(identity.pem.decode("ascii")) if label == "CERTIFICATE")
+
+
+def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
+    """Python takes keys from files only: this one is in memory, and nobody else can open it. Raises StoreError."""
+    file = os.memfd_create("tls")
+    try:
+        with open(file, "wb", closefd=False) as out:
+            out.write(identity.pem)
+        context.load_cert_chain(f"/proc/self/fd/{file}")
+    except ssl.SSLError as error:
+        raise StoreError(f"OpenSSL does not take the key and certificate of the key store: {error.reason}") from None
+    finally:
+        os.close(file)
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.security import jks
-from barnabas.broker.security.keystores import StoreError, read_identities, read_trusted
 from barnabas.broker.settings.ssl_keys import SSL_KEYS
+from barnabas.client.keystores import jks
+from barnabas.client.keystores.stores import StoreError, read_identities, read_trusted
 from compat_tests.security.certificates import Authority, Issued, has_keytool, keytool
 
 ROOT = Authority("Root")
