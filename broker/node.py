@@ -32,6 +32,7 @@ from barnabas.broker.net.connections import Connections, raise_descriptor_limit
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
+from barnabas.broker.quotas.connection_rates import ConnectionRates
 from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.registry import Handlers
@@ -138,6 +139,7 @@ class Node:
                         authorizer=self.owners.authorizer,
                         login=self.authentication.login,
                         quotas=self.quotas,
+                        rates=ConnectionRates(self.config, self.metadata),
                     )
                     self._announce()
                     task_status.started()

@@ -33,7 +33,7 @@ import trio
 
 from barnabas.broker.log import EventLog
 from barnabas.broker.net import frame_timer, large
-from barnabas.broker.net.answers import Answers
+from barnabas.broker.net.answers import MAX_BACKLOG_BYTES, Answers
 from barnabas.broker.net.buffers import ByteBudget, FrameBuffers, Holding, RequestMemory
 from barnabas.broker.net.delayed_response import Coroutine, DelayedResponse
 from barnabas.broker.net.errors import Disconnected
@@ -55,6 +55,8 @@ from barnabas.wire.types import Message, SizedChunk
 
 # Only Produce carries data. Of anything else this is far more than a client has to say.
 MAX_PLAIN_REQUEST = 16 << 20
+# Bytes of answers that a client may leave unread before it has logged in.
+STRANGERS_BACKLOG_BYTES = 16 << 10
 # Of logging in, and what a quota of CPU does not limit as brokers ask for it (WriteTxnMarkers), as in Kafka.
 LOGIN = frozenset((17, 36))
 EXEMPT = frozenset((27,))
@@ -102,6 +104,7 @@ class Shared:
     max_strangers_bytes: int  # of a request before the client has logged in
     bare: Endpoint  # what takes SASL's tokens without a request around them
     ended: Callable[[Connection], None]
+    known: Callable[[Connection], None]  # it is no stranger's any more
     client_changed: Callable[[Connection, str], None]  # with the client that it was
 
 
@@ -117,8 +120,8 @@ class Connection:
         self.principal = ANONYMOUS
         #: How far the client is in logging in; None where nobody does.
         self.login = login
-        #: Whose share of what all clients share is taken.
-        self.client = client_of(self.principal, host)
+        #: Whose share of what all clients share is taken; and whose it was before the client said who it is.
+        self.client = self.origin = client_of(self.principal, host)
         self.authorizer = shared.authorizer
         self.state = State.NEW
         self.last_active = trio.current_time()
@@ -126,6 +129,9 @@ class Connection:
         self._transport = transport
         self._framing = Framing(shared.max_request_bytes if login is None else shared.max_strangers_bytes)
         self._answers = Answers()
+        self._is_stranger = login is not None or not transport.is_open
+        if self._is_stranger:
+            self._answers.most_bytes = STRANGERS_BACKLOG_BYTES
         self._frame_timer = FrameTimer()
         self._holding: Holding | None = None  # what the large frame that comes in has of the memory of all connections
         self._budget = shared.memory.large  # where it has it from
@@ -147,12 +153,20 @@ class Connection:
         self._enter(State.READS)
 
     def known_as(self, principal: Principal) -> None:
-        """The client has proved who it is, for the first time or again."""
-        self._framing.limit = self._shared.max_request_bytes
+        """The client has proved who it is, for the first time or again; or with a certificate, before it logs in."""
+        if self.login is None or not self.login.is_new:
+            self._is_stranger = False
+            self._framing.limit, self._answers.most_bytes = self._shared.max_request_bytes, MAX_BACKLOG_BYTES
+            self._shared.known(self)
         before, self.principal = self.client, principal
         self.client = client_of(principal, self.host)
         if self.client != before:
             self._shared.client_changed(self, before)
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client has yet to say who it is, or to end its TLS handshake."""
+        return self._is_stranger
 
     def end(self) -> None:
         """Take no more requests, and close when the answers to those before have left."""
@@ -212,7 +226,7 @@ class Connection:
         """Whether the frame that is coming in takes longer than it may."""
         allowance = frame_timer.USUAL
         if self._holding is not None and self._budget.is_waited_for:
-            is_small = self._budget is self._shared.memory.small
+            is_small = self._budget is not self._shared.memory.large
             allowance = frame_timer.SMALL_WAITED_FOR if is_small else frame_timer.WAITED_FOR
         return self._frame_timer.is_too_slow(now, self._framing.received_bytes, allowance)
 
@@ -370,7 +384,7 @@ class Connection:
                 allowed = self._budget.allowed(holding)
                 is_allowed = allowed > 0
                 room = room[: allowed or 1]  # only who has something to read waits for memory
-            elif self._shared.memory.is_short or self._quota is not None:
+            elif self._shared.memory.is_short or self._is_stranger or self._quota is not None:
                 room = room[:KEPT_BYTES]
             got = self._transport.receive(room)
             if got is None:
@@ -517,7 +531,8 @@ class Connection:
 
     def _take_buffer(self, length: int) -> None:
         """Receive the wanted frame into a buffer of its own. What has come of it counts, whether it may or not."""
-        self._budget = self._shared.memory.budget_of(length)
+        memory = self._shared.memory
+        self._budget = memory.strangers if self._is_stranger else memory.budget_of(length)
         self._holding = Holding(self.client, length, is_first=self._is_new)  # from here on `close` gives it back
         self._framing.take_buffer(self._shared.buffers.take(length))
         self._budget.took(self._holding, self._framing.received_bytes)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from barnabas.broker.settings.keys import INT_MAX, ConfigError, ConfigKey
 
+OVERRIDES = "max.connections.per.ip.overrides"
+
 
 def parse_overrides(text: str) -> dict[str, int]:
     """The value of `max.connections.per.ip.overrides`, HOST:COUNT, ... Raises ConfigError."""
@@ -16,7 +18,7 @@ def parse_overrides(text: str) -> dict[str, int]:
         host = host.strip().removeprefix("[").removesuffix("]")
         if not (colon and host and count.strip().isdigit() and int(count) <= INT_MAX):
             expected = "expected HOST:COUNT, ..."
-            raise ConfigError(f"Invalid value {pair!r} in max.connections.per.ip.overrides: {expected}")
+            raise ConfigError(f"Invalid value {pair!r} in {OVERRIDES}: {expected}")
         found[host] = int(count)
     return found
 
@@ -30,7 +32,7 @@ QUOTA_KEYS = [
         "client that has most, or is closed.", minimum=0, dynamic=True, of_listener=True),
     ConfigKey("max.connections.per.ip", "int", INT_MAX, "Connections at one time from one address.", minimum=0,
         dynamic=True),
-    ConfigKey("max.connections.per.ip.overrides", "string", "", "The same for some addresses: HOST:COUNT, ...",
+    ConfigKey(OVERRIDES, "string", "", "The same for some addresses: HOST:COUNT, ...",
         dynamic=True, check=_overrides),
     ConfigKey("max.connection.creation.rate", "int", INT_MAX, "New connections in a second; further ones wait until "
         "they are accepted.", minimum=0, dynamic=True, of_listener=True),

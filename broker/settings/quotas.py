@@ -44,12 +44,17 @@ class ClientQuotas:
         self.of: dict[Entity, dict[str, float]] = {}
         #: Another number when there are other quotas.
         self.version = 0
-        self._of_clients = 0
+        self._of_clients = self._of_addresses = 0
 
     @property
     def limits_clients(self) -> bool:
         """Whether there is any quota of users or client ids."""
         return self._of_clients > 0
+
+    @property
+    def limits_addresses(self) -> bool:
+        """Whether there is any quota of addresses."""
+        return self._of_addresses > 0
 
     def apply(self, record: ClientQuotaRecord) -> None:
         """Change the image by one record."""
@@ -62,6 +67,8 @@ class ClientQuotas:
             values[record.key] = record.value
         if record.key in OF_CLIENTS:
             self._of_clients += len(values) - before
+        else:
+            self._of_addresses += len(values) - before
         self.version += 1
         if not values:
             del self.of[entity]
