@@ -49,7 +49,7 @@ class AddressLimits:
 
             async def look_up() -> None:
                 for host, count in hosts.items():
-                    found = await trio.to_thread.run_sync(_addresses, host)
+                    found = await trio.to_thread.run_sync(_addresses, host, abandon_on_cancel=True)
                     if self._text != text:
                         return
                     if not found:

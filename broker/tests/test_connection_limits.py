@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -144,8 +146,12 @@ async def test_the_number_can_be_changed(start: Start) -> None:
             assert not await is_served(client)
 
 
-async def test_a_host_that_nobody_knows_is_told(start: Start) -> None:
-    async with start(more={"max.connections.per.ip.overrides": "no.such.host.invalid:1"}) as broker:
+async def test_a_host_that_nobody_knows_is_told(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    async with start(more={"max.connections.per.ip.overrides": "no-such-host:1"}) as broker:
         await happens(lambda: "connections.override.unknown_host" in broker.log)
 
 
