@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import ACLS, NOTHING
 from barnabas.broker.parts import Parts
-from barnabas.broker.quotas.cpu import Paid, paid
+from barnabas.broker.quotas.bill import Bill
 from barnabas.broker.quotas.manager import QuotaExceeded
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.operations import Right, rights_of
@@ -40,7 +40,6 @@ from barnabas.wire.types import Message, SizedChunk, Versions, replace
 if TYPE_CHECKING:
     from barnabas.broker.net.connection import Connection
     from barnabas.broker.net.large import LargeResponse
-    from barnabas.broker.quotas.manager import ClientQuota
 
 R = TypeVar("R")
 API_VERSIONS, SASL_AUTHENTICATE = 18, 36
@@ -57,14 +56,11 @@ class Context:
 
     `throttle_ms` is for how long the client is asked to send nothing more (KIP-219); it stands in the answer, whichever
     way that is made. `received_at` (seconds of `time.perf_counter`) is when the connection began to read what the
-    request came with: a metric of its time counts from there. `quota` is that of the client, if it has one: what the
-    request costs is recorded as it is spent, and by the time of the answer it is known for how long the client waits.
+    request came with: a metric of its time counts from there. `bill` is what it has cost, if its client
+    has quotas.
     """
 
-    __slots__ = (
-        *("api", "client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version"),
-        *("_cpu", "_is_exempt", "_is_settled", "quota"),
-    )
+    __slots__ = ("api", "bill", "client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version")
 
     def __init__(
         self,
@@ -78,9 +74,7 @@ class Context:
         self.connection, self.api, self.version, self.correlation_id = connection, api, version, correlation_id
         self.client_id, self.received_at = client_id, received_at
         self.throttle_ms = 0
-        self.quota: ClientQuota | None = None
-        self._cpu = 0.0
-        self._is_exempt = self._is_settled = False
+        self.bill: Bill | None = None
 
     @property
     def principal(self) -> Principal:
@@ -99,50 +93,32 @@ class Context:
 
         Raises KafkaError if the client has made too many such changes. Up to `strict_since`, it is only throttled.
         """
-        if self.quota is None:
+        if self.bill is None:
             return
         try:
-            self.throttle(self.quota.change(partitions, strict=self.version >= strict_since))
+            self.throttle(self.bill.quota.change(partitions, strict=self.version >= strict_since))
         except QuotaExceeded as error:
             self.throttle(error.wait)
             raise
 
-    @property
-    def counts_cpu(self) -> bool:
-        """Whether the client has a quota of CPU, and the request is not one of those that it does not limit."""
-        return self.quota is not None and self.quota.counts_cpu and not self._is_exempt
-
-    def exempt(self) -> None:
-        """The quota of CPU does not limit this request."""
-        self._is_exempt = True
-
-    def pay(self, cpu: float) -> None:
-        """The request has taken so many seconds of CPU. May be called in a thread that the request waits for."""
-        self._cpu += cpu
-
     def paid(self, call: Callable[[], R]) -> Callable[[], R]:
-        """A call for a thread, whose CPU is the request's."""
-        return paid(call, self.pay) if self.counts_cpu else call
+        """A call, perhaps for a thread, whose CPU is the request's."""
+        return call if self.bill is None else self.bill.paid(call)
 
     def paid_steps(self, work: Awaitable[R]) -> Awaitable[R]:
         """What is awaited for the request, whose CPU is the request's."""
-        return Paid(work, self.pay) if self.counts_cpu else work
+        return work if self.bill is None else self.bill.paid_steps(work)
 
     def settle(self) -> None:
         """The answer is about to be made: what the request has cost says for how long the client waits."""
-        if not self._is_settled:
-            self._is_settled = True
-            self.throttle(self._spend())
+        if self.bill is not None and not self.bill.is_settled:
+            self.bill.is_settled = True
+            self.throttle(self.bill.spend())
 
     def settle_rest(self) -> None:
         """What the answer has cost, later requests wait for."""
-        self._spend()
-
-    def _spend(self) -> float:
-        if self.quota is None or not self.counts_cpu:
-            return 0.0
-        cpu, self._cpu = self._cpu, 0.0
-        return self.quota.used_cpu(cpu)
+        if self.bill is not None:
+            self.bill.spend()
 
     @property
     def client(self) -> str:
@@ -232,7 +208,7 @@ class Endpoint:
 
         An answer of ours that does not fit its message is our fault, not the client's: raises RuntimeError.
         """
-        if context.quota is not None:
+        if context.bill is not None:
             context.settle()
         if context.throttle_ms and hasattr(response, "throttle_time_ms"):
             response = replace(response, throttle_time_ms=context.throttle_ms)

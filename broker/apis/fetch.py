@@ -151,8 +151,8 @@ class Reading:
         """What nobody has looked at yet of what would be sent."""
         self.failed = False
         self.max_bytes = min(request.max_bytes, max_bytes)
-        if context.quota is not None:
-            self.max_bytes = int(min(self.max_bytes, context.quota.most_fetched))
+        if context.bill is not None:
+            self.max_bytes = int(min(self.max_bytes, context.bill.quota.most_fetched))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
 
     def enough(self) -> bool:
@@ -327,7 +327,7 @@ class Reading:
     def response(self) -> FetchResponse:
         """The answer; in a session, partitions without news are left out and those with data go to the back."""
         session = self.fetch.session
-        if self.context.quota is not None and self._is_over(self.context.quota):
+        if self.context.bill is not None and self._is_over(self.context.bill.quota):
             return self._nothing()
         by_topic: dict[tuple[str, bytes], list[PartitionData]] = {}
         for key, _ in self.fetch.partitions:

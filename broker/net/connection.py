@@ -42,12 +42,14 @@ from barnabas.broker.net.framing import KEPT_BYTES, FrameError, Framing, SpeaksT
 from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import Transport
 from barnabas.broker.net.turn import Turn
+from barnabas.broker.quotas.bill import Bill
 from barnabas.broker.quotas.manager import ClientQuota, QuotaManager
 from barnabas.broker.registry import Answer, Context, Endpoint
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, Principal, client_of
 from barnabas.broker.security.sasl import Login
 from barnabas.broker.settings.listeners import Listener
+from barnabas.broker.settings.quotas import ClientQuotas
 from barnabas.broker.workers import Turns
 from barnabas.wire.header import read_request_header, skip_header_tags
 from barnabas.wire.schema import ProtocolError
@@ -96,6 +98,7 @@ class Shared:
     find: Callable[[int, int], Endpoint]  # by API key and version; raises ProtocolError
     authorizer: Authorizer | None  # without one everybody may do everything
     quotas: QuotaManager
+    known_quotas: ClientQuotas
     buffers: FrameBuffers
     memory: RequestMemory
     large_requests: Turns
@@ -294,8 +297,8 @@ class Connection:
             self._enter(State.MUTED)
 
     def _mute(self) -> None:
-        """Stop reading if the client is over a quota, unless it holds memory that others may want."""
-        if self._muted_until and self.state is State.READS and self._holding is None:
+        """Stop reading as the client is over a quota, unless it holds memory that others may want."""
+        if self.state is State.READS and self._holding is None:
             self._enter(State.MUTED)
 
     async def _wait_muted(self) -> None:
@@ -439,7 +442,8 @@ class Connection:
                 self._take_buffer(framing.wanted)
         elif handled or framing.has_frame:
             self._frame_timer.end()
-        self._mute()
+        if self._muted_until:
+            self._mute()
         return handled
 
     def _dispatch(self, frame: bytes | memoryview) -> bool:
@@ -460,49 +464,40 @@ class Connection:
             raise Disconnected(f"{api.name} request of {len(frame)} bytes; only Produce may be so large")
         position = skip_header_tags(frame, header.end) if endpoint.flexible else header.end
         context = Context(self, api, endpoint.version, header.correlation_id, header.client_id, self._slice_began)
-        if self._shared.quotas.in_force or self._quota is not None:
-            self._limit(context)
-        if context.quota is None:
-            answer = self._ask(frame, position, endpoint, context)
+        bill = None
+        if self._shared.known_quotas.limits_clients or self._quota is not None:
+            bill, began = self._limit(context), thread_time()
+        if len(frame) > large.LARGE_FRAME and large.is_large(key, len(frame)):
+            answer: Answer = large.handle(endpoint, bytes(frame), position, context, self._shared.large_requests)
         else:
-            answer = self._ask_limited(frame, position, endpoint, context, context.quota)
+            request, _ = endpoint.decode(frame, position, large.MAX_OF.get(key, large.MAX_ELEMENTS))
+            answer = endpoint.handle(context, request)
+        if bill is not None:
+            self._charge(bill, context, len(frame), thread_time() - began, has_answer=answer is not None)
         self._take_answer(answer, endpoint, context)
         return True
 
-    def _ask(self, frame: bytes | memoryview, position: int, endpoint: Endpoint, context: Context) -> Answer:
-        """Decode a request behind its header, and have it handled."""
-        key, size = endpoint.api.key, len(frame)
-        if size > large.LARGE_FRAME and large.is_large(key, size):
-            return large.handle(endpoint, bytes(frame), position, context, self._shared.large_requests)
-        request, _ = endpoint.decode(frame, position, large.MAX_OF.get(key, large.MAX_ELEMENTS))
-        return endpoint.handle(context, request)
-
-    def _ask_limited(
-        self, frame: bytes | memoryview, position: int, endpoint: Endpoint, context: Context, quota: ClientQuota
-    ) -> Answer:
-        """`_ask` for a client that has a quota."""
-        key, began = endpoint.api.key, thread_time()
-        try:
-            answer = self._ask(frame, position, endpoint, context)
-        finally:
-            cpu = thread_time() - began
-            context.pay(cpu)
-            self._paid += cpu
+    def _charge(self, bill: Bill, context: Context, size: int, cpu: float, *, has_answer: bool) -> None:
+        """Put on the bill what a request has cost until now."""
+        bill.pay(cpu)
+        self._paid += cpu
+        key = context.api.key
         if key == large.PRODUCE:
-            context.throttle(quota.produced(len(frame)))
-        if answer is None or key in EXEMPT:
-            context.exempt()
-        return answer
+            context.throttle(bill.quota.produced(size))
+        if not has_answer or key in EXEMPT:
+            bill.exempt()
 
-    def _limit(self, context: Context) -> None:
-        """Which quota the client has, as of now. One that is logging in has none, and has other bounds."""
-        if context.api.key in LOGIN or (self.login is not None and self.login.is_new):
-            return
+    def _limit(self, context: Context) -> Bill | None:
+        """What the request of a client that has quotas now is put on. One that is logging in has other bounds."""
+        if context.api.key in LOGIN or self._is_stranger:
+            return None
         quotas = self._shared.quotas
         known = quotas.version, context.client_id, self.principal
         if known != self._quota_of:
             self._quota, self._quota_of = quotas.of(self.principal, self.host, context.client_id), known
-        context.quota = self._quota
+        if self._quota is not None:
+            context.bill = Bill(self._quota)
+        return context.bill
 
     def _dispatch_bare(self, frame: bytes | memoryview) -> bool:
         """A token of SASL without a request around it, as SaslHandshake version 0 asks for."""
@@ -604,7 +599,8 @@ class Connection:
             self._paid += cpu
             quota.used_cpu(cpu)
         self._answers.sent(left)
-        self._mute()
+        if self._muted_until:
+            self._mute()
         return left[0] if left else None
 
     async def _send_rest(self, left: SizedChunk | None) -> None:

@@ -103,6 +103,7 @@ class Connections:
             find=handlers.find,
             authorizer=authorizer,
             quotas=quotas,
+            known_quotas=quotas.known,
             buffers=self._buffers,
             memory=self.memory,
             large_requests=Turns(LARGE_REQUESTS),

@@ -18,7 +18,7 @@ from barnabas.broker.quotas.rates import Rate, TokenBucket, Windows
 from barnabas.broker.quotas.sensors import Sensors
 from barnabas.broker.security.principals import DRIVER, Principal, client_of
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.settings.quotas import CONSUMER, MUTATIONS, OF_CLIENTS, PRODUCER, REQUESTS
+from barnabas.broker.settings.quotas import CONSUMER, MUTATIONS, OF_CLIENTS, PRODUCER, REQUESTS, ClientQuotas
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
@@ -36,9 +36,9 @@ class QuotaManager:
         self.buckets: Sensors[TokenBucket] = Sensors(TokenBucket, 2 * self.change_windows.span)
 
     @property
-    def in_force(self) -> bool:
-        """Whether any client has a quota: asked for each request, and nothing else is if none has."""
-        return self._metadata.quotas.limits_clients
+    def known(self) -> ClientQuotas:
+        """The quotas that there are. Whether there is one of clients is asked for each request: it says so itself."""
+        return self._metadata.quotas
 
     @property
     def version(self) -> int:

@@ -45,16 +45,8 @@ class ClientQuotas:
         #: Another number when there are other quotas.
         self.version = 0
         self._of_clients = self._of_addresses = 0
-
-    @property
-    def limits_clients(self) -> bool:
-        """Whether there is any quota of users or client ids."""
-        return self._of_clients > 0
-
-    @property
-    def limits_addresses(self) -> bool:
-        """Whether there is any quota of addresses."""
-        return self._of_addresses > 0
+        #: Whether there is any quota of users or client ids, and of addresses.
+        self.limits_clients = self.limits_addresses = False
 
     def apply(self, record: ClientQuotaRecord) -> None:
         """Change the image by one record."""
@@ -69,6 +61,7 @@ class ClientQuotas:
             self._of_clients += len(values) - before
         else:
             self._of_addresses += len(values) - before
+        self.limits_clients, self.limits_addresses = self._of_clients > 0, self._of_addresses > 0
         self.version += 1
         if not values:
             del self.of[entity]

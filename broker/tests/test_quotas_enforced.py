@@ -327,10 +327,10 @@ async def test_a_change_holds_at_once_and_after_a_kill(start: Start, mock_clock:
         await limit(other, TEST, **{PRODUCER: None})
         mock_clock.jump(100.0)
         assert await produce(client, 5000) == 0
-        assert not broker.node.quotas.in_force
+        assert not broker.node.metadata.quotas.limits_clients
         await limit(other, {"client-id": None}, **{PRODUCER: 10})
     async with start() as broker, await broker.client() as client:
-        assert broker.node.quotas.in_force
+        assert broker.node.metadata.quotas.limits_clients
         assert await produce(client) > 0
 
 
@@ -356,5 +356,5 @@ async def test_where_no_quota_is_set_nothing_is_measured(start: Start) -> None:
     async with start() as broker, await broker.client() as client:
         await client.create_topic("t")
         assert await produce(client) == 0
-        assert not broker.node.quotas.in_force
+        assert not broker.node.metadata.quotas.limits_clients
         assert len(broker.node.quotas.rates) == len(broker.node.quotas.buckets) == 0
