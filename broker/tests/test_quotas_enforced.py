@@ -15,6 +15,7 @@ from trio.testing import MockClock
 
 from barnabas.broker.net.connection import Connection
 from barnabas.broker.quotas import sensors
+from barnabas.broker.security.principals import ANONYMOUS, DRIVER
 from barnabas.broker.settings.quotas import CONSUMER, MUTATIONS, PRODUCER, REQUESTS
 from barnabas.broker.tests.client import Client, batch_of, connect, fetch_request, frame_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start
@@ -125,6 +126,24 @@ async def test_without_an_answer_there_is_a_pause_all_the_same(start: Start, moc
         assert broker.node.vnodes["t", 0].log_end_offset == 1
         mock_clock.jump(1000.0)
         await happens(lambda: broker.node.vnodes["t", 0].log_end_offset == 2)
+
+
+async def test_who_has_many_answers_to_come_when_the_time_is_over_is_read_again(
+    start: Start, mock_clock: MockClock
+) -> None:
+    async with limited(start, PRODUCER, 100) as (broker, client, other):
+        await other.create_topic("u")
+        for _ in range(60):
+            await client.send(fetch_request("u", max_wait_ms=600_000, min_bytes=1), 12)
+        await client.send(produce_request("t", batch_of(bytes(5000))), 9)
+        await happens(lambda: len(muted(broker)) == 1)
+        await client.send(ApiVersionsRequest("t", "1"))
+        mock_clock.jump(100.0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await other.ask(produce_request("u", batch_of(b"v")), 9)).responses
+        for _ in range(61):
+            await client.receive()
+        assert (await client.receive()).api_keys
 
 
 async def test_a_large_request_behind_a_throttled_one_holds_no_memory(start: Start, mock_clock: MockClock) -> None:
@@ -317,6 +336,13 @@ async def test_a_quota_is_of_the_user_who_has_logged_in(start: Start, mock_clock
         async with await connect(broker.port_of("SASL_PLAINTEXT")) as bob:
             await log_in_plain(bob, "bob", "bob,secret")
             assert await produce(bob) == 0
+
+
+async def test_the_streams_driver_has_no_quotas(start: Start) -> None:
+    async with limited(start, PRODUCER, 100, {"user": None}) as (broker, _, _other):
+        quotas = broker.node.quotas
+        assert quotas.of(ANONYMOUS, "127.0.0.1", "streams") is not None
+        assert quotas.of(DRIVER, "127.0.0.1", "streams") is None
 
 
 async def test_a_change_holds_at_once_and_after_a_kill(start: Start, mock_clock: MockClock) -> None:
