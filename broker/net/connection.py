@@ -39,11 +39,11 @@ from barnabas.broker.net.delayed_response import Coroutine, DelayedResponse
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.frame_timer import FrameTimer
 from barnabas.broker.net.framing import KEPT_BYTES, FrameError, Framing, SpeaksTls
+from barnabas.broker.net.metering import Meter
 from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import Transport
 from barnabas.broker.net.turn import Turn
-from barnabas.broker.quotas.bill import Bill
-from barnabas.broker.quotas.manager import ClientQuota, QuotaManager
+from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.registry import Answer, Context, Endpoint
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, Principal, client_of
@@ -59,9 +59,6 @@ from barnabas.wire.types import Message, SizedChunk
 MAX_PLAIN_REQUEST = 16 << 20
 # Bytes of answers that a client may leave unread before it has logged in.
 STRANGERS_BACKLOG_BYTES = 16 << 10
-# Of logging in, and what a quota of CPU does not limit as brokers ask for it (WriteTxnMarkers), as in Kafka.
-LOGIN = frozenset((17, 36))
-EXEMPT = frozenset((27,))
 # How long a connection that always has more to read may go on before the others have their turn.
 SLICE_SECONDS = 0.001
 
@@ -85,6 +82,8 @@ NEXT: Mapping[State, frozenset[State]] = {
     State.MUTED: frozenset({State.READS, State.CLOSED}),
     State.CLOSED: frozenset(),
 }
+#: In which it may read on when answers have left.
+WAITS = frozenset((State.FULL, State.HELD, State.MUTED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,38 +115,10 @@ class Connection:
 
     # Python looks up more than thirty attributes of an object more slowly without them.
     __slots__ = (
-        "_answers",
-        "_budget",
-        "_eager",
-        "_ends",
-        "_frame_timer",
-        "_framing",
-        "_held",
-        "_holding",
-        "_is_new",
-        "_is_stranger",
-        "_muted_until",
-        "_opened",
-        "_paid",
-        "_quota",
-        "_quota_of",
-        "_scopes",
-        "_sender_runs",
-        "_shared",
-        "_slice_began",
-        "_slice_ends",
-        "_transport",
-        "authorizer",
-        "client",
-        "host",
-        "last_active",
-        "listener",
-        "login",
-        "origin",
-        "port",
-        "principal",
-        "protocol",
-        "state",
+        *("_answers", "_budget", "_eager", "_ends", "_frame_timer", "_framing", "_held", "_holding", "_is_new"),
+        *("_is_stranger", "_meter", "_muted_until", "_opened", "_scopes", "_sender_runs", "_shared", "_slice_began"),
+        *("_slice_ends", "_transport", "authorizer", "client", "host", "last_active", "listener", "login", "origin"),
+        *("port", "principal", "protocol", "state", "__weakref__"),
     )
 
     def __init__(
@@ -179,9 +150,7 @@ class Connection:
         self._is_new = True  # it has had no request handled
         self._held: Endpoint | None = None  # what the next request is for, in HELD
         self._muted_until = 0.0  # when the throttle time is over; 0 if there is none
-        self._quota: ClientQuota | None = None  # of the last request
-        self._quota_of: tuple[int, str | None, Principal] = (-1, None, ANONYMOUS)  # what it was looked up for
-        self._paid = 0.0  # seconds of CPU that requests have paid for
+        self._meter = Meter(shared.quotas)
         self._eager = True  # another recv will probably find something: worth trying before waiting
         self._slice_began = self._slice_ends = 0.0
         self._sender_runs = False
@@ -382,22 +351,13 @@ class Connection:
         if self.state is not State.READS:
             return
         try:
-            if self._quota is None or not self._quota.counts_cpu:
+            if self._meter.quota is None:
                 self._receive()
             else:
-                self._receive_paid()
+                self._meter.run(self._receive)
         except Exception as error:
             self._send_soon()  # what was asked before a request that failed has its answer
             self._fail(error)
-
-    def _receive_paid(self) -> None:
-        """`_receive`; what its requests do not pay for by themselves is paid for, too."""
-        began, self._paid = thread_time(), 0.0
-        try:
-            self._receive()
-        finally:
-            if self._quota is not None:
-                self._quota.used_cpu(thread_time() - began - self._paid)
 
     def _receive(self) -> None:
         """Read and handle what there is, for a slice of time."""
@@ -423,7 +383,7 @@ class Connection:
                 allowed = self._budget.allowed(holding)
                 is_allowed = allowed > 0
                 room = room[: allowed or 1]  # only who has something to read waits for memory
-            elif self._shared.memory.is_short or self._is_stranger or self._quota is not None:
+            elif self._shared.memory.is_short or self._is_stranger or self._meter.quota is not None:
                 room = room[:KEPT_BYTES]
             got = self._transport.receive(room)
             if got is None:
@@ -501,39 +461,17 @@ class Connection:
         position = skip_header_tags(frame, header.end) if endpoint.flexible else header.end
         context = Context(self, api, endpoint.version, header.correlation_id, header.client_id, self._slice_began)
         bill = None
-        if self._shared.known_quotas.limits_clients or self._quota is not None:
-            bill, began = self._limit(context), thread_time()
+        if (self._shared.known_quotas.limits_clients or self._meter.quota is not None) and not self._is_stranger:
+            bill, began = self._meter.bill(context), thread_time()
         if len(frame) > large.LARGE_FRAME and large.is_large(key, len(frame)):
             answer: Answer = large.handle(endpoint, bytes(frame), position, context, self._shared.large_requests)
         else:
             request, _ = endpoint.decode(frame, position, large.MAX_OF.get(key, large.MAX_ELEMENTS))
             answer = endpoint.handle(context, request)
         if bill is not None:
-            self._charge(bill, context, len(frame), thread_time() - began, has_answer=answer is not None)
+            self._meter.handled(bill, context, len(frame), thread_time() - began, has_answer=answer is not None)
         self._take_answer(answer, endpoint, context)
         return True
-
-    def _charge(self, bill: Bill, context: Context, size: int, cpu: float, *, has_answer: bool) -> None:
-        """Put on the bill what a request has cost until now."""
-        bill.pay(cpu)
-        self._paid += cpu
-        key = context.api.key
-        if key == large.PRODUCE:
-            context.throttle(bill.quota.produced(size))
-        if not has_answer or key in EXEMPT:
-            bill.exempt()
-
-    def _limit(self, context: Context) -> Bill | None:
-        """What the request of a client that has quotas now is put on. One that is logging in has other bounds."""
-        if context.api.key in LOGIN or self._is_stranger:
-            return None
-        quotas = self._shared.quotas
-        known = quotas.version, context.client_id, self.principal
-        if known != self._quota_of:
-            self._quota, self._quota_of = quotas.of(self.principal, self.host, context.client_id), known
-        if self._quota is not None:
-            context.bill = Bill(self._quota)
-        return context.bill
 
     def _dispatch_bare(self, frame: bytes | memoryview) -> bool:
         """A token of SASL without a request around it, as SaslHandshake version 0 asks for."""
@@ -620,20 +558,16 @@ class Connection:
             elif self._ends and not self._answers.queue:
                 self.close()
                 return
-        if self.state is State.FULL or self.state is State.HELD or self.state is State.MUTED:
+        state = self.state
+        if state is not State.READS and state in WAITS:
             self._read_on()
 
     def _send_ready(self) -> SizedChunk | None:
         """Send what is ready; what has to be waited for, None if nothing has."""
-        quota = self._quota
-        if quota is None or not quota.counts_cpu:
+        if self._meter.quota is None:
             left = self._transport.send(self._answers.take())
         else:
-            began = thread_time()
-            left = self._transport.send(self._answers.take())
-            cpu = thread_time() - began
-            self._paid += cpu
-            quota.used_cpu(cpu)
+            left = self._meter.run(lambda: self._transport.send(self._answers.take()))
         self._answers.sent(left)
         if self._muted_until:
             self._mute()
