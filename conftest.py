@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 for profile in ("quick", "full"):
@@ -19,3 +21,19 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Spark's JVMs of the tests end soon: code compiled quickly takes less of the CPU than code compiled well.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+
+#: Folders whose files share a broker with its driver, or a server: one process of pytest has all of their tests.
+TOGETHER = ("compat_tests/query_topics/", "compat_tests/offsets/")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile` the tests of a file stay together, and those of these folders."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByServer(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+    return ByServer(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -27,7 +27,7 @@ from barnabas.connect.binlog.subscribe import Subscription
 from barnabas.connect.loop import prepare
 from barnabas.connect.mysql.connection import Connection
 from barnabas.connect.mysql.source import Source, source_of
-from compat_tests.binlog.mariadb import MariaDb
+from compat_tests.binlog.mariadb import MariaDb, install
 from compat_tests.broker_process import Barnabas
 
 ROWS = 200_000
@@ -167,7 +167,8 @@ def sourced(url: str | None) -> Iterator[Source]:
         yield source_of(url)
         return
     with tempfile.TemporaryDirectory() as folder:
-        mariadb = MariaDb(Path(folder), innodb_flush_log_at_trx_commit="0")
+        install(installed := Path(folder, "installed"))
+        mariadb = MariaDb(Path(folder), installed, innodb_flush_log_at_trx_commit="0")
         mariadb.start()
         try:
             yield mariadb.source()

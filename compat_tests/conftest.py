@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -55,13 +55,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         told.sections.append((f"log of {server.name}", server.log_tail()))
 
 
-def _stop(server: Server, failures: list[str]) -> None:
-    status = server.stop()
-    if isinstance(server, Barnabas):
-        if status != 0:
-            failures.append(f"exit status {status}:\n{server.log_tail()}")
-        if server.errors():
-            failures.append("errors in the broker's log:\n" + "\n".join(server.errors()))
+def stopped_well(servers: Iterable[Server]) -> None:
+    """Stop them. Raises AssertionError when one of ours has failed, or has logged an error that no test announced."""
+    failures = []
+    for server in servers:
+        status = server.stop()
+        if isinstance(server, Barnabas):
+            if status != 0:
+                failures.append(f"exit status {status}:\n{server.log_tail()}")
+            if server.errors():
+                failures.append("errors in the broker's log:\n" + "\n".join(server.errors()))
+    assert not failures, "\n".join(failures)
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +87,7 @@ def new_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         return started[key]
 
     yield start
-    failures: list[str] = []
-    for server in started.values():
-        _stop(server, failures)
-    assert not failures, "\n".join(failures)
+    stopped_well(started.values())
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.binlog.mariadb import MariaDb, missing
+from compat_tests.binlog.mariadb import MariaDb, install, missing
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data with which each of them begins."""
+    if reason := missing():
+        pytest.skip(reason)
+    data = tmp_path_factory.mktemp("installed") / "data"
+    install(data)
+    return data
 
 
 @pytest.fixture(scope="module")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
-    if reason := missing():
-        pytest.skip(reason)
-    server = MariaDb(tmp_path_factory.mktemp("mariadb"), innodb_flush_log_at_trx_commit="0")
+def mariadb(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    server = MariaDb(tmp_path_factory.mktemp("mariadb"), installed, innodb_flush_log_at_trx_commit="0")
     server.start()
     server.prepare()
     yield server
@@ -22,22 +30,18 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+def target(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     """Another one, into which changes are applied."""
-    if reason := missing():
-        pytest.skip(reason)
-    server = MariaDb(tmp_path_factory.mktemp("target"), innodb_flush_log_at_trx_commit="0", server_id="78")
+    server = MariaDb(tmp_path_factory.mktemp("target"), installed, innodb_flush_log_at_trx_commit="0", server_id="78")
     server.start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def own_mariadb(tmp_path: Path) -> Iterator[MariaDb]:
+def own_mariadb(installed: Path, tmp_path: Path) -> Iterator[MariaDb]:
     """One that a test may ill-treat."""
-    if reason := missing():
-        pytest.skip(reason)
-    server = MariaDb(tmp_path / "mariadb")
+    server = MariaDb(tmp_path / "mariadb", installed)
     server.start()
     server.prepare()
     yield server

@@ -17,14 +17,19 @@ from barnabas.connect.mysql.source import Source, source_of
 from compat_tests.waiting import until
 
 START_SECONDS = 60
+LOG_FILE_SIZE = "16M"
 USER, PASSWORD = "repl", "it's \\ secret"
 
 
 class MariaDb:
-    """Started by `start`, ended by `stop` or `kill`; the same data and port each time."""
+    """Started by `start`, ended by `stop` or `kill`; the same data and port each time.
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    `installed` is a folder that `install` has made: its copy is where the server's data begins.
+    """
+
+    def __init__(self, folder: Path, installed: Path, **settings: str) -> None:
         self.folder = folder
+        self.installed = installed
         self.settings = settings
         folder.mkdir(parents=True, exist_ok=True)
         with socket.socket() as probe:
@@ -48,14 +53,10 @@ class MariaDb:
         own.mkdir(exist_ok=True)
         # A server that starts removes the temporary tables in this folder: in one for all, those of the others, too.
         environment = {**os.environ, "TMPDIR": str(own)}
-        user = pwd.getpwuid(os.getuid()).pw_name
         if not data.exists():
-            install = ["mariadb-install-db", "--no-defaults", f"--user={user}", f"--datadir={data}"]
-            install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-            made = subprocess.run(install, env=environment, capture_output=True, text=True, timeout=START_SECONDS)
-            assert made.returncode == 0, f"mariadb-install-db: {(made.stdout + made.stderr)[-2000:]}"
+            shutil.copytree(self.installed, data)
         lines = {
-            "user": user,
+            "user": _user(),
             "datadir": str(data),
             "socket": str(self.folder / "s.sock"),
             "pid-file": str(self.folder / "pid"),
@@ -69,7 +70,7 @@ class MariaDb:
             "binlog_row_metadata": "FULL",
             "character-set-server": "utf8mb4",
             "innodb_buffer_pool_size": "64M",
-            "innodb_log_file_size": "16M",
+            "innodb_log_file_size": LOG_FILE_SIZE,
             "max_allowed_packet": "64M",
             "gtid_strict_mode": "ON",
             **self.settings,
@@ -130,6 +131,19 @@ class MariaDb:
             f"CREATE USER {USER}@'127.0.0.1' IDENTIFIED BY '{password}'",
             f"GRANT {rights} ON *.* TO {USER}@'127.0.0.1'",
         )
+
+
+def _user() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def install(data: Path) -> None:
+    """Make the data of a server that has never run. It takes longer than to start one."""
+    command = ["mariadb-install-db", "--no-defaults", f"--user={_user()}", f"--datadir={data}"]
+    command += ["--auth-root-authentication-method=normal", "--skip-test-db", f"--innodb-log-file-size={LOG_FILE_SIZE}"]
+    environment = {**os.environ, "TMPDIR": str(data.parent)}
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=START_SECONDS)
+    assert made.returncode == 0, f"mariadb-install-db: {(made.stdout + made.stderr)[-2000:]}"
 
 
 def missing() -> str | None:

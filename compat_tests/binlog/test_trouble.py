@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.binlog.mariadb import MariaDb, missing
+from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import place_of
 from compat_tests.binlog.subscriber import Subscriber, messages
 from compat_tests.broker_process import Server
@@ -51,17 +51,15 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("plugin", ["mysql_native_password", "ed25519"])
 def test_tls_and_ways_to_authenticate(
-    tmp_path: Path, certificate: tuple[Path, Path], server: Server, plugin: str
+    tmp_path: Path, installed: Path, certificate: tuple[Path, Path], server: Server, plugin: str
 ) -> None:
-    if reason := missing():
-        pytest.skip(reason)
     settings = {"ssl_key": str(certificate[0]), "ssl_cert": str(certificate[1])}
     if plugin == "ed25519":
         pytest.importorskip("nacl", reason="PyNaCl is not installed: make setup-all")
         if not (PLUGINS / "auth_ed25519.so").exists():
             pytest.skip("MariaDB's ed25519 is not installed: apt-get install mariadb-server")
         settings |= {"plugin_dir": str(PLUGINS), "plugin-load-add": "auth_ed25519"}
-    mariadb = MariaDb(tmp_path / "mariadb", **settings)
+    mariadb = MariaDb(tmp_path / "mariadb", installed, **settings)
     mariadb.start()
     mariadb.prepare()
     try:

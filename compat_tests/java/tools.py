@@ -1,11 +1,12 @@
 """Apache Kafka's command-line tools, run without their shell scripts.
 
-A start costs a second of CPU, most of it for loading classes. So the first run of each tool leaves an archive of them
-in .tools/cds, which the later ones map.
+A start costs a second of CPU, most of it for loading classes. So tools that run to their end share a JVM for each
+process of pytest, and of those that have one of their own the first run leaves an archive of its classes in .tools/cds.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
@@ -15,9 +16,11 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from compat_tests.java.one_jvm import OneJvm
 from compat_tests.tools import BRIEF_JVM, KAFKA_JARS, TOOLS
 from compat_tests.waiting import DEADLINE
 
+HERE = Path(__file__).parent
 CDS = TOOLS / "cds"
 CLASSES = TOOLS / "classes"
 
@@ -40,6 +43,8 @@ ELECTIONS = "org.apache.kafka.tools.LeaderElectionCommand"
 REASSIGNMENTS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ACLS = "org.apache.kafka.tools.AclCommand"
 CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
+#: It has its results only when its JVM ends.
+ALONE = {VERIFIABLE_PRODUCER}
 
 
 def _archive(main: str) -> Path:
@@ -57,7 +62,9 @@ def command(main: str, *arguments: str, archive: str | None = None, options: Seq
 def run(
     main: str, *arguments: str, lines: bytes | None = None, options: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run a tool to its end."""
+    """Run a tool to its end: in the JVM of all tools, or with options in one of its own."""
+    if main not in ALONE and not options and shutil.which("javac"):
+        return _one_jvm().run((main, *arguments), lines or b"")
     fresh, option = CDS / f"{uuid.uuid4()}.new", None
     if not _archive(main).exists():
         CDS.mkdir(exist_ok=True)
@@ -71,6 +78,13 @@ def run(
     if fresh.exists():
         os.replace(fresh, _archive(main))
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@functools.cache
+def _one_jvm() -> OneJvm:
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    classes = f"{KAFKA_JARS}/*:{_compiled(HERE / 'Tools.java')}"
+    return OneJvm(["java", "-Xmx256m", *BRIEF_JVM, quiet, "-cp", classes, "Tools"], DEADLINE)
 
 
 def program(source: Path, *arguments: str) -> list[str]:

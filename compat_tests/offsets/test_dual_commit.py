@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from barnabas.client.admin import broker_configs, delete_topic, set_broker_config
@@ -260,14 +258,16 @@ def test_a_znode_that_may_not_be_written_costs_itself_only(znodes: Znodes, broke
 
 
 def test_while_zookeeper_is_frozen_commits_go_on(znodes: Znodes, broker: Broker) -> None:
-    server = broker(barnabas_zookeeper_timeout_ms="1000")
+    """When its session is gone no commit waits: the timeout of each is longer than any client waits for an answer.
+
+    That none waits after a timeout either is tested with a virtual clock (`broker/tests/test_offset_mirror.py`).
+    """
+    server = broker(zookeeper_session_timeout_ms="1000", barnabas_zookeeper_timeout_ms="1000000")
     with Cluster(server.address) as cluster:
         keep(cluster, "g", 5)
         with znodes.server.frozen():
-            began = time.monotonic()
             for offset in range(6, 107):
                 keep(cluster, "g", offset)
-            assert time.monotonic() - began < 50, "a hundred commits did not wait for a second each"
             with Cluster(server.address, patience=0) as impatient:
                 assert kept(impatient, "g") == 106, "on its way"
                 with pytest.raises(ClientError, match="COORDINATOR_LOAD_IN_PROGRESS"):

@@ -14,10 +14,9 @@ from barnabas.wire.text import SPARK_REMEDY
 from compat_tests.broker_process import Barnabas
 from compat_tests.cli.test_cli import run
 from compat_tests.cli.test_newcomer import on_terminal
+from compat_tests.query_topics.conftest import SETTINGS
 from compat_tests.query_topics.processes import processes
 from compat_tests.tools import ROOT, missing
-
-SETTINGS = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
 
 
 def sql_block() -> str:

@@ -23,7 +23,6 @@ from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from compat_tests.broker_process import Barnabas
-from compat_tests.conftest import NewServer
 from compat_tests.driver import Driver, Record, Refused
 from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.lies.test_batches import produced
@@ -40,45 +39,10 @@ from compat_tests.query_topics.test_query_topics import SENSORS, records, status
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
 
-INIT = """
-import time
-def init(spark):
-    spark.udf.register("spins", spins, "double")
-    spark.udf.register("works", works, "double")
-    spark.conf.set("spark.sql.variable.substitute", "true")
-
-def spins(temp):
-    while temp == 3:
-        pass
-    return temp
-
-def works(temp):
-    began = time.process_time()
-    while temp == 4 and time.process_time() < began + 1.5:
-        pass
-    return temp
-"""
-
-
-@pytest.fixture(scope="module")
-def broker(new_server: NewServer, tmp_path_factory: pytest.TempPathFactory) -> Barnabas:
-    init = tmp_path_factory.mktemp("init") / "init.py"
-    init.write_text(INIT)
-    server = new_server(
-        {
-            "barnabas.streams.master": "local[2]",
-            "barnabas.streams.driver.memory": "512m",
-            "barnabas.streams.tick.timeout.ms": "5000",
-            "barnabas.streams.init.file": str(init),
-        }
-    )
-    assert isinstance(server, Barnabas)
-    server.expected_errors += ["topic=spinning", "topic=grows", "another streams driver has taken over"]
-    return server
-
 
 @pytest.fixture(scope="module")
 def admin(broker: Barnabas) -> Driver:
+    broker.expected_errors += ["topic=spinning", "topic=grows", "another streams driver has taken over"]
     made = KafkaPythonDriver(broker.address)
     made.create_topic("source", 1, SENSORS)
     made.create_topic("good", -1, {"barnabas.query": "SELECT upper(device) d FROM source"})
@@ -87,9 +51,9 @@ def admin(broker: Barnabas) -> Driver:
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """Ten processes for each core, each in a session of its own: the kernel shares the cores among sessions first."""
+    """Six processes for each core, each in a session of its own: the kernel shares the cores among sessions first."""
     command = [sys.executable, "-c", "while True: pass"]
-    busy = [subprocess.Popen(command, start_new_session=True) for _ in range(10 * (os.cpu_count() or 1))]
+    busy = [subprocess.Popen(command, start_new_session=True) for _ in range(6 * (os.cpu_count() or 1))]
     try:
         yield
     finally:

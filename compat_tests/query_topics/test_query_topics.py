@@ -19,13 +19,13 @@ from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from compat_tests.aiokafka.driver import AiokafkaDriver
 from compat_tests.broker_process import Barnabas
 from compat_tests.confluent.driver import ConfluentDriver
-from compat_tests.conftest import NewServer
 from compat_tests.driver import At, Driver, Record, Refused
 from compat_tests.java import tools
 from compat_tests.java.driver import JavaDriver
 from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.kafkajs.driver import KafkajsDriver
 from compat_tests.kcat.driver import KcatDriver
+from compat_tests.query_topics.conftest import SETTINGS
 from compat_tests.query_topics.processes import kill, processes
 from compat_tests.tools import ROOT, missing
 from compat_tests.waiting import until
@@ -37,7 +37,6 @@ from barnabas.streams.query.__main__ import TAKEN_OVER
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
 
-SETTINGS = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
 COLUMNS = "device STRING, temp DOUBLE"
 SENSORS = {"barnabas.value.format": "json", "barnabas.value.schema": COLUMNS}
 PARTITIONS = 2
@@ -49,31 +48,6 @@ CLIENTS: list[type[Driver]] = [
     KafkajsDriver,
     JavaDriver,
 ]
-
-
-INIT = """
-def init(spark):
-    spark.udf.register("fails", fails, "double")
-
-def fails(temp):
-    if temp == 3:
-        raise ValueError("no more")
-    return temp
-"""
-
-
-@pytest.fixture(scope="module")
-def broker(new_server: NewServer, tmp_path_factory: pytest.TempPathFactory) -> Barnabas:
-    init = tmp_path_factory.mktemp("init") / "init.py"
-    init.write_text(INIT)
-    server = new_server({**SETTINGS, "barnabas.streams.init.file": str(init)})
-    assert isinstance(server, Barnabas)
-    return server
-
-
-@pytest.fixture(scope="module")
-def admin(broker: Barnabas) -> Driver:
-    return KafkaPythonDriver(broker.address)
 
 
 def reading(number: int) -> dict[str, Any]:
@@ -233,17 +207,17 @@ def test_what_does_not_fit_goes_to_the_dead_letters_and_stops_nothing(broker: Ba
 
 
 def test_a_failing_query_leaves_those_beside_it_alone(broker: Barnabas, admin: Driver) -> None:
-    admin.create_topic("beside", 1, SENSORS)
-    admin.create_topic("good", -1, {"barnabas.query": "SELECT temp FROM beside"})
-    admin.create_topic("bad", -1, {"barnabas.query": "SELECT fails(temp) x FROM beside"})
-    admin.produce("beside", [Record(b'{"temp": %d}' % n) for n in range(6)])
-    wait_for(broker, "good", "beside")
+    admin.create_topic("failing", 1, SENSORS)
+    admin.create_topic("well", -1, {"barnabas.query": "SELECT temp FROM failing"})
+    admin.create_topic("bad", -1, {"barnabas.query": "SELECT fails(temp) x FROM failing"})
+    admin.produce("failing", [Record(b'{"temp": %d}' % n) for n in range(6)])
+    wait_for(broker, "well", "failing")
     until(lambda: status_of(broker, "bad").get("state") == "RETRYING", "the failing query is tried again")
     assert "no more" in status_of(broker, "bad")["last_error"]
-    admin.produce("beside", [Record(b'{"temp": 9}')])
-    wait_for(broker, "good", "beside")
-    admin.set_topic_config("bad", "barnabas.query", "SELECT temp AS x FROM beside WHERE temp >= 3")
-    wait_for(broker, "bad", "beside")
+    admin.produce("failing", [Record(b'{"temp": 9}')])
+    wait_for(broker, "well", "failing")
+    admin.set_topic_config("bad", "barnabas.query", "SELECT temp AS x FROM failing WHERE temp >= 3")
+    wait_for(broker, "bad", "failing")
     assert [o for _, o, _ in records(broker, "bad")][-4:] == [3, 4, 5, 6]
 
 

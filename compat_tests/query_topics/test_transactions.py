@@ -10,8 +10,7 @@ from confluent_kafka import Producer
 
 from compat_tests.broker_process import Barnabas
 from compat_tests.confluent.driver import ConfluentDriver
-from compat_tests.conftest import NewServer
-from compat_tests.query_topics.test_query_topics import SETTINGS, ends, records, wait_for
+from compat_tests.query_topics.test_query_topics import ends, records, wait_for
 from compat_tests.tools import missing
 from compat_tests.waiting import until
 
@@ -21,19 +20,7 @@ from barnabas.streams.wal import LogDir, plan, read
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
 
-CLEANING = {
-    "log.cleaner.backoff.ms": "100",
-    "log.cleaner.min.cleanable.ratio": "0.01",
-    "log.roll.ms": "3600000",
-}
 SCHEMA = {"barnabas.value.format": "json", "barnabas.value.schema": "n INT"}
-
-
-@pytest.fixture(scope="module")
-def broker(new_server: NewServer) -> Barnabas:
-    server = new_server({**SETTINGS, **CLEANING})
-    assert isinstance(server, Barnabas)
-    return server
 
 
 def value(number: int) -> bytes:
@@ -78,17 +65,17 @@ def read_by_spark(broker: Barnabas, topic: str) -> list[int]:
 
 def test_a_query_sees_what_is_committed_and_goes_on_when_a_transaction_ends(broker: Barnabas) -> None:
     client = ConfluentDriver(broker.address)
-    client.create_topic("source", 2, SCHEMA)
-    client.create_topic("result", 2, {"barnabas.query": "SELECT n FROM source"})
-    producer = written(broker, "source")
-    wait_for(broker, "result", "source")
-    assert numbers_of(records(broker, "result")) == committed()
-    assert read_by_spark(broker, "source") == committed()
+    client.create_topic("transacted", 2, SCHEMA)
+    client.create_topic("seen", 2, {"barnabas.query": "SELECT n FROM transacted"})
+    producer = written(broker, "transacted")
+    wait_for(broker, "seen", "transacted")
+    assert numbers_of(records(broker, "seen")) == committed()
+    assert read_by_spark(broker, "transacted") == committed()
     producer.commit_transaction(30)
-    wait_for(broker, "result", "source")
+    wait_for(broker, "seen", "transacted")
     everything = [*committed(), *range(1000, 1006)]
-    assert numbers_of(records(broker, "result")) == everything
-    assert read_by_spark(broker, "source") == everything
+    assert numbers_of(records(broker, "seen")) == everything
+    assert read_by_spark(broker, "transacted") == everything
 
 
 def test_a_query_over_a_topic_that_is_compacted_meanwhile(broker: Barnabas) -> None:

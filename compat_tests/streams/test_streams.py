@@ -286,6 +286,7 @@ def test_a_quiet_topic_closes_its_windows_and_bad_times_close_none(broker: Barna
     assert len(results(broker, "closed", 1)) == 2
 
 
+@pytest.mark.long
 def test_a_late_record_has_its_window_calculated_again(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def test_another_python_that_has_all_that_is_needed_is_taken(
     assert context.pythonExec == str(bare / "python")
 
 
+@pytest.mark.long
 def test_a_missing_topic_is_one_line_with_those_that_there_are(tmp_path: Path) -> None:
     Logs(tmp_path / "data").write([b"v"], "orders")
     status, shown, said = said_by_program(tmp_path, "order")

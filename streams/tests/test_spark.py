@@ -17,6 +17,7 @@ from barnabas.streams.schema import parse_ddl
 from barnabas.streams.schema.ddl import ddl_text
 from barnabas.streams.tests.support import NOW, Logs, numbers
 from barnabas.streams.tests.test_wal import produce
+from barnabas.streams.uncaught import in_one_line
 from compat_tests.broker_process import Barnabas
 from compat_tests.waiting import changed, until
 
@@ -164,8 +165,9 @@ def test_refusals_are_one_clear_line(spark: SparkSession, logs: Logs, tmp_path: 
         ({"colour": "red"}, "there is no option colour"),
         ({"startingOffsets": "{"}, "expected earliest, latest, or JSON like"),
     ):
-        with pytest.raises(Exception, match=told):
+        with pytest.raises(Exception, match=told) as caught:
             batch(spark, logs.path, **options).collect()
+        assert told in (in_one_line(caught.value) or "").splitlines()[0], "what a program that catches nothing says"
     with pytest.raises(Exception, match="is no data directory of a broker"):
         batch(spark, tmp_path).collect()
 

@@ -110,12 +110,12 @@ def test_pairs_of_two_streams_are_those_of_a_plain_evaluation(session: SparkSess
     for round_ in range(2):
         orders += write(logs, "orders", ("id", "total"), chance, NOW + round_ * 20_000, 40)
         payments += write(logs, "payments", ("order_id", "amount"), chance, NOW + round_ * 20_000, 40)
+        if round_:
+            assert run.batches
+            run.mark(LATER)
         run.start()
-        run.results()
-    assert run.batches
-    run.mark(LATER)
-    run.start()
-    assert run.results() == pairs(orders, payments, is_left=kind == "LEFT JOIN")
+        found = run.results()
+    assert found == pairs(orders, payments, is_left=kind == "LEFT JOIN")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def sensors(logs: Logs, at: int, *readings: tuple[str | None, float]) -> None:
     logs.write(values, "sensors", timestamp=at)
 
 
-@pytest.mark.parametrize("kind", [pytest.param("JOIN", marks=pytest.mark.long), "LEFT JOIN"])
+@pytest.mark.parametrize("kind", [pytest.param("JOIN", marks=pytest.mark.slow), "LEFT JOIN"])
 def test_records_have_the_row_that_their_key_has_when_they_are_read(
     session: SparkSession, tmp_path: Path, kind: str
 ) -> None:
@@ -153,8 +153,6 @@ def test_records_have_the_row_that_their_key_has_when_they_are_read(
     device(logs, b"a", {"site": "south", "least": 0})
     device(logs, b"b", None)
     sensors(logs, NOW + 100, ("a", 20.0), ("b", 30.0))
-    run.start()
-    run.results()
     run.mark(LATER)
     run.start()
     nobody: list[dict[str, Any]] = [{"site": None, "n": 3, "s": 37.0, "m": None}] if kind == "LEFT JOIN" else []

@@ -173,21 +173,28 @@ STREAMS: dict[str, tuple[str, Callable[[list[Reading]], list[dict[str, Any]]]]] 
 }
 
 
-def test_results_are_those_of_a_batch_and_of_a_plain_evaluation(session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", STREAMS)
+def test_results_of_a_batch_are_those_of_a_plain_evaluation(session: SparkSession, tmp_path: Path, name: str) -> None:
+    logs = Logs(tmp_path / "data", LogConfig())
+    query, plain = STREAMS[name]
+    expected = plain(write(logs, 1))
+    assert len(expected) > 1
+    assert in_batch(session, logs.path, query, VALUES) == expected
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name != "session")) for name in STREAMS]
+)
+def test_results_are_those_of_a_plain_evaluation(session: SparkSession, tmp_path: Path, name: str) -> None:
     logs = Logs(tmp_path / "data", LogConfig())
     readings = write(logs, 1)
-    runs = {name: Run(session, logs.path, tmp_path / name, query, VALUES) for name, (query, _) in STREAMS.items()}
-    for name, (query, plain) in STREAMS.items():
-        runs[name].mark(LATER)
-        runs[name].start()  # one after the other: on a busy machine Spark's workers start too slowly side by side
-        found = runs[name].results()
-        expected = plain(readings)
-        assert found == expected, name
-        assert len(found) > 1, name
-        assert in_batch(session, logs.path, query, VALUES) == expected, name
-    session_query = runs["session"].query
-    assert session_query is not None
-    seen = [p.observedMetrics[OBSERVED] for p in session_query.recentProgress if p.numInputRows]
+    query, plain = STREAMS[name]
+    run = Run(session, logs.path, tmp_path / "run", query, VALUES)
+    run.mark(LATER)
+    run.start()
+    assert run.results() == plain(readings)
+    assert run.query is not None
+    seen = [p.observedMetrics[OBSERVED] for p in run.query.recentProgress if p.numInputRows]
     bad = sum(s[NO_TIME] + s[AHEAD] + s[MALFORMED] for s in seen)
     assert all(min(s[NO_TIME], s[AHEAD], s[MALFORMED]) > 0 for s in seen)
     assert sum(s[RECORDS] for s in seen) == len(readings) + bad == PARTITIONS * (400 // PARTITIONS)

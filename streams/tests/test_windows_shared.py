@@ -211,12 +211,12 @@ def compare(session: SparkSession, tmp_path: Path, seed: int, count: int, alone:
 
 @pytest.mark.long
 def test_random_streams_that_share_a_query_give_what_each_gives_alone(session: SparkSession, tmp_path: Path) -> None:
-    compare(session, tmp_path, 1, 8, 1, sessions=False)
+    compare(session, tmp_path, 1, 5, 1, sessions=False)
 
 
 @pytest.mark.long
 def test_random_sessions_that_share_a_query_give_what_each_gives_alone(session: SparkSession, tmp_path: Path) -> None:
-    compare(session, tmp_path, 2, 4, 0, sessions=True)
+    compare(session, tmp_path, 2, 3, 0, sessions=True)
 
 
 @pytest.mark.slow
