@@ -32,6 +32,8 @@ from barnabas.broker.net.connections import Connections, raise_descriptor_limit
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
+from barnabas.broker.quotas.connection_rates import ConnectionRates
+from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security.audit import Audit
@@ -136,6 +138,8 @@ class Node:
                         descriptors=descriptors - self.data_dir.most_open_files,
                         authorizer=self.owners.authorizer,
                         login=self.authentication.login,
+                        quotas=self.quotas,
+                        rates=ConnectionRates(self.config, self.metadata),
                     )
                     self._announce()
                     task_status.started()
@@ -194,6 +198,7 @@ class Node:
         self.audit = parts.add(Audit(self.log, trio.current_time))
         self.flusher = parts.add(Flusher(self.io, around=self.turn))
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
+        self.quotas = parts.make(QuotaManager)
         self.topics = parts.make(TopicManager)
         self.producer_ids = parts.make(ProducerIds)
         self.groups = parts.make(Groups)

@@ -19,11 +19,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import ACLS, NOTHING
 from barnabas.broker.parts import Parts
+from barnabas.broker.quotas.bill import Bill
+from barnabas.broker.quotas.manager import QuotaExceeded
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.operations import Right, rights_of
 from barnabas.broker.security.principals import Principal
@@ -39,8 +41,10 @@ if TYPE_CHECKING:
     from barnabas.broker.net.connection import Connection
     from barnabas.broker.net.large import LargeResponse
 
+R = TypeVar("R")
 API_VERSIONS, SASL_AUTHENTICATE = 18, 36
-
+#: The longest throttle time that an answer can say.
+MAX_THROTTLE_MS = 2**31 - 1
 
 Answer = Message | DelayedResponse | Awaitable["Message | LargeResponse"] | None
 #: `handle(context, request, *parts)`: which parts of the broker it gets, its annotations say.
@@ -52,10 +56,11 @@ class Context:
 
     `throttle_ms` is for how long the client is asked to send nothing more (KIP-219); it stands in the answer, whichever
     way that is made. `received_at` (seconds of `time.perf_counter`) is when the connection began to read what the
-    request came with: a metric of its time counts from there.
+    request came with: a metric of its time counts from there. `bill` is what it has cost, if its client
+    has quotas.
     """
 
-    __slots__ = ("api", "client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version")
+    __slots__ = ("api", "bill", "client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version")
 
     def __init__(
         self,
@@ -69,11 +74,51 @@ class Context:
         self.connection, self.api, self.version, self.correlation_id = connection, api, version, correlation_id
         self.client_id, self.received_at = client_id, received_at
         self.throttle_ms = 0
+        self.bill: Bill | None = None
 
     @property
     def principal(self) -> Principal:
         """Who the client has proved to be."""
         return self.connection.principal
+
+    def throttle(self, seconds: float) -> None:
+        """The client is over a quota: its answer says for how long, and its connection is not read meanwhile."""
+        throttle_ms = min(round(seconds * 1000), MAX_THROTTLE_MS)
+        if throttle_ms > self.throttle_ms:
+            self.throttle_ms = throttle_ms
+            self.connection.throttle(throttle_ms / 1000)
+
+    def check_change(self, partitions: int, *, strict_since: int) -> None:
+        """A topic is to be made, or deleted, or to grow by so many partitions.
+
+        Raises KafkaError if the client has made too many such changes. Up to `strict_since`, it is only throttled.
+        """
+        if self.bill is None:
+            return
+        try:
+            self.throttle(self.bill.quota.change(partitions, strict=self.version >= strict_since))
+        except QuotaExceeded as error:
+            self.throttle(error.wait)
+            raise
+
+    def paid(self, call: Callable[[], R]) -> Callable[[], R]:
+        """A call, perhaps for a thread, whose CPU is the request's."""
+        return call if self.bill is None else self.bill.paid(call)
+
+    def paid_steps(self, work: Awaitable[R]) -> Awaitable[R]:
+        """What is awaited for the request, whose CPU is the request's."""
+        return work if self.bill is None else self.bill.paid_steps(work)
+
+    def settle(self) -> None:
+        """The answer is about to be made: what the request has cost says for how long the client waits."""
+        if self.bill is not None and not self.bill.is_settled:
+            self.bill.is_settled = True
+            self.throttle(self.bill.spend())
+
+    def settle_rest(self) -> None:
+        """What the answer has cost, later requests wait for."""
+        if self.bill is not None:
+            self.bill.spend()
 
     @property
     def client(self) -> str:
@@ -163,6 +208,8 @@ class Endpoint:
 
         An answer of ours that does not fit its message is our fault, not the client's: raises RuntimeError.
         """
+        if context.bill is not None:
+            context.settle()
         if context.throttle_ms and hasattr(response, "throttle_time_ms"):
             response = replace(response, throttle_time_ms=context.throttle_ms)
         try:

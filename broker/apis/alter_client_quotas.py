@@ -1,4 +1,4 @@
-"""AlterClientQuotas (49), versions 0-1 (KIP-546): quotas are kept in the metadata log; nothing enforces them yet.
+"""AlterClientQuotas (49), versions 0-1 (KIP-546): quotas, in force when they are answered (`broker.quotas`).
 
 Version 0: all fields. Version 1: only the encoding is new (flexible).
 """
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import trio
 
-from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
@@ -20,6 +19,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
+    EntityData,
     EntryData,
     EntryDataResponse,
 )
@@ -31,11 +31,13 @@ MAX_OPS = 50
 
 @api(AlterClientQuotasRequest, AlterClientQuotasResponse, uses=METADATA, changes=METADATA)
 async def handle(
-    context: Context, request: AlterClientQuotasRequest, topics: TopicManager, metadata: MetadataImage, log: EventLog
+    context: Context, request: AlterClientQuotasRequest, topics: TopicManager, metadata: MetadataImage
 ) -> AlterClientQuotasResponse:
     refusal = context.refusal(ALTER_CLUSTER_CONFIGS)
     if refusal:
-        return AlterClientQuotasResponse(entries=[EntryDataResponse(refusal, None, e.entity) for e in request.entries])
+        return AlterClientQuotasResponse(
+            entries=[EntryDataResponse(refusal, None, _entity(e)) for e in request.entries]
+        )
     with trio.CancelScope(shield=True):
         async with topics.changes:
             failures, records = _checked(metadata.quotas, request)
@@ -44,15 +46,19 @@ async def handle(
                     await topics.commit(records)
                 except KafkaError as error:
                     failures = [failure or error for failure in failures]
-                else:
-                    if log.is_new("quotas.not.enforced"):
-                        log.info("quotas.not.enforced", effect="kept and described")
     return AlterClientQuotasResponse(
         entries=[
-            EntryDataResponse(failure.code if failure else ErrorCode.NONE, str(failure) if failure else None, e.entity)
+            EntryDataResponse(
+                failure.code if failure else ErrorCode.NONE, str(failure) if failure else None, _entity(e)
+            )
             for e, failure in zip(request.entries, failures, strict=True)
         ]
     )
+
+
+def _entity(entry: EntryData) -> list[EntityData]:
+    """The entity of an entry as it is answered: the client id before the user, as in Kafka."""
+    return sorted(entry.entity, key=lambda each: each.entity_type)
 
 
 def _checked(

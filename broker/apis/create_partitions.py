@@ -2,7 +2,7 @@
 
 Version 0: the new total, with or without an assignment, which can name this broker only. Version 1: the same.
 Version 2: only the encoding is new (flexible).
-Version 3: THROTTLING_QUOTA_EXCEEDED is possible (KIP-599); it is never given, as quotas are not enforced yet.
+Version 3: THROTTLING_QUOTA_EXCEEDED is possible; older ones are throttled, and not refused (KIP-599).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from barnabas.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+STRICT_SINCE = 3
+
 
 @api(CreatePartitionsRequest, CreatePartitionsResponse, uses=METADATA, changes=METADATA)
 async def handle(
@@ -37,7 +39,7 @@ async def handle(
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             context.check(ALTER_TOPIC, topic.name)
-            await _grow(topics, queries, identity, topic, request.validate_only)
+            await _grow(context, topics, queries, identity, topic, request.validate_only)
             results.append(CreatePartitionsTopicResult(name=topic.name))
         except KafkaError as error:
             results.append(
@@ -47,7 +49,12 @@ async def handle(
 
 
 async def _grow(
-    topics: TopicManager, queries: Queries, identity: Identity, topic: CreatePartitionsTopic, validate_only: bool
+    context: Context,
+    topics: TopicManager,
+    queries: Queries,
+    identity: Identity,
+    topic: CreatePartitionsTopic,
+    validate_only: bool,
 ) -> None:
     if topic.name == QUERIES_TOPIC:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")
@@ -55,8 +62,8 @@ async def _grow(
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"{topic.name} is a query topic: it grows when its source grows."
         )
+    added = topic.count - len(topics.find(topic.name).partitions)
     if topic.assignments is not None:
-        added = topic.count - len(topics.find(topic.name).partitions)
         if added > 0 and len(topic.assignments) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -64,4 +71,6 @@ async def _grow(
                 "were specified.",
             )
         check_assignments(identity.node_id, [a.broker_ids for a in topic.assignments])
+    if added > 0:
+        context.check_change(added, strict_since=STRICT_SINCE)
     await topics.grow(topic.name, topic.count, validate_only=validate_only)

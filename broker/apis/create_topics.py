@@ -3,7 +3,8 @@
 Version 2: the first that is served. Version 3: the same.
 Version 4: -1 as partition count or replication factor means the broker's default (KIP-464); older ones may send it too.
 Version 5: the answer has partition count, replication factor and settings (KIP-525).
-Version 6: THROTTLING_QUOTA_EXCEEDED is possible (KIP-599); it is never given. Version 7: the answer has the topic's id.
+Version 6: THROTTLING_QUOTA_EXCEEDED is possible; older ones are throttled, and not refused (KIP-599).
+Version 7: the answer has the topic's id.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from barnabas.wire.messages.create_topics import (
 from barnabas.wire.queries.keys import DEAD_LETTER_OF
 from barnabas.wire.types import ZERO_UUID, replace
 
+STRICT_SINCE = 6
 _NAME = "CreateTopics"
 
 
@@ -63,7 +65,7 @@ async def handle(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if not all_allowed:
                 context.check(CREATE_TOPIC, topic.name)
-            made = await _create(topics, queries, streams, owners, config, topic, request, asker)
+            made = await _create(context, topics, queries, streams, owners, config, topic, request, asker)
             answers.append(made if context.may(DESCRIBE_TOPIC_CONFIGS, topic.name, quiet=True) else _hidden(made))
         except KafkaError as error:
             answers.append(CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error)))
@@ -71,6 +73,7 @@ async def handle(
 
 
 async def _create(
+    context: Context,
     topics: TopicManager,
     queries: Queries,
     streams: Streams,
@@ -97,6 +100,7 @@ async def _create(
         owners.check(asker, asked.name, configs, _NAME)
     elif configs.get(DEAD_LETTER_OF):
         count, configs = queries.prepare_dead_letters(asked.name, configs)
+    context.check_change(count, strict_since=STRICT_SINCE)
     topic_id = ZERO_UUID
     values = {key: value for key, value in configs.items() if value is not None}
     if not request.validate_only:

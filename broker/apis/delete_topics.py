@@ -2,7 +2,8 @@
 
 Version 1: the first that is served; INVALID_REQUEST where delete.topic.enable is false. Version 2: the same.
 Version 3: TOPIC_DELETION_DISABLED instead of that. Version 4: only the encoding is new (flexible).
-Version 5: the answer has error messages, and THROTTLING_QUOTA_EXCEEDED is possible (KIP-599); it is never given.
+Version 5: the answer has error messages, and THROTTLING_QUOTA_EXCEEDED is possible; older ones are throttled, and not
+refused (KIP-599).
 Version 6: a topic is named by name or by id; the answer has both, and no name where the id is unknown (KIP-516).
 """
 
@@ -23,6 +24,8 @@ from barnabas.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 from barnabas.wire.types import ZERO_UUID
+
+STRICT_SINCE = 5
 
 
 @api(DeleteTopicsRequest, DeleteTopicsResponse, uses=METADATA, changes=METADATA)
@@ -49,13 +52,15 @@ async def _delete(
             raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
         if name is not None:
             _check_delete(context, topics, name)
-        found = topics.find(name, topic_id).name
+        image = topics.find(name, topic_id)
+        found = image.name
         if name is None and not context.may(DELETE_TOPIC, found):
             if context.may(DESCRIBE_TOPIC, found, quiet=True):
                 name = found
             raise KafkaError(DELETE_TOPIC.refusal)
         if found == QUERIES_TOPIC:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")
+        context.check_change(len(image.partitions), strict_since=STRICT_SINCE)
         topic = await topics.delete(name, topic_id)
         await queries.delete_dead_letters(topic)
         return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)

@@ -7,6 +7,9 @@ watermark moves, and only those are read again. In a session the partitions with
 `max_bytes` is shared in the order of the request (or of the session, see `broker.reading.fetch_sessions`); the first
 batch is given whole even if it is larger.
 
+A client that is over its quota gets an answer without partitions, and asks for the same again after the throttle time
+(KIP-219). What is not sent does not count.
+
 Version 4: isolation level. With read_committed the answer ends at the last stable offset, and says which transactions
 of its range were aborted: the client passes over their records (KIP-98). Versions 5-6: the log start offset.
 Version 7: incremental fetch sessions (KIP-227). Version 8: the same.
@@ -28,6 +31,7 @@ from barnabas.broker.net.large import LargeResponse, given
 from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.partitions import Partitions
+from barnabas.broker.quotas.manager import ClientQuota
 from barnabas.broker.reading.fetch_sessions import FetchContext, FetchSessions, TopicIdPartition, partitions_of
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import CLUSTER_ACTION, READ_TOPIC
@@ -77,7 +81,7 @@ def handle(
             fetch = FetchContext(list(partitions_of(request).items()), None, False)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    reading = Reading(context, request, fetch, partitions, config["fetch.max.bytes"])
+    reading = Reading(context, request, fetch, partitions, config["fetch.max.bytes"], sessions)
     if len(fetch.partitions) > PARTITIONS_AT_ONCE:
         return _handle_slowly(context, reading, workers, deadlines, turn)
     reading.read_all()
@@ -93,14 +97,14 @@ async def _handle_slowly(
     for key, wanted in reading.fetch.partitions:
         reading.read(key, wanted)
         await yielder()
-    await reading.check(workers, context.client)
+    await reading.check(workers)
     return LargeResponse(await given(_answer(reading, deadlines, turn, awaited=True)))
 
 
 async def _handle_checked(
     context: Context, reading: Reading, workers: Workers, deadlines: Deadlines, turn: Turn
 ) -> Message:
-    await reading.check(workers, context.client)
+    await reading.check(workers)
     return await given(_answer(reading, deadlines, turn, awaited=True))
 
 
@@ -122,9 +126,16 @@ class Reading:
     """The state of one fetch: what each partition gives so far."""
 
     def __init__(
-        self, context: Context, request: FetchRequest, fetch: FetchContext, partitions: Partitions, max_bytes: int
+        self,
+        context: Context,
+        request: FetchRequest,
+        fetch: FetchContext,
+        partitions: Partitions,
+        max_bytes: int,
+        sessions: FetchSessions,
     ) -> None:
-        self.request, self.fetch = request, fetch
+        self.request, self.fetch, self.context = request, fetch, context
+        self._sessions = sessions
         self._version, self._partitions = context.version, partitions
         # Where there is an authorizer, it is asked at each look: what it takes away is not sent any more.
         self._checked = None if context.connection.authorizer is None else context
@@ -140,6 +151,8 @@ class Reading:
         """What nobody has looked at yet of what would be sent."""
         self.failed = False
         self.max_bytes = min(request.max_bytes, max_bytes)
+        if context.bill is not None:
+            self.max_bytes = int(min(self.max_bytes, context.bill.quota.most_fetched))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
 
     def enough(self) -> bool:
@@ -202,14 +215,15 @@ class Reading:
             records=b"",
         )
 
-    async def check(self, workers: Workers, client: str) -> None:
+    async def check(self, workers: Workers) -> None:
         """Look at what nobody has looked at; what is damaged is not sent."""
+        context = self.context
         while self.checks:
             key, (vnode, job) = self.checks.popitem()
             before = self.results[key]
             self.size -= len(job)
             try:
-                await workers.read(client, job.run)
+                await workers.read(context.client, context.paid(job.run))
                 found = vnode.end_check(job)
                 self.size += len(found)
                 self.results[key] = replace(before, records=found)
@@ -313,6 +327,8 @@ class Reading:
     def response(self) -> FetchResponse:
         """The answer; in a session, partitions without news are left out and those with data go to the back."""
         session = self.fetch.session
+        if self.context.bill is not None and self._is_over(self.context.bill.quota):
+            return self._nothing()
         by_topic: dict[tuple[str, bytes], list[PartitionData]] = {}
         for key, _ in self.fetch.partitions:
             result = self.results[key]
@@ -338,6 +354,30 @@ class Reading:
             by_topic.setdefault((key.topic, key.topic_id), []).append(result)
         topics = [FetchableTopicResponse(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()]
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
+
+    def _is_over(self, quota: ClientQuota) -> bool:
+        """Whether the client is over a quota, with what would be sent now.
+
+        A batch that is larger than all windows allow goes alone: else it would never be sent.
+        """
+        size, context = self.size, self.context
+        goes_alone = size > quota.most_fetched and quota.has_fetched_nothing
+        context.throttle(quota.fetched(size))
+        context.settle()
+        if not context.throttle_ms or goes_alone:
+            return False
+        quota.not_sent(size)
+        return True
+
+    def _nothing(self) -> FetchResponse:
+        """An answer without partitions. Clients take no session from one; of a session, they ask the same again."""
+        session = self.fetch.session
+        if session is None:
+            return FetchResponse()
+        if not self.fetch.incremental:
+            self._sessions.close(session)
+            return FetchResponse()
+        return FetchResponse(session_id=session.id)
 
 
 class DelayedFetch(DelayedResponse):
@@ -373,14 +413,18 @@ class DelayedFetch(DelayedResponse):
         self._moved(vnode)
 
     def _look(self) -> None:
+        reading = self._reading
         try:
-            while self._dirty:
-                self._reading.read_again(self._dirty.pop())
-            self._reading.leave_unchecked()
-            if self._reading.enough() and self.message is None:
+            reading.context.paid(self._read_dirty)()
+            if reading.enough() and self.message is None:
                 self._answer()
         except Exception as error:  # the request that moved the partition must not suffer for it
             self.fail(error)
+
+    def _read_dirty(self) -> None:
+        while self._dirty:
+            self._reading.read_again(self._dirty.pop())
+        self._reading.leave_unchecked()
 
     def _answer(self) -> None:
         self.abandon()

@@ -61,7 +61,8 @@ async def _look_up_times(
             key = topic.name, part.partition_index
             if _is_by_time(part) and key not in found and topic.name not in refused:
                 try:
-                    found[key] = await find_time(workers, context.client, partitions.led(*key), part.timestamp)
+                    vnode = partitions.led(*key)
+                    found[key] = await find_time(workers, context.client, vnode, part.timestamp, context.paid)
                 except KafkaError as error:
                     found[key] = error
     return _answer(context, request, partitions, found, refused)

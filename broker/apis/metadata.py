@@ -20,6 +20,7 @@ from barnabas.broker.metadata.image import Leader, TopicImage
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA
+from barnabas.broker.quotas.manager import QuotaExceeded
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import (
     CREATE_IN_CLUSTER,
@@ -115,7 +116,10 @@ async def _create_and_answer(
             try:
                 if not all_allowed:
                     context.check(CREATE_TOPIC, name)
+                context.check_change(topics.default_count(name), strict_since=0)
                 await topics.auto_create(name)
+            except QuotaExceeded:  # as if it were still being made: the client asks again
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             except KafkaError as error:
                 code = error.code
         if code:

@@ -489,13 +489,16 @@ class SlowProduce(DelayedResponse):
         workers.start(self._run)
 
     async def _run(self) -> None:
-        producing = self._producing
+        await self._producing.context.paid_steps(self._go_on())
+
+    async def _go_on(self) -> None:
+        producing, context = self._producing, self._producing.context
         try:
             yielder = Yielder()
             for asked in producing.rest:
                 await yielder()
                 producing.take(*asked)
-            found = await self._workers.validate(producing.context.client, producing.look)
+            found = await self._workers.validate(context.client, context.paid(producing.look))
             for place, each in zip(producing.todo, found, strict=True):
                 await yielder()
                 producing.append(place, each)

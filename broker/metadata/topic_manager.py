@@ -213,6 +213,12 @@ class TopicManager(Listener):
         except KafkaError as error:
             self.log.error("topic.half_made", topic=topic.name, error=error)
 
+    def default_count(self, name: str) -> int:
+        """The number of partitions of a topic that is made without saying how many."""
+        keys = f"{_COORDINATORS[name][0]}." if name in _COORDINATORS else ""
+        count: int = self.config[f"{keys}num.partitions"]
+        return count
+
     async def auto_create(self, name: str) -> TopicImage:
         """Make a topic with the broker's defaults, unless it is there. Raises KafkaError."""
         if name in _COORDINATORS:

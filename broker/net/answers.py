@@ -39,7 +39,7 @@ class _Open:
 class Answers:
     """A queue of answers. `take` what may be sent, then say with `sent` what of it is left."""
 
-    __slots__ = ("_order", "holds", "queue", "unsent_bytes")
+    __slots__ = ("_order", "holds", "most_bytes", "queue", "unsent_bytes")
 
     def __init__(self) -> None:
         #: Each is ready, or comes later.
@@ -49,16 +49,18 @@ class Answers:
         self.holds = self._order.holds
         #: Bytes of answers that were ready when they were added, and have not been sent.
         self.unsent_bytes = 0
+        #: How many of them the client may leave unread.
+        self.most_bytes = MAX_BACKLOG_BYTES
 
     @property
     def is_full(self) -> bool:
         """Whether there are more answers to wait for, or to send, than a connection may have."""
-        return self.unsent_bytes > MAX_BACKLOG_BYTES or len(self.queue) > MAX_WAITING
+        return self.unsent_bytes > self.most_bytes or len(self.queue) > MAX_WAITING
 
     @property
     def has_room(self) -> bool:
         """Whether it is worth to read on, once it was full."""
-        return len(self.queue) <= MAX_WAITING // 2 and self.unsent_bytes <= MAX_BACKLOG_BYTES // 2
+        return len(self.queue) <= MAX_WAITING // 2 and self.unsent_bytes <= self.most_bytes // 2
 
     @property
     def last_later(self) -> DelayedResponse | None:

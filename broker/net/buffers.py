@@ -2,7 +2,8 @@
 
 A frame counts with the bytes that have come, not with those that it announces. The rule:
 
-1. Small frames and large ones have a budget each: a quarter and three quarters of `queued.max.request.bytes`.
+1. Small frames and large ones have a budget each: a quarter and three quarters of `queued.max.request.bytes`. Those of
+   clients that have yet to log in have a small one beside it.
 2. A client may receive as long as it holds no more of a budget than it leaves free (`groupcoord.shares`).
 3. What it may not receive stays in the socket, and the connection waits. Of those that wait, connections that have had
    a request handled are let in first, and of these the frame that lacks the least.
@@ -28,6 +29,8 @@ from barnabas.groupcoord.shares import Shares
 SMALL_REQUEST = 1 << 20
 # Who may receive less than this, and less than it lacks, waits until it may receive more.
 STEP = 256 << 10
+# For clients that have yet to log in.
+STRANGERS_BYTES = 8 << 20
 
 
 class FrameBuffers:
@@ -167,13 +170,14 @@ class ByteBudget:
 
 
 class RequestMemory:
-    """The budgets of small and of large frames."""
+    """The budgets of small and of large frames, and of those of strangers."""
 
     def __init__(self, total: int, small: int = SMALL_REQUEST) -> None:
         #: Whether one of the budgets is: asked before each recv.
         self.is_short = False
         self.small = ByteBudget(total // 4, self._changed)
         self.large = ByteBudget(total - total // 4, self._changed)
+        self.strangers = ByteBudget(min(total // 16, STRANGERS_BYTES))
         self._small = min(small, self.small.total)
 
     def _changed(self) -> None:

@@ -15,35 +15,41 @@ costs no more than its backlog; a request that must not overtake an earlier one 
     FULL     there are too many answers to send, or to wait for
     HELD     the next request waits until an earlier one is visible
     MEMORY   a large request has more to receive than the memory of all connections has room for
+    MUTED    the client is over a quota: its next request waits until the throttle time is over (KIP-219)
     CLOSED   the end
 """
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from time import thread_time
 from typing import Any
 
 import trio
 
 from barnabas.broker.log import EventLog
 from barnabas.broker.net import frame_timer, large
-from barnabas.broker.net.answers import Answers
+from barnabas.broker.net.answers import MAX_BACKLOG_BYTES, Answers
 from barnabas.broker.net.buffers import ByteBudget, FrameBuffers, Holding, RequestMemory
 from barnabas.broker.net.delayed_response import Coroutine, DelayedResponse
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.frame_timer import FrameTimer
 from barnabas.broker.net.framing import KEPT_BYTES, FrameError, Framing, SpeaksTls
+from barnabas.broker.net.metering import Meter
 from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.transport import Transport
 from barnabas.broker.net.turn import Turn
+from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.registry import Answer, Context, Endpoint
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, Principal, client_of
 from barnabas.broker.security.sasl import Login
 from barnabas.broker.settings.listeners import Listener
+from barnabas.broker.settings.quotas import ClientQuotas
 from barnabas.broker.workers import Turns
 from barnabas.wire.header import read_request_header, skip_header_tags
 from barnabas.wire.schema import ProtocolError
@@ -51,6 +57,8 @@ from barnabas.wire.types import Message, SizedChunk
 
 # Only Produce carries data. Of anything else this is far more than a client has to say.
 MAX_PLAIN_REQUEST = 16 << 20
+# Bytes of answers that a client may leave unread before it has logged in.
+STRANGERS_BACKLOG_BYTES = 16 << 10
 # How long a connection that always has more to read may go on before the others have their turn.
 SLICE_SECONDS = 0.001
 
@@ -61,17 +69,21 @@ class State(Enum):
     FULL = "full"
     HELD = "held"
     MEMORY = "memory"
+    MUTED = "muted"
     CLOSED = "closed"
 
 
 NEXT: Mapping[State, frozenset[State]] = {
     State.NEW: frozenset({State.READS, State.CLOSED}),
-    State.READS: frozenset({State.FULL, State.HELD, State.MEMORY, State.CLOSED}),
-    State.FULL: frozenset({State.READS, State.CLOSED}),
-    State.HELD: frozenset({State.READS, State.CLOSED}),
+    State.READS: frozenset({State.FULL, State.HELD, State.MEMORY, State.MUTED, State.CLOSED}),
+    State.FULL: frozenset({State.READS, State.MUTED, State.CLOSED}),
+    State.HELD: frozenset({State.READS, State.MUTED, State.CLOSED}),
     State.MEMORY: frozenset({State.READS, State.CLOSED}),
+    State.MUTED: frozenset({State.READS, State.CLOSED}),
     State.CLOSED: frozenset(),
 }
+#: In which it may read on when answers have left.
+WAITS = frozenset((State.FULL, State.HELD, State.MUTED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,8 @@ class Shared:
     log: EventLog
     find: Callable[[int, int], Endpoint]  # by API key and version; raises ProtocolError
     authorizer: Authorizer | None  # without one everybody may do everything
+    quotas: QuotaManager
+    known_quotas: ClientQuotas
     buffers: FrameBuffers
     memory: RequestMemory
     large_requests: Turns
@@ -92,11 +106,20 @@ class Shared:
     max_strangers_bytes: int  # of a request before the client has logged in
     bare: Endpoint  # what takes SASL's tokens without a request around them
     ended: Callable[[Connection], None]
+    known: Callable[[Connection], None]  # it is no stranger's any more
     client_changed: Callable[[Connection, str], None]  # with the client that it was
 
 
 class Connection:
     """A client's connection. `host` is its address as groups report it, `listener` the name it came in by."""
+
+    # Python looks up more than thirty attributes of an object more slowly without them.
+    __slots__ = (
+        *("_answers", "_budget", "_eager", "_ends", "_frame_timer", "_framing", "_held", "_holding", "_is_new"),
+        *("_is_stranger", "_meter", "_muted_until", "_opened", "_scopes", "_sender_runs", "_shared", "_slice_began"),
+        *("_slice_ends", "_transport", "authorizer", "client", "host", "last_active", "listener", "login", "origin"),
+        *("port", "principal", "protocol", "state", "__weakref__"),
+    )
 
     def __init__(
         self, shared: Shared, transport: Transport, host: str, port: int, listener: Listener, login: Login | None = None
@@ -107,8 +130,8 @@ class Connection:
         self.principal = ANONYMOUS
         #: How far the client is in logging in; None where nobody does.
         self.login = login
-        #: Whose share of what all clients share is taken.
-        self.client = client_of(self.principal, host)
+        #: Whose share of what all clients share is taken; and whose it was before the client said who it is.
+        self.client = self.origin = client_of(self.principal, host)
         self.authorizer = shared.authorizer
         self.state = State.NEW
         self.last_active = trio.current_time()
@@ -116,6 +139,9 @@ class Connection:
         self._transport = transport
         self._framing = Framing(shared.max_request_bytes if login is None else shared.max_strangers_bytes)
         self._answers = Answers()
+        self._is_stranger = login is not None or not transport.is_open
+        if self._is_stranger:
+            self._answers.most_bytes = STRANGERS_BACKLOG_BYTES
         self._frame_timer = FrameTimer()
         self._holding: Holding | None = None  # what the large frame that comes in has of the memory of all connections
         self._budget = shared.memory.large  # where it has it from
@@ -123,6 +149,8 @@ class Connection:
         self._ends = False  # when the answers that there are have left
         self._is_new = True  # it has had no request handled
         self._held: Endpoint | None = None  # what the next request is for, in HELD
+        self._muted_until = 0.0  # when the throttle time is over; 0 if there is none
+        self._meter = Meter(shared.quotas)
         self._eager = True  # another recv will probably find something: worth trying before waiting
         self._slice_began = self._slice_ends = 0.0
         self._sender_runs = False
@@ -133,12 +161,20 @@ class Connection:
         self._enter(State.READS)
 
     def known_as(self, principal: Principal) -> None:
-        """The client has proved who it is, for the first time or again."""
-        self._framing.limit = self._shared.max_request_bytes
+        """The client has proved who it is, for the first time or again; or with a certificate, before it logs in."""
+        if self.login is None or not self.login.is_new:
+            self._is_stranger = False
+            self._framing.limit, self._answers.most_bytes = self._shared.max_request_bytes, MAX_BACKLOG_BYTES
+            self._shared.known(self)
         before, self.principal = self.client, principal
         self.client = client_of(principal, self.host)
         if self.client != before:
             self._shared.client_changed(self, before)
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client has yet to say who it is, or to end its TLS handshake."""
+        return self._is_stranger
 
     def end(self) -> None:
         """Take no more requests, and close when the answers to those before have left."""
@@ -156,6 +192,25 @@ class Connection:
     def send_soon(self) -> None:
         """Send what is ready; the transport may have something to send, too."""
         self._shared.turn.soon(self._send_soon)
+
+    def throttle(self, seconds: float) -> None:
+        """Handle no further request for a while. One that has begun to come into memory that all share comes first."""
+        runs = self._muted_until > 0
+        self._muted_until = max(self._muted_until, trio.current_time() + seconds)
+        if not runs:
+            self._start(self._wait_muted)
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether it is not read from as its client is over a quota."""
+        return self.state is State.MUTED
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the client has closed its side, which shows while nothing is read, too."""
+        events = select.poll()
+        events.register(self._transport, select.POLLRDHUP)
+        return bool(events.poll(0))
 
     def close(self, reason: str | None = None) -> None:
         """End the connection; `reason` is for the log."""
@@ -179,7 +234,7 @@ class Connection:
         """Whether the frame that is coming in takes longer than it may."""
         allowance = frame_timer.USUAL
         if self._holding is not None and self._budget.is_waited_for:
-            is_small = self._budget is self._shared.memory.small
+            is_small = self._budget is not self._shared.memory.large
             allowance = frame_timer.SMALL_WAITED_FOR if is_small else frame_timer.WAITED_FOR
         return self._frame_timer.is_too_slow(now, self._framing.received_bytes, allowance)
 
@@ -239,7 +294,25 @@ class Connection:
             if self._answers.holds(self._held.api):
                 return
             self._held = None
-        self._enter(State.READS)
+        if not self._muted_until:
+            if self._framing.wanted:
+                self._take_buffer(self._framing.wanted)
+            self._enter(State.READS)
+        elif self.state is not State.MUTED:
+            self._enter(State.MUTED)
+
+    def _mute(self) -> None:
+        """Stop reading as the client is over a quota, unless it holds memory that others may want."""
+        if self.state is State.READS and self._holding is None:
+            self._enter(State.MUTED)
+
+    async def _wait_muted(self) -> None:
+        while (left := self._muted_until - trio.current_time()) > 0:
+            await trio.sleep(left)
+        self._muted_until = 0.0
+        if self.state is State.MUTED:
+            self.last_active = trio.current_time()
+            self._read_on()
 
     def _fail(self, error: Exception) -> None:
         """End the connection for an error that its client made, or that is ours."""
@@ -278,7 +351,10 @@ class Connection:
         if self.state is not State.READS:
             return
         try:
-            self._receive()
+            if self._meter.quota is None:
+                self._receive()
+            else:
+                self._meter.run(self._receive)
         except Exception as error:
             self._send_soon()  # what was asked before a request that failed has its answer
             self._fail(error)
@@ -307,7 +383,7 @@ class Connection:
                 allowed = self._budget.allowed(holding)
                 is_allowed = allowed > 0
                 room = room[: allowed or 1]  # only who has something to read waits for memory
-            elif self._shared.memory.is_short:
+            elif self._shared.memory.is_short or self._is_stranger or self._meter.quota is not None:
                 room = room[:KEPT_BYTES]
             got = self._transport.receive(room)
             if got is None:
@@ -341,7 +417,7 @@ class Connection:
         handled = 0
         while frame is not None:
             # Small requests can have large answers, which must go first, or take long.
-            if handled and (answers.is_full or time.perf_counter() > self._slice_ends):
+            if handled and (answers.is_full or self._muted_until or time.perf_counter() > self._slice_ends):
                 framing.put_back()
                 break
             if not self._dispatch(frame):
@@ -358,10 +434,12 @@ class Connection:
         if framing.is_inside:
             if handled or not self._frame_timer.is_running:
                 self._frame_timer.begin(self.last_active)
-            if framing.wanted and self.state is State.READS:
+            if framing.wanted and self.state is State.READS and not self._muted_until:
                 self._take_buffer(framing.wanted)
         elif handled or framing.has_frame:
             self._frame_timer.end()
+        if self._muted_until:
+            self._mute()
         return handled
 
     def _dispatch(self, frame: bytes | memoryview) -> bool:
@@ -382,11 +460,16 @@ class Connection:
             raise Disconnected(f"{api.name} request of {len(frame)} bytes; only Produce may be so large")
         position = skip_header_tags(frame, header.end) if endpoint.flexible else header.end
         context = Context(self, api, endpoint.version, header.correlation_id, header.client_id, self._slice_began)
+        bill = None
+        if (self._shared.known_quotas.limits_clients or self._meter.quota is not None) and not self._is_stranger:
+            bill, began = self._meter.bill(context), thread_time()
         if len(frame) > large.LARGE_FRAME and large.is_large(key, len(frame)):
             answer: Answer = large.handle(endpoint, bytes(frame), position, context, self._shared.large_requests)
         else:
             request, _ = endpoint.decode(frame, position, large.MAX_OF.get(key, large.MAX_ELEMENTS))
             answer = endpoint.handle(context, request)
+        if bill is not None:
+            self._meter.handled(bill, context, len(frame), thread_time() - began, has_answer=answer is not None)
         self._take_answer(answer, endpoint, context)
         return True
 
@@ -417,7 +500,8 @@ class Connection:
 
     def _take_buffer(self, length: int) -> None:
         """Receive the wanted frame into a buffer of its own. What has come of it counts, whether it may or not."""
-        self._budget = self._shared.memory.budget_of(length)
+        memory = self._shared.memory
+        self._budget = memory.strangers if self._is_stranger else memory.budget_of(length)
         self._holding = Holding(self.client, length, is_first=self._is_new)  # from here on `close` gives it back
         self._framing.take_buffer(self._shared.buffers.take(length))
         self._budget.took(self._holding, self._framing.received_bytes)
@@ -474,13 +558,19 @@ class Connection:
             elif self._ends and not self._answers.queue:
                 self.close()
                 return
-        if self.state is State.FULL or self.state is State.HELD:
+        state = self.state
+        if state is not State.READS and state in WAITS:
             self._read_on()
 
     def _send_ready(self) -> SizedChunk | None:
         """Send what is ready; what has to be waited for, None if nothing has."""
-        left = self._transport.send(self._answers.take())
+        if self._meter.quota is None:
+            left = self._transport.send(self._answers.take())
+        else:
+            left = self._meter.run(lambda: self._transport.send(self._answers.take()))
         self._answers.sent(left)
+        if self._muted_until:
+            self._mute()
         return left[0] if left else None
 
     async def _send_rest(self, left: SizedChunk | None) -> None:

@@ -1,8 +1,10 @@
-"""All connections of a broker: which are accepted, how many, and which are closed.
+"""All connections of a broker: which are accepted, how many, how fast, and which are closed.
 
 Refused are connections beyond `max.connections`, `max.connections.per.ip` and what the descriptors of the process
-allow; closed are those on which nothing moves, and those whose request comes in too slowly. Where there are as many as
-there may be, the client that has most makes room for one that has less, by the connection that was idle for longest.
+allow, and those that come too fast (`broker.quotas.connection_rates`); closed are those on which nothing moves, and
+those whose request comes in too slowly. Where there are as many as there may be, on all listeners or on one, the client
+that has most makes room for one that has less, by the connection that was idle for longest. Of clients that have yet to
+say who they are, there may be fewer (`broker.net.strangers`).
 """
 
 from __future__ import annotations
@@ -11,21 +13,25 @@ import errno
 import resource
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import trio
 
 from barnabas.broker.log import EventLog
+from barnabas.broker.net.address_limits import AddressLimits
 from barnabas.broker.net.buffers import FrameBuffers, RequestMemory
 from barnabas.broker.net.connection import Connection, Shared
 from barnabas.broker.net.handshakes import Handshakes
 from barnabas.broker.net.listening import Bound
 from barnabas.broker.net.poller import Poller
+from barnabas.broker.net.strangers import Strangers
 from barnabas.broker.net.tls import TlsTransport
 from barnabas.broker.net.transport import PlainTransport
 from barnabas.broker.net.turn import Turn
+from barnabas.broker.quotas.connection_rates import ConnectionRates
+from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.principals import ANONYMOUS, client_of
@@ -39,6 +45,8 @@ from barnabas.broker.workers import Turns, Workers
 RESERVED_DESCRIPTORS = 128
 # How often the broker checks for frames that come in too slowly.
 PACE_CHECK_SECONDS = 0.5
+# Connections that came too fast and are closed later; further ones are closed at once.
+MOST_REFUSED = 64
 # Large requests and answers that threads decode and encode at one time.
 LARGE_REQUESTS = 1
 
@@ -56,6 +64,11 @@ class Connections:
         self._all: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
         self._per_client: Counter[str] = Counter()
+        self._per_listener: Counter[str] = Counter()
+        self._per_client_of: dict[str, Counter[str]] = {}  # by listener
+        self.strangers = Strangers()
+        self._address_limits = AddressLimits(config, log)
+        self._refused: set[socket.socket] = set()  # that are closed later
         self._told: dict[str, float] = {}
 
     def __len__(self) -> int:
@@ -73,12 +86,15 @@ class Connections:
         descriptors: int,
         authorizer: Authorizer | None,
         login: Callable[[Listener], Login | None],
+        quotas: QuotaManager,
+        rates: ConnectionRates,
     ) -> None:
         """Accept connections in tasks of `nursery`. `descriptors` are those that log files leave them; each connection
         begins with the `login` of its listener."""
         self._login = login
-        limit = max(16, descriptors - RESERVED_DESCRIPTORS)
-        self._limit = min(self._config["max.connections"], limit)
+        self._descriptors = max(16, descriptors - RESERVED_DESCRIPTORS)
+        self._nursery, self._rates = nursery, rates
+        self._address_limits.read(nursery.start_soon)
         self._shared = Shared(
             nursery=nursery,
             poller=self._poller,
@@ -86,6 +102,8 @@ class Connections:
             log=self._log,
             find=handlers.find,
             authorizer=authorizer,
+            quotas=quotas,
+            known_quotas=quotas.known,
             buffers=self._buffers,
             memory=self.memory,
             large_requests=Turns(LARGE_REQUESTS),
@@ -94,6 +112,7 @@ class Connections:
             max_strangers_bytes=self._config["sasl.server.max.receive.size"],
             bare=handlers.bare_tokens(),
             ended=self._ended,
+            known=self.strangers.remove,
             client_changed=self._client_changed,
         )
         nursery.start_soon(self._poller.run)
@@ -107,6 +126,8 @@ class Connections:
         """End all connections; the tasks of `serve` have ended."""
         for connection in self:
             connection.close()
+        for sock in self._refused:
+            sock.close()
         self._poller.close()
 
     async def _accept(self, listener: Listener, listening: socket.socket) -> None:
@@ -121,23 +142,61 @@ class Connections:
                     self._tell_seldom("accept.failed", listener=listener.name, error=error.strerror)
                     await trio.sleep(0.1)  # no event tells when a descriptor is free again
                 continue
-            if not self._has_room(address[0]):
-                self._tell_seldom("connection.refused", client=address[0], connections=len(self._all))
+            try:
+                await self._take(sock, address, listener)
+            except BaseException:
                 sock.close()
-            else:
-                self._let_in(sock, address, listener)
+                raise
             await trio.lowlevel.checkpoint()
 
-    def _has_room(self, host: str) -> bool:
+    async def _take(self, sock: socket.socket, address: tuple[Any, ...], listener: Listener) -> None:
+        """Let a connection in when it may come, or close it. Those of its listener that come later wait behind it."""
+        delay = self._rates.delay(listener.name, trio.current_time())
+        if delay:
+            await trio.sleep(delay)
+        delay = self._rates.refusal(address[0], trio.current_time())
+        if delay:
+            self._tell_seldom("connection.too_fast", client=address[0])
+            if len(self._refused) < MOST_REFUSED:
+                self._refused.add(sock)
+                self._nursery.start_soon(self._close_later, sock, delay)
+            else:
+                sock.close()
+        elif not self._has_room(address[0], listener.name):
+            self._tell_seldom("connection.refused", client=address[0], connections=len(self._all))
+            sock.close()
+        else:
+            self._let_in(sock, address, listener)
+
+    async def _close_later(self, sock: socket.socket, delay: float) -> None:
+        """A client that is turned away at once would come again at once."""
+        await trio.sleep(delay)
+        self._refused.discard(sock)
+        sock.close()
+
+    @property
+    def most(self) -> int:
+        """How many connections there may be."""
+        configured: int = self._config["max.connections"]
+        return min(configured, self._descriptors)
+
+    def _has_room(self, host: str, listener: str) -> bool:
         """Whether one more connection may come from an address, perhaps because another one was closed."""
-        if self._per_address[host] >= self._config["max.connections.per.ip"]:
+        if self._per_address[host] >= self._address_limits.of(host, self._nursery.start_soon):
             return False
-        if len(self._all) < self._limit:
-            return True
-        most, count = max(self._per_client.items(), key=lambda each: each[1], default=("", 0))
-        if count <= self._per_client[client_of(ANONYMOUS, host)] + 1:
+        per_client = self._per_client_of.setdefault(listener, Counter())
+        has_room = self._per_listener[listener] < self._config.of(listener, "max.connections")
+        if not has_room and not self._make_room(host, per_client, listener):
             return False
-        idle = min((each for each in self._all if each.client == most), key=lambda each: each.last_active)
+        return len(self._all) < self.most or self._make_room(host, self._per_client)
+
+    def _make_room(self, host: str, per_client: Mapping[str, int], listener: str | None = None) -> bool:
+        """Close a connection of the client that has most, if one of this address has fewer."""
+        most, count = max(per_client.items(), key=lambda each: each[1], default=("", 0))
+        if count <= per_client.get(client_of(ANONYMOUS, host), 0) + 1:
+            return False
+        mine = (each for each in self._all if each.client == most and listener in (None, each.listener))
+        idle = min(mine, key=lambda each: each.last_active)
         idle.close("its client has most connections, and there is no room for another client's")
         return True
 
@@ -157,6 +216,10 @@ class Connections:
         self._all.add(connection)
         self._per_address[connection.host] += 1
         self._per_client[connection.client] += 1
+        self._per_client_of.setdefault(connection.listener, Counter())[connection.client] += 1
+        self._per_listener[connection.listener] += 1
+        if connection.is_stranger:
+            self.strangers.add(connection, self.most)
         try:
             connection.open()
         except OSError as error:  # more sockets than the system lets one process watch
@@ -164,13 +227,17 @@ class Connections:
 
     def _ended(self, connection: Connection) -> None:
         self._all.discard(connection)
+        self.strangers.remove(connection)
+        _less(self._per_listener, connection.listener)
         _less(self._per_address, connection.host)
         _less(self._per_client, connection.client)
+        _less(self._per_client_of[connection.listener], connection.client)
 
     def _client_changed(self, connection: Connection, before: str) -> None:
         if connection in self._all:
-            _less(self._per_client, before)
-            self._per_client[connection.client] += 1
+            for per_client in (self._per_client, self._per_client_of[connection.listener]):
+                _less(per_client, before)
+                per_client[connection.client] += 1
 
     def _tell_seldom(self, event: str, **fields: Any) -> None:
         """A warning that a client could make happen any number of times: one every few seconds is enough."""
@@ -188,7 +255,8 @@ class Connections:
             await trio.sleep(max(min(limit / 2, 30), 0.05))
             oldest = trio.current_time() - limit
             for connection in self:
-                if connection.last_active < oldest:
+                # A client that is throttled is silent, as it was told to be.
+                if connection.last_active < oldest and not (connection.is_muted and not connection.is_left):
                     connection.close()
 
     async def _close_slow(self) -> None:

@@ -92,7 +92,7 @@ class Coroutine(DelayedResponse):
         work, self._work = self._work, None
         if work is None:  # abandoned before the task had its turn
             return
-        answer = await work
+        answer = await self._context.paid_steps(work)
         if isinstance(answer, Message):
             self._chunks = self._endpoint.encode(answer, self._context)
         else:

@@ -106,14 +106,17 @@ class LargeResponse:
 
     async def encoded(self, endpoint: Endpoint, context: Context, turns: Turns) -> list[SizedChunk]:
         """As it is sent; made in a thread."""
-        return await turns.run(context.client, lambda: endpoint.encode(self.message, context))
+        context.settle()
+        chunks = await turns.run(context.client, context.paid(lambda: endpoint.encode(self.message, context)))
+        context.settle_rest()
+        return chunks
 
 
 async def handle(endpoint: Endpoint, frame: bytes, position: int, context: Context, turns: Turns) -> LargeResponse:
     """Decode and handle a large request, and give its answer. Raises ProtocolError."""
     api = endpoint.api
     most = most_elements(api.key, api.name, endpoint.version)
-    request, _ = await turns.run(context.client, lambda: endpoint.decode(frame, position, most))
+    request, _ = await turns.run(context.client, context.paid(lambda: endpoint.decode(frame, position, most)))
     cut = cut_of(api.name, endpoint.version)
     if cut is None:
         return LargeResponse(await given(endpoint.handle(context, request)))

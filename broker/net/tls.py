@@ -29,7 +29,7 @@ from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.handshakes import SECONDS, Handshakes
 from barnabas.broker.net.transport import GATHER_BYTES, IN_MEMORY, is_cold
 from barnabas.broker.security.principal_mapping import NoRuleFits
-from barnabas.broker.security.principals import ANONYMOUS, Principal
+from barnabas.broker.security.principals import Principal
 from barnabas.broker.security.tls import TlsTerms
 from barnabas.broker.workers import Workers
 from barnabas.client.keystores.der import DerError
@@ -92,7 +92,6 @@ class TlsTransport:
         "_held",
         "_incoming",
         "_is_ended",
-        "_is_open",
         "_is_waited_for",
         "_known_as",
         "_looks",
@@ -111,6 +110,7 @@ class TlsTransport:
         "_workers",
         "client",
         "has_more",
+        "is_open",
     )
 
     def __init__(
@@ -122,7 +122,7 @@ class TlsTransport:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._held = _NOTHING  # received, and not yet given to OpenSSL
         self._unsent: list[memoryview | bytes] = []  # encrypted, and not yet taken by the socket
-        self._is_open = self._is_ended = self._is_waited_for = False
+        self.is_open = self._is_ended = self._is_waited_for = False
         self._failure: Disconnected | None = None
         self._deadline = trio.current_time() + SECONDS
         self._ready_since: float | None = None  # it waits for its turn
@@ -139,7 +139,7 @@ class TlsTransport:
         return self._sock.fileno()
 
     def overdue(self, now: float) -> str | None:
-        if not self._is_open:
+        if not self.is_open:
             if self._ready_since is None and now > self._deadline:
                 self._tell("tls.failed", reason=f"the handshake was not done after {SECONDS:g} s")
                 return ""
@@ -152,7 +152,7 @@ class TlsTransport:
 
     def close(self) -> None:
         self._handshakes.ended(self)
-        if self._is_open and self._ssl is not None and not self._unsent:
+        if self.is_open and self._ssl is not None and not self._unsent:
             with contextlib.suppress(ssl.SSLError, OSError, Disconnected):
                 self._ssl.unwrap()  # says goodbye, and does not wait for the answer
             with contextlib.suppress(OSError, Disconnected):
@@ -197,7 +197,7 @@ class TlsTransport:
             self._go_on()
         except Disconnected as error:
             self._failure = error
-        if self._is_open or self._failure:
+        if self.is_open or self._failure:
             self._handshakes.ended(self)
             self._read_soon()
 
@@ -212,7 +212,7 @@ class TlsTransport:
             self._ssl = self._terms.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         held, at = self._held, 0
         try:
-            while not self._is_open and (size := self._record_size(held, at)):
+            while not self.is_open and (size := self._record_size(held, at)):
                 self._records += 1
                 if self._records > MAX_HANDSHAKE_RECORDS:
                     self._turn_away(f"its handshake has more than {MAX_HANDSHAKE_RECORDS} records")
@@ -220,18 +220,16 @@ class TlsTransport:
                 at += size
                 with contextlib.suppress(ssl.SSLWantReadError):
                     self._ssl.do_handshake()
-                    self._is_open = True
+                    self.is_open = True
             self._held = memoryview(bytes(held[at:]))
-            if self._is_open:
-                principal = self._terms.principal(self._ssl.getpeercert(binary_form=True))
-                if principal != ANONYMOUS:
-                    self._known_as(principal)
+            if self.is_open:
+                self._known_as(self._terms.principal(self._ssl.getpeercert(binary_form=True)))
         except ssl.SSLError as error:
             with contextlib.suppress(OSError, Disconnected):
                 self._flush()  # the alert that says why
             self._turn_away(_reason(error))
         except (NoRuleFits, DerError) as error:
-            self._is_open = False
+            self.is_open = False
             self._turn_away(f"its certificate gives it no name: {error}")
         self._flush_or_wait()
 
@@ -245,7 +243,7 @@ class TlsTransport:
     def receive(self, room: memoryview) -> int | None:
         if self._failure:
             raise self._failure
-        if not self._is_open:
+        if not self.is_open:
             self._receive_handshake()
             return None
         got = self._decrypt(self._held, room) if self.has_more or self._held else 0
@@ -277,7 +275,7 @@ class TlsTransport:
         kind, length = data[at], data[at + 3] << 8 | data[at + 4]
         if kind not in _TYPES or data[at + 1] != 3 or length > MAX_CONTENT:
             self._turn_away(f"it sent what is no TLS record ({bytes(data[at : at + HEADER]).hex(' ')})")
-        if kind == _HANDSHAKE and self._is_open:
+        if kind == _HANDSHAKE and self.is_open:
             self._turn_away("it asks for another handshake, and there is no renegotiation")
         size = HEADER + length
         return size if at + size <= len(data) else 0

@@ -31,6 +31,8 @@ class Transport(Protocol):
 
     #: Whether the next `receive` finds something, though the socket has nothing to tell.
     has_more: bool
+    #: Whether requests can come: no handshake has to be done first.
+    is_open: bool
 
     def fileno(self) -> int:
         """What the poller watches."""
@@ -59,6 +61,7 @@ class PlainTransport:
     """TCP without encryption."""
 
     has_more = False
+    is_open = True
 
     __slots__ = ("_client", "_is_waited_for", "_workers", "sock")
 

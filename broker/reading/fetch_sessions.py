@@ -185,6 +185,10 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "no room for more partitions in fetch sessions")
         return FetchContext([(key, session.partitions[key].wanted) for key in session.hot], session, True)
 
+    def close(self, session: FetchSession) -> None:
+        """End a session that its client will not hear of."""
+        self._close(session.id)
+
     def _close(self, session_id: int) -> None:
         gone = self._sessions.pop(session_id, None)
         if gone is not None:

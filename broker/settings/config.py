@@ -25,6 +25,7 @@ from barnabas.broker.settings.keys import (
     ConfigKey,
 )
 from barnabas.broker.settings.listeners import Listener, parse_listener, parse_protocols, scoped, scoped_name
+from barnabas.broker.settings.quota_keys import QUOTA_KEYS
 from barnabas.broker.settings.sasl_keys import SASL_KEYS, jaas
 from barnabas.broker.settings.ssl_keys import SSL_KEYS
 from barnabas.broker.settings.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
@@ -139,10 +140,7 @@ BROKER = _keys([
     ConfigKey("socket.receive.buffer.bytes", "int", -1, "SO_RCVBUF; -1 for the system's default."),
     ConfigKey("socket.listen.backlog.size", "int", 1024, "Connections that may wait to be accepted.", minimum=1),
     ConfigKey("connections.max.idle.ms", "long", 600000, "Close connections that are idle for longer.", dynamic=False),
-    ConfigKey("max.connections", "int", INT_MAX, "Connections at one time; further ones are closed.", minimum=0,
-        dynamic=True),
-    ConfigKey("max.connections.per.ip", "int", INT_MAX, "Connections at one time from one address.", minimum=0,
-        dynamic=True),
+    *QUOTA_KEYS,
     ConfigKey("queued.max.request.bytes", "long", 512 << 20, "Bytes of requests being received or handled at one time.",
         minimum=1),
     ConfigKey("fetch.max.bytes", "int", 57671680, "Most bytes in one fetch response.", minimum=1024),

@@ -1,4 +1,4 @@
-"""Client quotas (KIP-13, KIP-546): which entity has which. They are kept and described; nothing enforces them yet.
+"""Client quotas (KIP-13, KIP-546): which entity has which. `broker.quotas` enforces them.
 
 An entity is a user, a client id, both, or an address; the name None stands for all that have no quota of their own.
 """
@@ -16,14 +16,12 @@ from barnabas.wire.records.cluster_metadata import ClientQuotaRecord, QuotaEntit
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
 LONG, DOUBLE, INT = 2**63, math.inf, 2**31
+PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
+REQUESTS, MUTATIONS = "request_percentage", "controller_mutation_rate"
+CONNECTIONS = "connection_creation_rate"
 #: The keys of each kind of entity, and what a value must be less than. Only a double may have a fraction.
-OF_CLIENTS = {
-    "producer_byte_rate": LONG,
-    "consumer_byte_rate": LONG,
-    "request_percentage": DOUBLE,
-    "controller_mutation_rate": DOUBLE,
-}
-OF_ADDRESSES: dict[str, float] = {"connection_creation_rate": INT}
+OF_CLIENTS = {PRODUCER: LONG, CONSUMER: LONG, REQUESTS: DOUBLE, MUTATIONS: DOUBLE}
+OF_ADDRESSES: dict[str, float] = {CONNECTIONS: INT}
 #: A client can make up any number of names; more than this are not kept.
 MAX_ENTITIES = 10_000
 MAX_NAME = 1000
@@ -44,15 +42,27 @@ class ClientQuotas:
 
     def __init__(self) -> None:
         self.of: dict[Entity, dict[str, float]] = {}
+        #: Another number when there are other quotas.
+        self.version = 0
+        self._of_clients = self._of_addresses = 0
+        #: Whether there is any quota of users or client ids, and of addresses.
+        self.limits_clients = self.limits_addresses = False
 
     def apply(self, record: ClientQuotaRecord) -> None:
         """Change the image by one record."""
         entity = entity_of((each.entity_type, each.entity_name) for each in record.entity)
         values = self.of.setdefault(entity, {})
+        before = len(values)
         if record.remove:
             values.pop(record.key, None)
         else:
             values[record.key] = record.value
+        if record.key in OF_CLIENTS:
+            self._of_clients += len(values) - before
+        else:
+            self._of_addresses += len(values) - before
+        self.limits_clients, self.limits_addresses = self._of_clients > 0, self._of_addresses > 0
+        self.version += 1
         if not values:
             del self.of[entity]
 

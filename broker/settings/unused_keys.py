@@ -170,12 +170,6 @@ UNUSED_BROKER = [
     """),
     _alone("controller.quorum.bootstrap.servers"),
     _alone("controller.quorum.voters"),
-    *_rows("Client quotas are kept, and not enforced yet.", """
-        controller.quota.window.num int 11 1 .
-        controller.quota.window.size.seconds int 1 1 .
-        quota.window.num int 11 1 .
-        quota.window.size.seconds int 1 1 .
-    """),
     *_rows(NO_METRICS, """
         kafka.metrics.polling.interval.secs int 10 1 .
         kafka.metrics.reporters list - - .
@@ -252,8 +246,6 @@ UNUSED_BROKER = [
     _only("cordoned.log.dirs", "list", (), "there is one data directory.", dynamic=True),
     _only("create.topic.policy.class.name", "class", None, "classes of Java cannot be run."),
     _only("early.start.listeners", "list", None, "the authorizer is ready before any listener is."),
-    _only("max.connection.creation.rate", "int", 2147483647, "new connections are not limited in rate.", dynamic=True),
-    _only("max.connections.per.ip.overrides", "string", "", "max.connections.per.ip is for all.", dynamic=True),
     _only("metadata.log.dir", "string", None, "the metadata log stands in log.dirs."),
     _only("security.providers", "string", None, "classes of Java cannot be run."),
     _only("principal.builder.class", "class",

@@ -43,6 +43,7 @@ class Client:
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
+        self.client_id = "test"
         self._sent = 0
         self._expected: list[tuple[Message, int, int]] = []
 
@@ -59,7 +60,7 @@ class Client:
         version = request.__wire__.versions.last if version is None else version
         self._sent += 1
         self._expected.append((request, version, self._sent))
-        await self.send_bytes(frame_of(request, version, self._sent))
+        await self.send_bytes(frame_of(request, version, self._sent, self.client_id))
 
     async def receive_frame(self) -> bytes:
         """The next response. Raises Closed."""

@@ -56,7 +56,8 @@ def test_a_default_is_read_as_it_is_shown(key: ConfigKey) -> None:
     [
         ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "this cluster has one node"),
         ({"transaction.state.log.replication.factor": "3"}, "this cluster has one broker"),
-        ({"max.connection.creation.rate": "5"}, "new connections are not limited in rate"),
+        ({"max.connections.per.ip.overrides": "127.0.0.1"}, "expected HOST:COUNT"),
+        ({"max.connections.per.ip.overrides": "[::1]:5,here:-1"}, "expected HOST:COUNT"),
         ({"metadata.log.dir": "/elsewhere"}, "the metadata log stands in log.dirs"),
         ({"create.topic.policy.class.name": "a.b.C"}, "classes of Java cannot be run"),
         ({"num.io.threads": "0"}, "Invalid value 0 for num.io.threads: must be at least 1"),

@@ -219,8 +219,8 @@ async def test_more_than_a_handshake_has_is_the_end() -> None:
 
 async def test_a_record_that_never_ends_is_the_end_of_its_connection() -> None:
     with Pair() as pair:
-        pair.transport._is_open = True
+        pair.transport.is_open = True
         pair.transport._held = memoryview(b"\x17\x03\x03\x00\x10x")
         found = [pair.transport.overdue(0) for _ in range(MOST_LOOKS + 1)]
         assert found == [None] * MOST_LOOKS + ["a TLS record came in too slowly"]
-        pair.transport._is_open = False
+        pair.transport.is_open = False

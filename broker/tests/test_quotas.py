@@ -57,7 +57,6 @@ async def test_what_is_wrong_with_one_entry_does_not_hurt_the_others(start: Star
         invalid = ErrorCode.INVALID_REQUEST
         assert await alter(client, *entries) == [0, invalid, invalid, invalid, invalid, 0]
         assert await users(client) == {"a": 1.0, None: 3.0}
-        assert broker.log.count("quotas.not.enforced") == 1
 
 
 async def test_entities_with_quotas_are_bounded(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

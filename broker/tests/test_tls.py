@@ -146,9 +146,13 @@ async def test_under_sasl_ssl_the_login_says_who_a_client_is(start: Start, tmp_p
             async with await tls_connect(running.port, client_context(CA)) as client:
                 await client.ask(ApiVersionsRequest())
         async with await tls_connect(running.port, client_context(CA, CA.issue("bob"))) as client:
+            async with await tls_connect(running.port, client_context(CA, CA.issue("eve"))) as stranger:
+                await stranger.send_bytes((1 << 20).to_bytes(4, "big"))
+                assert await stranger.is_closed()  # a certificate alone does not make requests of any size
             assert (await log_in_plain(client, "alice", "alice-secret")).error_code == 0
             (connection,) = running.node.connections
             assert str(connection.principal) == "User:alice"
+            assert len(running.node.connections.strangers) == 0
             await client.create_topic("t")
             assert (await client.produce("t", batch_of(bytes(1 << 19)))).error_code == 0
 

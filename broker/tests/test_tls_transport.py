@@ -70,7 +70,7 @@ class Pair:
         if early:
             self.client.write(early)
         self.push()
-        while not self.transport._is_open:
+        while not self.transport.is_open:
             self.transport.receive(ROOM)
             poller.all()
 

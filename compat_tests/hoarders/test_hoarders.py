@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 import socket
 import struct
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
+from confluent_kafka import Producer
 
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -20,7 +21,7 @@ from compat_tests.confluent.driver import ConfluentDriver
 from compat_tests.conftest import NewServer
 from compat_tests.driver import Record
 from compat_tests.pipe import Pipe
-from compat_tests.waiting import until
+from compat_tests.waiting import DEADLINE, until
 
 HOARDER = "127.0.0.2"
 ANNOUNCED = struct.pack(">i", 90 << 20) + bytes(8)
@@ -57,6 +58,39 @@ def test_who_joins_under_many_names_and_leaves_keeps_nobody_from_a_group(server:
             code = joined(hoarder, f"hoard-{number}")
         assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert [record.value for record in client.consume_in_group("honest", "joined", 1)] == [b"v"]
+
+
+@pytest.fixture(scope="module")
+def locked(new_server: NewServer) -> Server:
+    users = "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice=secret;"
+    return new_server(
+        {
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": users,
+            "max.connections": "60",
+            "queued.max.request.bytes": "16000000",
+        }
+    )
+
+
+def test_who_never_logs_in_keeps_nobody_from_logging_in(locked: Server) -> None:
+    """Connections and memory: 100 strangers, each of which sends what it is let of 500 KB."""
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
+    settings = {"bootstrap.servers": locked.address, **login, "sasl.password": "secret", "log_level": 0}
+    with ExitStack() as stack:
+        for _ in range(100):
+            hoarder = socket.create_connection(("127.0.0.1", locked.port), 30, (HOARDER, 0))
+            stack.enter_context(hoarder).setblocking(False)
+            with suppress(BlockingIOError, ConnectionError):
+                hoarder.send(struct.pack(">i", 500_000) + bytes(400_000))
+        producer = Producer({**settings, "message.max.bytes": 3_000_000})
+        value, errors = random.Random(1).randbytes(900_000), list[object]()
+        for _ in range(5):
+            producer.produce("honest", value, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(DEADLINE) == 0
+        assert errors == [None] * 5
+        assert "took its place" in locked.log_file.read_text()
 
 
 def joined(hoarder: Pipe, group: str) -> int:

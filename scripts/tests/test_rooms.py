@@ -41,12 +41,13 @@ DOORS = {
 #: Rooms inside a room: the other rooms in it that each may import from. What stands at its top is for all.
 INNER: dict[str, dict[str, set[str]]] = {
     "broker": {
-        "apis": {"coordinators", "jobs", "metadata", "net", "reading", "security", "settings"},
+        "apis": {"coordinators", "jobs", "metadata", "net", "quotas", "reading", "security", "settings"},
         "coordinators": {"metadata", "moving", "net", "settings"},
         "jobs": {"metadata", "reading", "security", "settings"},
         "metadata": {"security", "settings"},
         "moving": {"metadata", "settings"},
-        "net": {"security", "settings"},
+        "net": {"quotas", "security", "settings"},
+        "quotas": {"metadata", "security", "settings"},
         "reading": set(),
         "security": {"metadata", "settings"},
         "settings": {"coordinators", "jobs", "metadata", "security"},

@@ -1,0 +1,1 @@
+"""Clients that take what all share, and ordinary ones beside them."""
