@@ -130,6 +130,10 @@ class Node:
                     self._assemble()
                     self.owners.authorizer = self._authorizer()
                     await self._start(nursery)
+                    acls = len(self.metadata.acls)
+                    if acls and self.owners.authorizer is None:
+                        remedy = f"set authorizer.class.name={STANDARD}"
+                        self.log.warning("acls.not.enforced", acls=acls, remedy=remedy)
                     listening.listen(bound, self.config)
                     self.connections.serve(
                         Handlers(self._parts),
@@ -224,13 +228,10 @@ class Node:
 
     def _authorizer(self) -> Authorizer | None:
         """Who decides what clients may do, if the configuration says so."""
-        acls = self.metadata.acls
         if not self.config["authorizer.class.name"]:
-            if len(acls):
-                self.log.warning("acls.not.enforced", acls=len(acls), remedy=f"set authorizer.class.name={STANDARD}")
             return None
         return AclAuthorizer(
-            acls,
+            self.metadata.acls,
             self.config["super.users"],
             self.config["allow.everyone.if.no.acl.found"],
             self.audit,
