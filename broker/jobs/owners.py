@@ -56,6 +56,8 @@ class Owners(Listener):
         self.authorizer: Authorizer | None = None
         self._version = _UNKNOWN
         self._look = trio.Event()
+        #: What was found out of each topic since the last change of rights or topics.
+        self._problems: dict[str, str | None] = {}
 
     # --- making -------------------------------------------------------------------------------------------------------
 
@@ -77,6 +79,11 @@ class Owners(Listener):
 
     def problem(self, name: str) -> str | None:
         """Why the results of a query or stream may not be written now; None if they may."""
+        if name not in self._problems:
+            self._problems[name] = self._find_problem(name)
+        return self._problems[name]
+
+    def _find_problem(self, name: str) -> str | None:
         topic = self._metadata.topics.get(name)
         if self.authorizer is None or topic is None:
             return None
@@ -135,6 +142,7 @@ class Owners(Listener):
         version = _NO_AUTHORIZER if self.authorizer is None else self.authorizer.version
         if self._version != version:
             self._version = version
+            self._problems.clear()
             if self.authorizer is not None:
                 self.authorizer.forget()
             self._look.set()
