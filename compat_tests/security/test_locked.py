@@ -89,10 +89,11 @@ def test_query_topics_and_streams_act_for_who_made_them(broker: LockedBroker) ->
     """With the streams driver, which gets in without anybody's doing, over TLS."""
     schema = ("--config", "barnabas.value.format=json", "--config", "barnabas.value.schema=ts TIMESTAMP, n INT")
     broker.ask("topics", "create", "readings", *schema)
-    query, stream = "SELECT n FROM readings WHERE n > 0", "SELECT count(*) AS c FROM readings INTERVAL(10s)"
+    query = "SELECT n FROM readings WHERE n > 0"
+    stream = "EVENT_TIME ts AS SELECT count(*) AS c FROM readings INTERVAL(10s)"
     for name, key, text in (
         ("hot", "barnabas.query", query),
-        ("counted", "barnabas.stream", f"EVENT_TIME ts AS {stream}"),
+        ("counted", "barnabas.stream", stream),
     ):
         broker.allow("alice", "--operation", "Create", "--operation", "Write", "--topic", name)
         make = ("topics", "create", name, "--config", f"{key}={text}")
