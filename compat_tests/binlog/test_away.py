@@ -16,9 +16,9 @@ from compat_tests.binlog.subscriber import Subscriber, messages
 from compat_tests.broker_process import Barnabas
 from compat_tests.waiting import until
 
-ROWS, ROW_BYTES = 80, 500_000
+ROWS, ROW_BYTES = 160, 500_000
 #: Far less than what waits.
-MOST_BYTES = 30 << 20
+MOST_BYTES = 48 << 20
 
 
 def memory(subscriber: Subscriber, what: str) -> int:
