@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from itertools import cycle
 
 from barnabas.broker.log import EventLog
-from barnabas.broker.security.acls import Acl, Acls, record_of
+from barnabas.broker.security.acls import Acls, record_of
 from barnabas.broker.security.audit import Audit
 from barnabas.broker.security.authorizer import AclAuthorizer
 from barnabas.broker.security.operations import READ_TOPIC, WRITE_TOPIC
 from barnabas.broker.security.principals import Principal
-from barnabas.wire.acls import Operation, PatternType, Permission, ResourceType
+from barnabas.wire.acls import Acl, Operation, PatternType, Permission, ResourceType
 from barnabas.wire.table import table
 
 QUESTIONS = 20_000

@@ -3,38 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import check
-from barnabas.wire.acls import ANY
+from barnabas.wire.acls import Acl, AclFilter
 from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from barnabas.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from barnabas.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-
-
-class Acl(NamedTuple):
-    """One ACL, by the codes of `wire.acls`."""
-
-    type: int
-    name: str
-    pattern: int
-    principal: str
-    host: str
-    operation: int
-    permission: int
-
-
-class AclFilter(NamedTuple):
-    """Which ACLs are meant: None and ANY match all."""
-
-    type: int = ANY
-    name: str | None = None
-    pattern: int = ANY
-    principal: str | None = None
-    host: str | None = None
-    operation: int = ANY
-    permission: int = ANY
 
 
 def find_acls(cluster: Cluster, wanted: AclFilter) -> list[Acl]:

@@ -22,13 +22,12 @@ from barnabas.client import sasl
 from barnabas.client.command_config import VARIABLE
 from barnabas.client.errors import ClientError, LostError
 from barnabas.client.tls import client_context
+from barnabas.client.urls import read_url, shown
 from barnabas.wire import driver_login
-from barnabas.wire.jaas import JaasEntry, JaasError, parse_jaas
+from barnabas.wire.jaas import MECHANISMS, JaasEntry, JaasError, parse_jaas
 from barnabas.wire.properties import parse_properties
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_TOKEN_SECONDS = 10.0
 _MAX_TOKEN_BYTES = 1 << 20
 
 
@@ -137,15 +136,14 @@ def _token(properties: Mapping[str, str], options: Mapping[str, str]) -> str:
     """
     key = "sasl.oauthbearer.token.endpoint.url"
     url = properties.get(key, "")
-    parts = urllib.parse.urlsplit(url)
     try:
-        if parts.scheme == "file":
-            return Path(urllib.parse.unquote(parts.path)).read_text(encoding="ascii").strip()
-        if parts.scheme not in ("https", "http"):
+        if urllib.parse.urlsplit(url).scheme == "file":
+            return read_url(url, _MAX_TOKEN_BYTES).decode("ascii").strip()
+        if not url:
             raise ClientError(f"sasl.mechanism=OAUTHBEARER needs {key}: a https:, http: or file: URL")
         return _granted(url, properties, options)
     except (OSError, ValueError) as error:
-        raise LostError(f"No token from {parts.scheme}://{parts.hostname or ''}{parts.path}: {error}") from None
+        raise LostError(f"No token from {shown(url)}: {error}") from None
 
 
 def _granted(url: str, properties: Mapping[str, str], options: Mapping[str, str]) -> str:
@@ -161,16 +159,7 @@ def _granted(url: str, properties: Mapping[str, str], options: Mapping[str, str]
         urllib.parse.urlencode(form).encode(),
         {"Authorization": f"Basic {_base64(credentials)}", "Accept": "application/json"},
     )
-    opener = urllib.request.OpenerDirector()  # it follows no redirection, and opens nothing else
-    for handler in (
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(context=client_context(properties)),
-    ):
-        opener.add_handler(handler)
-    with opener.open(request, timeout=_TOKEN_SECONDS) as answer:
-        if answer.status != 200:
-            raise ValueError(f"the answer is HTTP {answer.status}")
-        token = json.loads(answer.read(_MAX_TOKEN_BYTES)).get("access_token")
+    token = json.loads(read_url(request, _MAX_TOKEN_BYTES, client_context(properties))).get("access_token")
     if not isinstance(token, str) or not token:
         raise ValueError("the answer has no access_token")
     return token

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
-from barnabas.client.acls import Acl, AclFilter, add_acls, find_acls, remove_acls
+from barnabas.client.acls import add_acls, find_acls, remove_acls
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.wire.acls import (
@@ -14,6 +14,8 @@ from barnabas.wire.acls import (
     CLUSTER_NAME,
     OPERATIONS_OF,
     WILDCARD,
+    Acl,
+    AclFilter,
     Operation,
     PatternType,
     Permission,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
 #: The name of the one resource of the kind CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
@@ -95,3 +96,55 @@ class Permission(IntEnum):
     ANY = 1
     DENY = 2
     ALLOW = 3
+
+
+class Acl(NamedTuple):
+    """One ACL, by the codes above."""
+
+    type: int
+    name: str
+    pattern: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+    @property
+    def is_prefix(self) -> bool:
+        return self.pattern == PatternType.PREFIXED
+
+    @property
+    def allows(self) -> bool:
+        return self.permission == Permission.ALLOW
+
+
+class AclFilter(NamedTuple):
+    """Which ACLs are meant: None and ANY match all."""
+
+    type: int = ANY
+    name: str | None = None
+    pattern: int = ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: int = ANY
+    permission: int = ANY
+
+    def matches(self, acl: Acl) -> bool:
+        return (
+            self.type in (ANY, acl.type)
+            and self._matches_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (ANY, acl.operation)
+            and self.permission in (ANY, acl.permission)
+        )
+
+    def _matches_name(self, acl: Acl) -> bool:
+        """Whether the pattern is the one asked for; with MATCH, whether it is about a resource of that name."""
+        if self.pattern not in (PatternType.ANY, PatternType.MATCH, acl.pattern):
+            return False
+        if self.name is None or self.name == acl.name:
+            return True
+        if self.pattern != PatternType.MATCH:
+            return False
+        return self.name.startswith(acl.name) if acl.is_prefix else acl.name == WILDCARD

@@ -21,6 +21,8 @@ MODULES = {
     f"{_SECURITY}.scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
+#: The mechanisms of SASL that there are.
+MECHANISMS = tuple(each for mechanisms in MODULES.values() for each in mechanisms)
 FLAGS = ("required", "requisite", "sufficient", "optional")
 # A quoted text, a sign, or a word; comments and white space stand between them.
 _TOKEN = re.compile(

@@ -48,11 +48,6 @@ class Credential(NamedTuple):
     iterations: int
 
 
-def hash_name(mechanism: str) -> str:
-    """The name of a mechanism's hash function, as `hashlib` has it."""
-    return _HASHES[mechanism]
-
-
 def salted_password(mechanism: str, password: str | bytes, salt: bytes, iterations: int) -> bytes:
     """What a password becomes; takes some milliseconds."""
     secret = password.encode() if isinstance(password, str) else password

@@ -14,9 +14,10 @@ from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.topic_manager import TopicManager, new_topic_id
 from barnabas.broker.net.order import ACLS, METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.acls import MAX_ACLS, MAX_AT_ONCE, Acl, Acls, check_new, record_of
+from barnabas.broker.security.acls import MAX_ACLS, MAX_AT_ONCE, Acls, check_new, record_of
 from barnabas.broker.security.authorizer import NO_AUTHORIZER
 from barnabas.broker.security.operations import ALTER_CLUSTER
+from barnabas.wire.acls import Acl
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 

@@ -15,10 +15,11 @@ from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import ACLS, METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.acls import MAX_AT_ONCE, Acl, AclFilter, Acls, check_filter
+from barnabas.broker.security.acls import MAX_AT_ONCE, Acls, check_filter
 from barnabas.broker.security.authorizer import NO_AUTHORIZER
 from barnabas.broker.security.operations import ALTER_CLUSTER
 from barnabas.broker.workers import Yielder
+from barnabas.wire.acls import Acl, AclFilter
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.delete_acls import (
     DeleteAclsFilter,

@@ -10,10 +10,11 @@ from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.acls import AclFilter, check_filter
+from barnabas.broker.security.acls import check_filter
 from barnabas.broker.security.authorizer import NO_AUTHORIZER
 from barnabas.broker.security.operations import DESCRIBE_CLUSTER
 from barnabas.broker.workers import Yielder
+from barnabas.wire.acls import AclFilter
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.describe_acls import (
     AclDescription,

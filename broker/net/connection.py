@@ -182,7 +182,7 @@ class Connection:
 
     def is_strange_since(self) -> float | None:
         """When it was opened, if the client has yet to say who it is; None for one that is known, or need not be."""
-        return self._opened if self.login is not None and self.login.is_new else None
+        return self._opened if self._is_stranger and self.login is not None else None
 
     def read_soon(self) -> None:
         """Read what the transport has, though the socket has nothing to tell."""

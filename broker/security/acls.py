@@ -9,11 +9,10 @@ Source: KIP-11, KIP-290 (prefixes). An ACL is new by its seven fields: adding it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from barnabas.broker.security.acl_index import AclIndex
 from barnabas.broker.security.principals import parse_principal
-from barnabas.wire.acls import ANY, CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
+from barnabas.wire.acls import ANY, CLUSTER_NAME, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.cluster_metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from barnabas.wire.schema import ProtocolError
@@ -28,58 +27,6 @@ MAX_AT_ONCE = 10_000
 
 _TYPES, _OPERATIONS = frozenset(map(int, ResourceType)), frozenset(map(int, Operation))
 _PATTERNS, _PERMISSIONS = frozenset(map(int, PatternType)), frozenset(map(int, Permission))
-
-
-class Acl(NamedTuple):
-    """One ACL, as records and requests have it."""
-
-    type: int
-    name: str
-    pattern: int
-    principal: str
-    host: str
-    operation: int
-    permission: int
-
-    @property
-    def is_prefix(self) -> bool:
-        return self.pattern == PatternType.PREFIXED
-
-    @property
-    def allows(self) -> bool:
-        return self.permission == Permission.ALLOW
-
-
-class AclFilter(NamedTuple):
-    """Which ACLs a request is about: None and ANY match all."""
-
-    type: int
-    name: str | None
-    pattern: int
-    principal: str | None
-    host: str | None
-    operation: int
-    permission: int
-
-    def matches(self, acl: Acl) -> bool:
-        return (
-            self.type in (ANY, acl.type)
-            and self._matches_name(acl)
-            and self.principal in (None, acl.principal)
-            and self.host in (None, acl.host)
-            and self.operation in (ANY, acl.operation)
-            and self.permission in (ANY, acl.permission)
-        )
-
-    def _matches_name(self, acl: Acl) -> bool:
-        """Whether the pattern is the one asked for; with MATCH, whether it is about a resource of that name."""
-        if self.pattern not in (PatternType.ANY, PatternType.MATCH, acl.pattern):
-            return False
-        if self.name is None or self.name == acl.name:
-            return True
-        if self.pattern != PatternType.MATCH:
-            return False
-        return self.name.startswith(acl.name) if acl.is_prefix else acl.name == WILDCARD
 
 
 def check_new(acl: Acl) -> None:

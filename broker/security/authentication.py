@@ -115,6 +115,11 @@ class Authentication(MetadataListener):
 
     def _read(self) -> None:
         self._of = {each.name: self._mechanisms(each) for each in self._config.listeners if each.protocol.has_sasl}
+        gone = [name for name in self._checkers if "OAUTHBEARER" not in self._of[name]]
+        for name in gone:
+            del self._checkers[name]
+        if gone:
+            self._checkers_changed.set()
 
     def trust_driver(self, secret: str) -> None:
         """Who knows this secret is the driver."""

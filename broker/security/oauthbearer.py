@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 import trio
@@ -22,6 +21,7 @@ from barnabas.broker.security.principals import Principal
 from barnabas.broker.security.sasl import AuthenticationFailed, Identified, NotYet, Step
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
+from barnabas.client.urls import read_url, shown
 
 #: The algorithms of each kind of key; of elliptic curves by the curve.
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -31,7 +31,6 @@ MAX_KEYS_BYTES = 1 << 20
 MAX_TOKEN_CHARS = 64 << 10
 #: A token whose key is not known has the keys read again, at most this often.
 EXPEDITE_SECONDS = 10.0
-_FETCH_SECONDS = 10.0
 _HEADER = re.compile(rb"n,(?:a=([^,\0\x01]+))?,\x01(.*)\x01", re.DOTALL)
 _PAIR = re.compile(rb"([A-Za-z]+)=([\x21-\x7e \t\r\n]*)")
 _INVALID = b'{"status":"invalid_token"}'
@@ -138,24 +137,18 @@ class TokenChecker:
             self._ask, answered = trio.Event(), self._answered
             self._last, self._is_reading = trio.current_time(), True
             try:
-                self.use(await trio.to_thread.run_sync(read_keys, self.settings.url, abandon_on_cancel=True))
+                self.use(
+                    await trio.to_thread.run_sync(read_url, self.settings.url, MAX_KEYS_BYTES, abandon_on_cancel=True)
+                )
                 failures = 0
             except (OSError, ValueError) as error:
                 failures += 1
-                self._log.error("oauthbearer.keys.not_read", url=_shown(self.settings.url), reason=error)
+                self._log.error("oauthbearer.keys.not_read", url=shown(self.settings.url), reason=error)
             self._answered, self._is_reading = trio.Event(), False
             answered.set()
             backoff = min(self.settings.backoff_ms * 2 ** min(failures - 1, 30), self.settings.backoff_max_ms)
             with trio.move_on_after((backoff if failures else self.settings.refresh_ms) / 1000):
                 await self._ask.wait()
-
-    def read_no_more(self) -> None:
-        """As when a look at the keys is just over."""
-        self._last, self._is_reading = trio.current_time(), False
-
-    def forget_pause(self) -> None:
-        """The next token whose key is not known has the keys read again at once."""
-        self._last = float("-inf")
 
     def use(self, data: bytes) -> None:
         """Take a JWK set. Raises ValueError if it is none, or has no key for us."""
@@ -270,32 +263,3 @@ def parse_first(data: bytes) -> tuple[str, str]:
         return (found[1] or b"").decode(), token.strip()
     except UnicodeDecodeError:
         raise AuthenticationFailed("Authentication failed: Invalid OAUTHBEARER client first message") from None
-
-
-def read_keys(url: str) -> bytes:
-    """A JWK set from where the operator says. In a thread. Raises OSError, ValueError."""
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        with open(parts.path, "rb") as file:
-            return _bounded(file.read(MAX_KEYS_BYTES + 1))
-    from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, Request
-
-    opener = OpenerDirector()  # it follows no redirection, and opens nothing else
-    for handler in (HTTPHandler(), HTTPSHandler()):
-        opener.add_handler(handler)
-    with opener.open(Request(url, headers={"Accept": "application/json"}), timeout=_FETCH_SECONDS) as answer:
-        if answer.status != 200:
-            raise ValueError(f"the answer is HTTP {answer.status}")
-        return _bounded(answer.read(MAX_KEYS_BYTES + 1))
-
-
-def _shown(url: str) -> str:
-    """A URL without the password and the query that it may have."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
-
-
-def _bounded(data: bytes) -> bytes:
-    if len(data) > MAX_KEYS_BYTES:
-        raise ValueError(f"it has more than {MAX_KEYS_BYTES} bytes")
-    return data

@@ -182,10 +182,6 @@ class Login:
         self._ends = None if lifetime is None else now + lifetime / 1000
         return Answer(answer, True, lifetime or 0)
 
-    def shorten(self, now: float) -> None:
-        """The session is over at `now`, and the next login may begin."""
-        self._ends, self._began = now - 1, None
-
     def fail(self) -> None:
         """The client cannot log in."""
         self.state, self._exchange = State.FAILED, None

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from barnabas.broker.settings.keys import ConfigError, ConfigKey
-from barnabas.wire.jaas import JaasEntry, JaasError, parse_jaas
+from barnabas.client.urls import SCHEMES
+from barnabas.wire.jaas import MECHANISMS, JaasEntry, JaasError, parse_jaas
 
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 VALIDATOR_HANDLERS = (
@@ -17,8 +18,6 @@ VALIDATOR_HANDLERS = (
     f"{_OAUTH}.secured.OAuthBearerValidatorCallbackHandler",
 )
 JWT_VALIDATORS = (f"{_OAUTH}.DefaultJwtValidator", f"{_OAUTH}.BrokerJwtValidator")
-#: The mechanisms that are served.
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _NO_CLASSES = "Another class cannot be loaded here."
 
 
@@ -55,7 +54,7 @@ def _mechanisms(value: tuple[str, ...]) -> None:
 
 
 def _jwks_url(value: str) -> None:
-    if value and urlsplit(value).scheme not in ("http", "https", "file"):
+    if value and urlsplit(value).scheme not in SCHEMES:
         raise ConfigError(
             f"Invalid value {value!r} for sasl.oauthbearer.jwks.endpoint.url: expected https:, http: or file:"
         )

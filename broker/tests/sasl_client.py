@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from typing import Any
 
 from barnabas.broker.tests.client import Client
@@ -67,8 +65,7 @@ class ScramClient:
 
     def trusts(self, last: bytes) -> bool:
         """Whether the server has proved that it knows the credential."""
-        name = hashlib.new(scram.hash_name(self.mechanism)).name
-        server_key = hmac.digest(self.salted, b"Server Key", name)
+        server_key = scram.credential(self.mechanism, self.salted, b"", 0).server_key
         return scram.parse_server_final(last) == scram.server_signature(self.mechanism, server_key, self.signed)
 
     async def log_in(self, client: Client, mechanism: str | None = None) -> Any:

@@ -16,7 +16,7 @@ from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
 from barnabas.broker.metadata.records import decode_snapshot
 from barnabas.broker.security import acls as acl_module
-from barnabas.broker.security.acls import Acl, Acls, record_of
+from barnabas.broker.security.acls import Acls, record_of
 from barnabas.broker.security.audit import Audit
 from barnabas.broker.security.authorizer import STANDARD, AclAuthorizer
 from barnabas.broker.security.operations import WRITE_TOPIC
@@ -29,6 +29,7 @@ from barnabas.broker.tests.kafka_folder import KafkaFolder
 from barnabas.broker.tests.sasl_client import log_in_plain
 from barnabas.scripts.cli import main
 from barnabas.storage.data_dir import DataDir
+from barnabas.wire.acls import Acl
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from barnabas.wire.messages.create_delegation_token import CreateDelegationTokenRequest

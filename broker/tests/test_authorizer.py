@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from barnabas.broker.log import EventLog
 from barnabas.broker.security import audit as audits
 from barnabas.broker.security import authorizer as authorizers
-from barnabas.broker.security.acls import Acl, AclFilter, Acls, record_of
+from barnabas.broker.security.acls import Acls, record_of
 from barnabas.broker.security.audit import Audit
 from barnabas.broker.security.authorizer import AclAuthorizer, parse_super_users
 from barnabas.broker.security.operations import (
@@ -26,7 +26,7 @@ from barnabas.broker.security.operations import (
     rights_of,
 )
 from barnabas.broker.security.principals import Principal
-from barnabas.wire.acls import Operation, ResourceType
+from barnabas.wire.acls import Acl, AclFilter, Operation, ResourceType
 from barnabas.wire.records.cluster_metadata import RemoveAccessControlEntryRecord
 from barnabas.wire.tests.strategies import examples
 

@@ -13,11 +13,13 @@ import trio
 from barnabas.broker.clock import Clock
 from barnabas.broker.node import Node
 from barnabas.broker.security.principals import ANONYMOUS, DRIVER, Principal
+from barnabas.broker.security.sasl import Login
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.tests.client import Client, connect, frame_of
 from barnabas.broker.tests.conftest import Running, Start, until
 from barnabas.broker.tests.sasl_client import ScramClient, add_user, choose, log_in_plain, token, upsertion
+from barnabas.broker.tests.test_operator import FullDisk
 from barnabas.wire import driver_login
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_user_scram_credentials import (
@@ -302,6 +304,12 @@ async def test_a_name_forges_no_line_of_the_log(start: Start) -> None:
 
 # --- again ------------------------------------------------------------------------------------------------------------
 
+
+def is_over(login: Login) -> None:
+    """As when its time has passed, and a moment more."""
+    login._ends, login._began = trio.current_time() - 1, None
+
+
 LIMITED = SETTINGS | {f"{PREFIX}.plain.connections.max.reauth.ms": "60000"}
 
 
@@ -311,12 +319,12 @@ async def test_a_login_lasts_as_long_as_it_may(start: Start, monkeypatch: pytest
         assert answer.session_lifetime_ms == 60_000
         (connection,) = broker.node.connections
         assert connection.login is not None
-        connection.login.shorten(trio.current_time())
+        is_over(connection.login)
         # A login anew is still taken, and nothing else.
         answer = await log_in_plain(client, "alice", "alice-secret")
         assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000)
         assert await is_served(client)
-        connection.login.shorten(trio.current_time())
+        is_over(connection.login)
         await client.send(MetadataRequest(topics=[]))
         assert await client.is_closed()
         assert "has to log in again" in broker.log
@@ -583,3 +591,54 @@ async def test_a_name_is_nobody_elses(start: Start, name: str) -> None:
         (principal,) = principals(broker)
         assert principal == Principal("User", name)
         assert principal not in (Principal("User", "alice"), Principal("User", "bob"), DRIVER)
+
+
+async def test_a_full_disk_keeps_users_and_tokens_as_they_are(start: Start) -> None:
+    """The metadata log takes nothing: that is the answer, who is there logs in, and with room it goes on."""
+    disk = FullDisk("__cluster_metadata-0")
+    async with start(io_calls=disk, more=SETTINGS) as broker, await broker.client() as admin, stranger(broker) as alice:
+        await log_in_plain(alice, "alice", "alice-secret")
+        await add_user(admin, "carol", "before")
+        disk.full = True
+        changed = AlterUserScramCredentialsRequest(upsertions=[upsertion("carol", "after"), upsertion("dave", "new")])
+        assert {each.error_code for each in (await admin.ask(changed)).results} == {ErrorCode.KAFKA_STORAGE_ERROR}
+        assert (await alice.ask(CreateDelegationTokenRequest())).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.node.metadata.tokens.by_id == {}
+        async with stranger(broker) as client:
+            assert (await ScramClient("carol", "before").log_in(client)).error_code == 0
+        disk.full = False
+        assert {each.error_code for each in (await admin.ask(changed)).results} == {0}
+        assert (await alice.ask(CreateDelegationTokenRequest())).error_code == 0
+    async with start(more=SETTINGS) as broker, stranger(broker) as client:
+        assert (await ScramClient("carol", "after").log_in(client)).error_code == 0
+        assert len(broker.node.metadata.tokens.by_id) == 1
+
+
+async def test_users_and_tokens_do_not_grow_for_ever(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.apis.alter_user_scram_credentials.MAX_USERS", 2)
+    monkeypatch.setattr("barnabas.broker.apis.create_delegation_token.MAX_TOKENS", 1)
+    async with start(more=SETTINGS) as broker, await broker.client() as admin, stranger(broker) as alice:
+        await log_in_plain(alice, "alice", "alice-secret")
+        wanted = AlterUserScramCredentialsRequest(upsertions=[upsertion(name, "p") for name in ("a", "b", "c")])
+        codes = {each.user: each.error_code for each in (await admin.ask(wanted)).results}
+        assert codes == {"a": 0, "b": 0, "c": ErrorCode.POLICY_VIOLATION}
+        await add_user(admin, "a", "another")
+        assert (await alice.ask(CreateDelegationTokenRequest())).error_code == 0
+        assert (await alice.ask(CreateDelegationTokenRequest())).error_code == ErrorCode.POLICY_VIOLATION
+
+
+async def test_a_user_that_is_made_again_has_nothing_of_the_one_before(start: Start) -> None:
+    async with start(more=SETTINGS) as broker, await broker.client() as admin:
+        await add_user(admin, "carol", "first", "SCRAM-SHA-512")
+        await add_user(admin, "carol", "first")
+        gone = [ScramCredentialDeletion("carol", 1), ScramCredentialDeletion("carol", 2)]
+        assert (await admin.ask(AlterUserScramCredentialsRequest(gone))).results[0].error_code == 0
+        await add_user(admin, "carol", "second")
+        for password, mechanism, works in [
+            ("second", "SCRAM-SHA-256", True),
+            ("first", "SCRAM-SHA-256", False),
+            ("first", "SCRAM-SHA-512", False),
+        ]:
+            async with stranger(broker) as client:
+                answer = await ScramClient("carol", password, mechanism).log_in(client)
+                assert (answer.error_code == 0) == works

@@ -11,10 +11,12 @@ import pytest
 from barnabas.broker.security.principals import Principal
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start, until
+from barnabas.broker.tests.test_operator import FullDisk
 from barnabas.broker.tests.test_queries import BY_HAND, FakeDriver, alter, configs_of, create, driver_of
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from barnabas.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 #: The driver of these tests, and who gives rights, do not log in.
 SETTINGS = {
@@ -229,3 +231,34 @@ async def test_an_ordinary_topic_stays_one_for_who_may_not(start: Start) -> None
             assert (await alter(alice, "plain", barnabas_query="SELECT * FROM src")).error_code == DENIED
             assert (await alice.produce("plain", batch_of(b"x"))).error_code == 0
         assert config(running, "plain", "owner") is None
+
+
+async def test_with_a_full_disk_the_results_are_refused_all_the_same(start: Start) -> None:
+    """The reason cannot be written down; the right is gone nevertheless."""
+    disk = FullDisk("__cluster_metadata-0")
+    async with (
+        start(io_calls=disk, **SETTINGS) as running,
+        driver_of(running) as driver,
+        await running.client() as admin,
+    ):
+        await admin.create_topic("src")
+        await grant(admin, "alice", "out", CREATE, WRITE)
+        await grant(admin, "alice", "src", READ)
+        async with user(running, "alice") as alice:
+            assert (await create(alice, "out", barnabas_query="SELECT * FROM src")).error_code == 0
+        await take(admin, "alice", "src", READ)
+        await until(lambda: config(running, "out", "denied") is not None)
+        disk.full = True
+        running.node.metadata.topics["out"].configs.pop("barnabas.denied")  # as when it was not written yet
+        running.node.owners._look.set()
+        await until(lambda: "owner.not_told" in running.log)
+        assert await results(driver, 0) == DENIED
+        disk.full = False
+
+
+async def test_a_source_made_again_by_somebody_else_is_not_read_by_who_may_not(start: Start) -> None:
+    async with made(start) as (_, driver, admin, _):
+        assert (await admin.ask(DeleteTopicsRequest([DeleteTopicState("src")]))).responses[0].error_code == 0
+        await admin.create_topic("src")
+        await take(admin, "alice", "src", READ)
+        assert await results(driver, 0) == DENIED

@@ -119,6 +119,17 @@ def confluent(address: str, security: Security, topic: str, value: bytes, folder
         consumer.close()
 
 
+def _python_settings(address: str, security: Security, provider: object) -> dict[str, Any]:
+    """What kafka-python and aiokafka have the same names for."""
+    settings = {"bootstrap_servers": address, "security_protocol": security.protocol}
+    if security.token is not None:
+        return settings | {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provider}
+    if not security.mechanism:
+        return settings
+    names = {"sasl_plain_username": security.user, "sasl_plain_password": security.password}
+    return settings | {"sasl_mechanism": security.mechanism, **names}
+
+
 def kafka_python(address: str, security: Security, topic: str, value: bytes, folder: Path) -> bytes:
     from kafka import KafkaConsumer, KafkaProducer
     from kafka.errors import KafkaError
@@ -129,15 +140,7 @@ def kafka_python(address: str, security: Security, topic: str, value: bytes, fol
             assert security.token is not None
             return security.token.read_text()
 
-    settings: dict[str, Any] = {"bootstrap_servers": address, "security_protocol": security.protocol}
-    if security.token is not None:
-        settings |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()}
-    elif security.mechanism:
-        settings |= {
-            "sasl_mechanism": security.mechanism,
-            "sasl_plain_username": security.user,
-            "sasl_plain_password": security.password,
-        }
+    settings: dict[str, Any] = _python_settings(address, security, Provider())
     if security.ca is not None:
         settings["ssl_cafile"] = str(security.ca)
     if security.is_wrong:
@@ -172,15 +175,7 @@ def aiokafka(address: str, security: Security, topic: str, value: bytes, folder:
             assert security.token is not None
             return security.token.read_text()
 
-    settings: dict[str, Any] = {"bootstrap_servers": address, "security_protocol": security.protocol}
-    if security.token is not None:
-        settings |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()}
-    elif security.mechanism:
-        settings |= {
-            "sasl_mechanism": security.mechanism,
-            "sasl_plain_username": security.user,
-            "sasl_plain_password": security.password,
-        }
+    settings: dict[str, Any] = _python_settings(address, security, Provider())
     if security.ca is not None:
         settings["ssl_context"] = ssl.create_default_context(cafile=str(security.ca))
 

@@ -67,8 +67,9 @@ INNER_DOORS = {
     ("broker/apis", "net"): {"delayed_response", "errors", "framing", "large", "order", "turn"},
     ("broker/apis", "metadata"): {"credentials", "features", "image", "producer_ids", "tokens", "topic_manager"},
 }
-#: The broker is no client of Kafka. Of ZooKeeper it is, and key stores are the same on both sides.
-BROKERS_CLIENTS = {"keystores", "zookeeper"}
+#: The broker is no client of Kafka. Of ZooKeeper it is, and key stores are the same on both sides,
+#: as is what a URL has.
+BROKERS_CLIENTS = {"keystores", "urls", "zookeeper"}
 
 
 class Import(NamedTuple):
