@@ -250,7 +250,8 @@ class Rows:
         if not classes.exists():
             java = str(Path(__file__).with_name("WindowAverage.java"))
             compiler = ["java", "-m", "jdk.compiler/com.sun.tools.javac.Main"]
-            subprocess.run([*compiler, "-cp", CLASS_PATH, "-d", str(classes), java], check=True)
+            jars = [str(jar) for folder in CLASS_PATH.split(os.pathsep) for jar in Path(folder).parent.glob("*.jar")]
+            subprocess.run([*compiler, "-cp", os.pathsep.join(jars), "-d", str(classes), java], check=True)
         state = str(self._folder / f"state-{source}")
         options = ["-Xmx1g", "-XX:+UseSerialGC", "-Xlog:disable", "-cp", f"{classes}{os.pathsep}{CLASS_PATH}"]
         words = [self._broker.address, state, source, str(WINDOW_SECONDS), "0", *targets]
@@ -287,6 +288,10 @@ def _process(words: Sequence[str]) -> Iterator[int]:
         process = subprocess.Popen(words, stdout=said, stderr=said)
         try:
             yield process.pid
+        except BaseException as error:
+            said.seek(0)
+            error.add_note(said.read().decode(errors="replace")[-4000:])
+            raise
         finally:
             process.terminate()
             process.wait()

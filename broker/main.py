@@ -6,8 +6,9 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,6 +17,9 @@ from barnabas.broker.settings.config import BrokerConfig, read_properties
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.storage.errors import StorageError
 from barnabas.wire.text import visible
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
 
 
 def load_config(
@@ -40,9 +44,18 @@ def load_config(
 
 
 def serve(
-    file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], *, log_level: str = "info"
+    file: str | None,
+    data_dir: str | None,
+    listen: Sequence[str],
+    overrides: Sequence[str],
+    *,
+    log_level: str = "info",
+    node: Callable[[BrokerConfig, EventLog], Node] | None = None,
 ) -> int:
-    """Run a broker until SIGTERM, SIGINT or SIGHUP. Gives the exit status; an operator's error is one line."""
+    """Run a broker until SIGTERM, SIGINT or SIGHUP. Gives the exit status; an operator's error is one line.
+
+    `node` makes the broker, for one that is another than usual.
+    """
     began = time.perf_counter()
     log = EventLog(level=log_level)
     take_logging(log)
@@ -53,7 +66,7 @@ def serve(
             log.warning("config.unknown", keys=",".join(config.unknown), effect="ignored")
         if config.unused():
             log.info("config.unused", keys=",".join(config.unused()), effect="none here")
-        trio.run(_serve, config, log, began)
+        trio.run(_serve, config, log, began, node)
     except* (ConfigError, StorageError) as group:
         failures = _leaves(group)
     for error in failures:
@@ -74,12 +87,14 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return found
 
 
-async def _serve(config: BrokerConfig, log: EventLog, began: float) -> None:
+async def _serve(
+    config: BrokerConfig, log: EventLog, began: float, make: Callable[[BrokerConfig, EventLog], Node] | None
+) -> None:
     from barnabas.broker.node import Node
 
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*GC_THRESHOLDS)
-    node = Node(config, log)
+    node = (make or Node)(config, log)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, node, nursery.cancel_scope)
         await nursery.start(node.run)
@@ -107,10 +122,7 @@ def _say(line: str) -> None:
         pass
 
 
-async def _stop_on_signal(node: object, scope: trio.CancelScope) -> None:
-    from barnabas.broker.node import Node
-
-    assert isinstance(node, Node)
+async def _stop_on_signal(node: Node, scope: trio.CancelScope) -> None:
     stops = {signal.SIGTERM, signal.SIGINT}
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup a broker outlives its terminal
         stops.add(signal.SIGHUP)
