@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,11 +51,13 @@ def serve(
     overrides: Sequence[str],
     *,
     log_level: str = "info",
+    ready_file: str | None = None,
     node: Callable[[BrokerConfig, EventLog], Node] | None = None,
 ) -> int:
     """Run a broker until SIGTERM, SIGINT or SIGHUP. Gives the exit status; an operator's error is one line.
 
-    `node` makes the broker, for one that is another than usual.
+    `ready_file` has the address of the first listener while clients can connect. `node` makes the broker, for one that
+    is another than usual.
     """
     began = time.perf_counter()
     log = EventLog(level=log_level)
@@ -66,7 +69,7 @@ def serve(
             log.warning("config.unknown", keys=",".join(config.unknown), effect="ignored")
         if config.unused():
             log.info("config.unused", keys=",".join(config.unused()), effect="none here")
-        trio.run(_serve, config, log, began, node)
+        trio.run(_serve, config, log, began, Path(ready_file) if ready_file else None, node)
     except* (ConfigError, StorageError) as group:
         failures = _leaves(group)
     for error in failures:
@@ -88,7 +91,11 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 async def _serve(
-    config: BrokerConfig, log: EventLog, began: float, make: Callable[[BrokerConfig, EventLog], Node] | None
+    config: BrokerConfig,
+    log: EventLog,
+    began: float,
+    ready_file: Path | None,
+    make: Callable[[BrokerConfig, EventLog], Node] | None,
 ) -> None:
     from barnabas.broker.node import Node
 
@@ -106,12 +113,31 @@ async def _serve(
             f"barnabas is ready on {addresses}, data in {config.data_dir}, started in "
             f"{time.perf_counter() - began:.2f} s"
         )
+        address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
         if sys.stdout.isatty():
-            address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
             _say(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
-        await node.stopped.wait()
+        with _ready(ready_file, address):
+            await node.stopped.wait()
         nursery.cancel_scope.cancel()
     log.info("stopped")
+
+
+@contextlib.contextmanager
+def _ready(file: Path | None, address: str) -> Iterator[None]:
+    """While clients can connect, a file says where. It is there whole or not at all. Raises ConfigError."""
+    if file is None:
+        yield
+        return
+    try:
+        fresh = file.with_name(f"{file.name}.new")
+        fresh.write_text(f"{address}\n")
+        fresh.replace(file)
+    except OSError as error:
+        raise ConfigError(f"--ready-file {file}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _say(line: str) -> None:

@@ -102,9 +102,9 @@ class Broker:
             return
         self._is_ready = False
         words = [f"{key}={value}" for key, value in self._properties.items()]
-        address = f"{HOST}:{self._port}"
+        kind, address = "kept" if self._temporary is None else "temporary", f"{HOST}:{self._port}"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "barnabas.testing.served", str(self.data_dir), address, *words],
+            [sys.executable, "-m", "barnabas.testing.served", kind, str(self.data_dir), address, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
