@@ -36,6 +36,7 @@ from barnabas.streams.query.errors import (
 from barnabas.streams.query.events import TopicState, event_of
 from barnabas.streams.query.health import DENIED, FAILED, Health, now
 from barnabas.streams.query.job import Job
+from barnabas.streams.query.lazy_spark import LazySpark
 from barnabas.streams.query.merged import commit, recover
 from barnabas.streams.query.pace import MAX_BYTES, Pace
 from barnabas.streams.query.tick import Part, Piece, Tick, piece_of
@@ -77,7 +78,7 @@ class Driver:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: LazySpark,
         server: str,
         data_dir: str | None,
         *,
@@ -297,7 +298,7 @@ class Driver:
     def _by_spark(self, ask: Callable[..., T], *arguments: object) -> T:
         """What Spark says of a query. Raises QueryError: no query ends the driver, as long as its JVM lives."""
         try:
-            return ask(self._spark, *arguments)
+            return ask(self._spark.get(), *arguments)
         except QueryError:
             raise
         except Exception as error:
@@ -306,7 +307,7 @@ class Driver:
 
     def _check_jvm(self) -> None:
         """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""
-        if jvm_has_ended(self._spark):
+        if self._spark.is_up and jvm_has_ended(self._spark.get()):
             raise FatalError(
                 "Spark's JVM has ended: if it was out of memory, raise barnabas.streams.driver.memory (--driver-memory)"
             )
@@ -457,7 +458,9 @@ class Driver:
         key = (tasks, *(msgspec.json.encode(definition) for definition in group))
         job = self._jobs.pop(key, None)
         if job is None:
-            job = Job(self._spark, self._server, group, [self._selected(definition) for definition in group], tasks)
+            job = Job(
+                self._spark.get(), self._server, group, [self._selected(definition) for definition in group], tasks
+            )
         self._jobs[key] = job
         while len(self._jobs) > _KEPT_JOBS:
             del self._jobs[next(iter(self._jobs))]
