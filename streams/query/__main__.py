@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         from barnabas.streams.query.driver import Driver
         from barnabas.streams.query.errors import FatalError, TakenOverError
         from barnabas.streams.query.lazy_spark import LazySpark
-        from barnabas.streams.query.session import run_init
+        from barnabas.streams.query.session import is_submitted, local_threads, run_init
         from barnabas.streams.wal import WalError
         from barnabas.streams.windows.limits import Limits
     except ImportError as error:
@@ -112,7 +112,9 @@ def run(args: argparse.Namespace) -> int:
     _be_the_driver(args.data_dir, args.child)
     try:
         spark = LazySpark(partial(_start, args))
-        spark.get()
+        if is_submitted():  # a session is there, and its master is who knows where
+            spark.get()
+        master = args.master or "local[*]"
         connected = False
         while True:
             try:
@@ -128,9 +130,10 @@ def run(args: argparse.Namespace) -> int:
                     limits=Limits(args.sink_writes, args.sink_bytes, args.source_bytes),
                     say=say,
                     init=partial(run_init, path=args.init) if args.init else None,
+                    processes=0 if is_submitted() else local_threads(master),
                 )
                 connected = True
-                say("info", "streams.ready", server=args.server, master=spark.get().sparkContext.master)
+                say("info", "streams.ready", server=args.server, master=master)
                 driver.run()
             except ClientError as error:
                 if args.child or not connected:  # a broker starts its own driver again

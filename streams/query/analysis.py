@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,6 +21,7 @@ from barnabas.streams.doors import warn_shut
 from barnabas.streams.encode.times import OBJECT
 from barnabas.streams.query.catalyst import SHUT, column, companion, jvm_of, nodes, optimised_plan, seq, session_state
 from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.linear import Linear
 from barnabas.streams.query.literals import Literals
@@ -58,6 +60,10 @@ class Selected(NamedTuple):
     least: tuple[Condition, ...]  # what a row must meet at least, as far as Spark can say it simply
     simple: Simple | None  # all of the query, if it is only columns and such conditions
     bound: Bound  # how large a result may be
+
+    def facts(self, values: pa.Schema) -> Facts:
+        """What is known of it apart from Spark's columns; `values` are the typed columns of its source."""
+        return Facts(self.names, self.value_format, self.value_schema, self.least, self.simple, self.bound, values)
 
 
 def over_pattern(query: str) -> tuple[str, str | None]:

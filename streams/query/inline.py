@@ -1,0 +1,120 @@
+"""Small ticks in the driver's own process, without a Spark job: what a trickle of records costs most is starting jobs.
+
+All queries share this process, so what a tick may take of it is bounded before it is taken: bytes of log by the plan,
+the rest by a `Budget`, which counts what batches decompress to and what rows weigh as columns and results. Records that
+do not fit are left to other processes, which may end without the driver.
+
+Invariant: no range of records ends the driver twice. Before a tick it is written down what is read; a driver that finds
+such a note leaves those records, and all before them, to others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.streams.query.direct import Direct
+from barnabas.streams.query.sink import Report
+from barnabas.streams.query.tick import Tick
+from barnabas.streams.wal import TooMuchError
+from barnabas.wire.aliases import TopicPartition
+
+#: Of log in a tick: the most where others could take it, and where nobody else does yet.
+SMALL_BYTES, PIECE_BYTES = 256 << 10, 1 << 20
+#: What a tick may take as rows and as results, and what one batch may decompress to.
+MAX_WEIGHT, MAX_BATCH = 32 << 20, 8 << 20
+#: Queries whose small ticks take more CPU time than that hold all others up.
+MAX_CPU_SECONDS = 1.0
+NOTE_FILE = "streams-driver.tick"
+
+
+class Budget:
+    """What the rows of a tick may weigh, together with what `queries` queries make of them."""
+
+    most_in_batch = MAX_BATCH
+
+    def __init__(self, queries: int, most: int = MAX_WEIGHT) -> None:
+        self._times, self._left = 1 + queries, most
+
+    def take(self, offsets: pa.Array, sizes: pa.Array) -> None:
+        """Take note of rows of these sizes in bytes. Raises TooMuchError."""
+        self._left -= (pc.sum(sizes).as_py() or 0) * self._times
+        if self._left < 0:
+            raise TooMuchError(
+                f"the records before offset {offsets[-1].as_py() + 1} weigh more than others may wait for"
+            )
+
+
+class Inline:
+    """Runs ticks here. `data_dir` is where the note stands, if it can be written there."""
+
+    def __init__(self, data_dir: str) -> None:
+        #: By source partition: up to which offset its records are for other processes.
+        self._elsewhere: dict[TopicPartition, int] = {}
+        self._dear: set[str] = set()
+        self._note: int | None = None
+        with contextlib.suppress(OSError):
+            self._note = os.open(os.path.join(data_dir, NOTE_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._read_note(self._note)
+
+    def may_run(self, tick: Tick, topics: Iterable[str]) -> bool:
+        """Whether the records of a tick may be read here, for the queries of these topics."""
+        return self._dear.isdisjoint(topics) and all(
+            part.lo == part.hi or part.lo >= self._elsewhere.get((part.source, part.partition), 0)
+            for part in tick.parts
+        )
+
+    def run(self, direct: Direct, tick: Tick, topics: Sequence[str]) -> list[Report]:
+        """Run a tick. Raises TooMuchError for one that is too large, which is not to be run here again, and what its
+        tasks raise; what was written until then stays."""
+        self._write_note(tick)
+        budget, began = Budget(len(direct.queries)), time.thread_time()
+        reports: list[Report] = []
+        try:
+            for number, part in enumerate(tick.parts):
+                if part.lo < part.hi:
+                    reports += direct.run(tick, number, gauge=budget)
+        except TooMuchError:
+            self.leave(tick)
+            raise
+        finally:
+            self._clear_note()
+            if time.thread_time() - began > MAX_CPU_SECONDS:
+                self._dear.update(topics)
+        return reports
+
+    def leave(self, tick: Tick) -> None:
+        """The records of a tick are for others."""
+        for part in tick.parts:
+            if part.lo < part.hi:
+                key = part.source, part.partition
+                self._elsewhere[key] = max(part.hi, self._elsewhere.get(key, 0))
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """These queries are others now, or gone."""
+        self._dear.difference_update(topics)
+
+    # --- the note -----------------------------------------------------------------------------------------------------
+
+    def _read_note(self, file: int) -> None:
+        """Also of a driver that was killed for another reason: then somebody else reads these records for once."""
+        noted = os.pread(file, os.fstat(file).st_size, 0)
+        with contextlib.suppress(msgspec.DecodeError):
+            for source, partition, hi in msgspec.json.decode(noted, type=list[tuple[str, int, int]]):
+                self._elsewhere[source, partition] = hi
+
+    def _write_note(self, tick: Tick) -> None:
+        """It need not be on disk: it is there for whoever comes after this process."""
+        if self._note is not None:
+            ranges = [(part.source, part.partition, part.hi) for part in tick.parts if part.lo < part.hi]
+            os.pwrite(self._note, msgspec.json.encode(ranges), 0)
+
+    def _clear_note(self) -> None:
+        if self._note is not None:
+            os.ftruncate(self._note, 0)
