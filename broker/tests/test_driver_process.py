@@ -54,7 +54,7 @@ async def test_a_driver_that_ends_is_not_started_again_while_there_is_no_query(
             assert told.error_code == ErrorCode.INVALID_REQUEST
             await until(lambda: (number, False) in answers)
         assert starts() == 3
-        assert running.log.count('streams.driver.starting message="starting Spark ..."') == 3
+        assert running.log.count('streams.driver.starting message="starting the driver of queries and streams ..."') == 3
     mode = stat.S_IMODE((Path(running.node.config.data_dir) / LOG_FILE).stat().st_mode)
     assert mode & 0o077 == 0
 

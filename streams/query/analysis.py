@@ -28,7 +28,7 @@ from barnabas.streams.query.literals import Literals
 from barnabas.streams.query.parse import REMEDIES, SHAPE, ParsedQuery, first_line, parse_query
 from barnabas.streams.query.pushdown import Least, least_of
 from barnabas.streams.query.simple import Simple
-from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE
+from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE, no_column, quoted
 from barnabas.streams.source.where import Condition
 from barnabas.wire.streams.tokens import STRING, SyntaxProblem, string_value, tokens
 
@@ -110,7 +110,7 @@ def resolve(spark: SparkSession, query: str, source: str, frame: DataFrame, valu
     names = {name.lower(): name for name in frame.columns}  # a query may write them in another case
     for name in sorted(asked.columns):
         if name.lower() not in names:  # Spark would take current_user and the like for functions
-            raise QueryError(_no_column(f"`{name}`", values))
+            raise QueryError(no_column(f"`{name}`", values.names))
     frame.createOrReplaceTempView(f"`{source}`")
     project, conditions = _shape(_analysed(spark, asked, values))
     literals = Literals(spark)
@@ -143,7 +143,7 @@ def _analysed(spark: SparkSession, asked: ParsedQuery, values: StructType) -> An
     except PySparkException as error:
         if str(error.getCondition()).startswith("UNRESOLVED_COLUMN."):
             name = (error.getMessageParameters() or {}).get("objectName", "")
-            raise QueryError(_no_column(name, values)) from None
+            raise QueryError(no_column(name, values.names)) from None
         raise QueryError(first_line(error)) from None
 
 
@@ -162,7 +162,7 @@ def selected(found: Resolved, frame: DataFrame, values: StructType, least: Least
     """Keys, values and timestamps out of the chosen columns; what is not chosen is the frame's. Raises QueryError."""
     outputs, needed = _outputs(found.chosen), set(found.needed)
     if hidden := needed & {END, UNREADABLE}:
-        raise QueryError(_no_column(f"`{min(hidden)}`", values))
+        raise QueryError(no_column(f"`{min(hidden)}`", values.names))
     names = {name.lower(): name for name in frame.columns}
     plain = {name: each for name, each in outputs.items() if name not in PARTS or name in _NEVER_SET}
     for name in ("_key", "_value", "_timestamp"):
@@ -176,7 +176,7 @@ def selected(found: Resolved, frame: DataFrame, values: StructType, least: Least
         value, kind, schema = outputs["_value"][0], "raw", ""
     elif plain:
         fields = StructType([StructField(name, _spark_type(e)) for name, (_, e) in plain.items()])
-        kind, schema = "json", ", ".join(f"{_quoted(f.name)} {f.dataType.simpleString()}" for f in fields.fields)
+        kind, schema = "json", ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields.fields)
         struct = F.struct(*(each.alias(name) for name, (each, _) in plain.items()))
         value = F.to_json(struct, OBJECT)
     else:
@@ -257,14 +257,6 @@ def _check_type(name: str, expression: Any) -> None:
 def _spark_type(expression: Any) -> Any:
     field = {"name": "", "type": json.loads(expression.dataType().json()), "nullable": True, "metadata": {}}
     return StructType.fromJson({"fields": [field]})[0].dataType
-
-
-def _no_column(name: str, values: StructType) -> str:
-    return f"there is no column {name}: a record of this topic has {', '.join([*values.names, *PARTS])}"
-
-
-def _quoted(name: str) -> str:
-    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
 
 
 def _without_hidden(asked: ParsedQuery, expressions: list[Any], frame: DataFrame, values: StructType) -> list[Any]:

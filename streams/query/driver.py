@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.client.cluster import Cluster
@@ -10,7 +10,7 @@ from barnabas.client.errors import ClientError
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.streams.query.analyses import Analyses, Analysis
 from barnabas.streams.query.analysis import ALL_TOPICS, over_pattern
-from barnabas.streams.query.control import Control, now_ms
+from barnabas.streams.query.control import NO_ENDS, Control, now_ms
 from barnabas.streams.query.crew import Crew
 from barnabas.streams.query.definitions import Catalog, Definition, read_catalog
 from barnabas.streams.query.errors import (
@@ -89,6 +89,7 @@ class Driver:
         crew = Crew(processes) if processes else None
         self._roads = Roads(server, self._analyses, self._inline, crew, self._pace, timeout_ms / 1000, self._say_slow)
         self._has_more = False  # what need not wait for the next look
+        self._ends: dict[TopicPartition, int] = {}  # of all that queries read, as of the last look
         #: By query and source partition: from which of its offsets on there are no results yet, and no dead letters.
         self._places: dict[tuple[str, TopicPartition], int] = {}
         self._dead: dict[tuple[str, TopicPartition], int] = {}
@@ -127,20 +128,36 @@ class Driver:
     # --- hearing ------------------------------------------------------------------------------------------------------
 
     def _listen(self, until: float) -> None:
-        """Answer what the broker asks, until it is time for the next tick."""
+        """Answer what the broker asks, until it is time for the next tick: then, or when a record comes after that."""
         while True:
-            left = until - now()
-            if not self._catalog.definitions:
-                left = max(left, _STATUS_SECONDS)
-            for message in self._control.hear(max(int(left * 1000), 0)):
-                if isinstance(message, Changed):
-                    self._read_catalog()
-                    until = now()
-                elif isinstance(message, Check | CheckStream):
-                    self._questions.hear(message)
-            self._questions.look()
-            if now() >= until:
+            if self._hear(until, NO_ENDS):
                 return
+            if now() >= until:
+                break
+        if self._has_more or self._is_behind():
+            return
+        is_short = self._catalog.streams or self._spark.is_starting
+        quiet = until + (self._trigger if is_short else _STATUS_SECONDS)
+        while now() < quiet and not self._hear(quiet, self._ends):
+            pass
+
+    def _hear(self, until: float, ends: Mapping[TopicPartition, int]) -> bool:
+        """Hear what there is, or comes until then; whether the driver is to look again, also for records behind
+        `ends`."""
+        began = now()
+        is_new = False
+        for message in self._control.hear(max(int((until - began) * 1000), 0), ends):
+            if isinstance(message, Changed):
+                self._read_catalog()
+                is_new = True
+            elif isinstance(message, Check | CheckStream):
+                self._questions.hear(message)
+        self._questions.look()
+        return is_new or bool(ends)
+
+    def _is_behind(self) -> bool:
+        """Whether there are records that a query has yet to see."""
+        return any(health.lag for health in self._health.values() if health.may_run(now()))
 
     def _read_catalog(self) -> None:
         """Know the queries anew. What still runs of the old ones may write no more."""
@@ -151,6 +168,7 @@ class Driver:
             self._control.take_over()
         self._places.clear()
         self._events.clear()
+        self._ends = {}
         self._told_at = 0.0
         self._streams.know(self._catalog)
         self._analyses.keep(set(map(_analysis, definitions.values())))
@@ -181,6 +199,7 @@ class Driver:
         except ClientError:  # a topic has gone of which nobody has told us yet; or the broker has, and that is raised
             self._read_catalog()
             return
+        self._ends = last
         groups: dict[tuple[Any, ...], list[Definition]] = {}
         for definition in ready:
             inputs = self._catalog.inputs(definition)

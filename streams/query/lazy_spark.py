@@ -38,6 +38,11 @@ class LazySpark:
         """Whether `get` gives a session without waiting."""
         return self._session is not None
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether a start is under way."""
+        return not self._done.is_set()
+
     def want(self) -> None:
         """Have it start, if it has not; nobody waits."""
         with self._lock:

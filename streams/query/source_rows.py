@@ -6,7 +6,7 @@ parsed out of the value; a topic without one has none besides the parts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -127,3 +127,13 @@ def _columns(ddl: str) -> StructType:
     if not isinstance(found, StructType):
         raise QueryError(f"the schema {ddl!r} is one type, and no columns: write NAME TYPE, NAME TYPE")
     return found
+
+
+def no_column(name: str, columns: Sequence[str]) -> str:
+    """What is said of a column that is not there; a topic's own are `columns`."""
+    return f"there is no column {name}: a record of this topic has {', '.join([*columns, *PARTS])}"
+
+
+def quoted(name: str) -> str:
+    """A column as a schema names it."""
+    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
