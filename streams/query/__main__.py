@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 
     _be_the_driver(args.data_dir, args.child)
     try:
-        spark = LazySpark(partial(_start, args))
+        spark = LazySpark(partial(_start, args, say))
         if is_submitted():  # a session is there, and its master is who knows where
             spark.get()
         master = args.master or "local[*]"
@@ -150,12 +150,20 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
 
-def _start(args: argparse.Namespace) -> SparkSession:
+def _start(args: argparse.Namespace, say: Callable[..., None]) -> SparkSession:
+    """Spark's session, with the operator's functions. Raises FatalError."""
+    from barnabas.streams.query.errors import FatalError
     from barnabas.streams.query.session import run_init, start_session
 
-    spark = start_session("barnabas streams", args.master, driver_memory=args.driver_memory)
-    if args.init:
-        run_init(spark, args.init)
+    say("info", "streams.spark.starting", message="starting Spark ...")
+    try:
+        spark = start_session("barnabas streams", args.master, driver_memory=args.driver_memory)
+        if args.init:
+            run_init(spark, args.init)
+    except FatalError as error:
+        say("error", "streams.spark.failed", reason=str(error))
+        raise
+    say("info", "streams.spark.ready", master=spark.sparkContext.master)
     return spark
 
 
