@@ -18,9 +18,10 @@ from barnabas.client.offsets import LATEST, list_offsets
 from compat_tests.broker_process import Barnabas
 from compat_tests.crash.segments import dump_with_kafka, records_of, segment_files
 from compat_tests.crash.workload import ConfluentWriter, Place
-from compat_tests.driver import Driver
+from compat_tests.driver import Driver, Record
 from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.query_topics.processes import kill as kill_processes
+from compat_tests.query_topics.processes import processes
 from compat_tests.tools import missing
 from compat_tests.waiting import until
 
@@ -68,7 +69,8 @@ class ReadingsWriter(ConfluentWriter):
 def ends(broker: Barnabas, topic: str) -> int:
     try:
         with Cluster(broker.address) as cluster:
-            return sum(list_offsets(cluster, [(topic, p) for p in range(PARTITIONS)], LATEST).values())
+            parts = [(topic, part.partition_index) for part in cluster.metadata([topic])[0].partitions]
+            return sum(list_offsets(cluster, parts, LATEST).values())
     except ClientError:
         return -1
 
@@ -146,6 +148,27 @@ def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Rando
 @pytest.mark.long
 def test_a_kill(tmp_path: Path) -> None:
     run(tmp_path, ["broker"], 1, 100)  # its driver goes with it
+
+
+@pytest.mark.long
+def test_the_drivers_workers_are_killed_over_a_backlog(tmp_path: Path) -> None:
+    count = 120_000
+    with Barnabas(tmp_path, {**SETTINGS, "log.segment.bytes": "10000000"}) as broker:
+        admin: Driver = KafkaPythonDriver(broker.address)
+        admin.create_topic(SOURCE, 1, {"barnabas.value.format": "json", "barnabas.value.schema": SCHEMA})
+        values = [b'{"p":0,"n":%d,"pad":"%s"}' % (number, b"." * 200) for number in range(count)]
+        admin.produce(SOURCE, [Record(value) for value in values])
+        admin.create_topic("copied", -1, {"barnabas.query": "SELECT n FROM source"})
+        for _ in range(2):
+            until(lambda: kill_processes(broker, "crew"), "the driver has workers")
+        admin.create_topic("again", -1, {"barnabas.query": "SELECT n FROM source WHERE n >= 0"})
+        for topic in ("copied", "again"):
+            until(lambda: ends(broker, topic) == count, f"{topic} comes to the end", 120)  # noqa: B023
+        assert not processes(broker, "jvm")
+        assert broker.stop() == 0
+        for topic in ("copied", "again"):
+            found = records_of(broker.data_dir, topic, 0)
+            assert [(r.offset, r.value) for r in found] == [(n, b'{"n":%d}' % n) for n in range(count)]
 
 
 @pytest.mark.slow

@@ -86,6 +86,11 @@ class Crew:
         self._workers: list[Worker] = []
         self._used_at = 0.0
 
+    @property
+    def is_up(self) -> bool:
+        """Whether there are workers, or will soon be."""
+        return bool(self._workers)
+
     def is_ready(self) -> bool:
         """Whether a tick would run at once; if not, workers are on their way. Raises TaskError if none can be."""
         self._used_at = time.monotonic()

@@ -21,7 +21,7 @@ from barnabas.streams.query.direct import Direct, direct_of
 from barnabas.streams.query.errors import NoSparkError, StartingError
 from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.health import now
-from barnabas.streams.query.inline import PIECE_BYTES, SMALL_BYTES, Inline
+from barnabas.streams.query.inline import CREW_BYTES, PIECE_BYTES, SMALL_BYTES, Inline
 from barnabas.streams.query.job import Job
 from barnabas.streams.query.pace import Pace
 from barnabas.streams.query.sink import Report
@@ -77,8 +77,11 @@ class Roads:
         began, topics = now(), [definition.topic for definition, _ in group]
         tick = plan(self._pace.most(topics))
         direct = self._direct(group)
-        if direct is not None and tick.bytes <= SMALL_BYTES and self._inline.may_run(tick, topics):
-            return Done(tick, self._inline.run(direct, tick, topics), now() - began)
+        if direct is not None and tick.bytes <= self._most_here(group):
+            piece = tick if tick.bytes <= PIECE_BYTES else plan(PIECE_BYTES)
+            if self._inline.may_run(piece, topics):
+                reports = self._inline.run(direct, piece, topics)
+                return Done(piece, reports, now() - began, is_part=piece is not tick)
         try:
             if direct is not None and self._crew is not None and _is_simple(group):
                 if not self._crew.is_ready():
@@ -93,6 +96,11 @@ class Roads:
             if isinstance(error, NoSparkError):
                 raise
             return None
+
+    def _most_here(self, group: Group) -> int:
+        """The bytes of log that are read here though somebody else could."""
+        is_crew_to_start = self._crew is not None and not self._crew.is_up and _is_simple(group)
+        return CREW_BYTES if is_crew_to_start else SMALL_BYTES
 
     def is_to_warm(self, group: Group) -> bool:
         """Whether a tick with nothing to read is to run all the same: the first records of a group that needs Spark's

@@ -288,7 +288,7 @@ def test_the_rows_are_those_of_spark(
 ) -> None:
     """Generated queries: the facts of each, and the results of all of them in one job."""
     writer = Writer(seed)
-    texts, found = [], []
+    texts, found = list[str](), list[Facts]()
     while len(texts) < 20:
         text = writer.query()
         mine, theirs = by_both(session, text, JSON)
