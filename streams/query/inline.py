@@ -25,8 +25,7 @@ from barnabas.streams.query.tick import Tick
 from barnabas.streams.wal import TooMuchError
 from barnabas.wire.aliases import TopicPartition
 
-#: Of log: what is read here though others could, what is read here as their start would take longer, piece by piece, and
-#: a piece.
+#: Of log: what is read here though others could; what is read here in pieces as their start would take longer; a piece.
 SMALL_BYTES, CREW_BYTES, PIECE_BYTES = 256 << 10, 8 << 20, 1 << 20
 #: What a tick may take as rows and as results, and what one batch may decompress to.
 MAX_WEIGHT, MAX_BATCH = 32 << 20, 8 << 20

@@ -46,8 +46,10 @@ class World:
         self.ran: list[tuple[str, int]] = []
         self.elsewhere, self.crew_is_ready, self.no_spark = False, crew, spark
         monkeypatch.setattr(roads_module, "Job", lambda *_: _Job(self))
-        parts: list[Any] = [self, _Inline(self), None if crew is None else _Crew(self)]
-        self.roads = Roads("", *parts, Pace(), 1.0, lambda *_: None)
+        own: Any = self
+        here: Any = _Inline(self)
+        workers: Any = None if crew is None else _Crew(self)
+        self.roads = Roads("", own, here, workers, Pace(), 1.0, lambda *_: None)
 
     def spark(self) -> None:
         if self.no_spark is not None:
