@@ -27,18 +27,16 @@ class Results(Protocol):
         """The records that come of rows: offset, timestamp, key, value, headers."""
         ...
 
-    @property
-    def names_bytes(self) -> int:
-        """The most bytes that a result has besides those of its row."""
-        ...
-
 
 class Direct(msgspec.Struct, frozen=True):
-    """Scan, queries and sink of a task, in the order of the sink's outputs."""
+    """Scan, queries and sink of a task, in the order of the sink's outputs. All results of a row may have `grows` times
+    its bytes, and `adds` bytes besides."""
 
     scan: Scan
     queries: Sequence[Results]
     sink: Sink
+    grows: float = 1
+    adds: float = 0
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task of Spark's: all of the tasks whose numbers come in; one row for each query of what was done."""
@@ -86,9 +84,15 @@ def direct_of(
         arrow_rows(first.values, names),
         values,
         definitions[0].plan.values,
-        names=max(query.names_bytes for query in queries),
+        names=max(one.names_bytes for one in found),
     )
-    return Direct(scan, queries, Sink(server, outputs_of(definitions, found)))
+    grows, adds = (sum(each) for each in zip(*map(_growth, found), strict=True))
+    return Direct(scan, queries, Sink(server, outputs_of(definitions, found)), grows, adds)
+
+
+def _growth(facts: Facts) -> tuple[float, float]:
+    """Of a result: how many times its row, and bytes besides."""
+    return (1, 0) if facts.simple is not None else (1 + facts.bound.grows, facts.bound.adds)
 
 
 def outputs_of(definitions: Sequence[Definition], found: Sequence[Facts]) -> list[Output]:

@@ -207,7 +207,7 @@ class Driver:
                 definition.plan.source,
                 definition.plan.pattern,
                 definition.plan.values,
-                self._facts(definition).simple is not None,
+                self._roads.kind(definition, self._facts(definition)),
             )
             places = tuple(self._places[definition.topic, key] for key in inputs)
             groups.setdefault((same, places), []).append(definition)

@@ -23,6 +23,11 @@ class Facts(NamedTuple):
     values: pa.Schema  # the typed columns of its source
 
     @property
+    def names_bytes(self) -> int:
+        """What the names of the columns take in an object, at most."""
+        return self.simple.names_bytes if self.simple is not None else len(self.value_schema.encode())
+
+    @property
     def parses(self) -> bool:
         """Whether it needs typed columns, so that a value must fit the schema."""
         return bool(self.names & set(self.values.names))

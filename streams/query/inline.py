@@ -13,13 +13,15 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from barnabas.client.errors import ClientError
 from barnabas.streams.query.direct import Direct
+from barnabas.streams.query.errors import QueryError, TakenOverError
 from barnabas.streams.query.sink import Report
 from barnabas.streams.query.tick import Tick
 from barnabas.streams.wal import TooMuchError
@@ -31,20 +33,22 @@ SMALL_BYTES, CREW_BYTES, PIECE_BYTES = 256 << 10, 8 << 20, 1 << 20
 MAX_WEIGHT, MAX_BATCH = 32 << 20, 8 << 20
 #: Queries whose small ticks take more CPU time than that hold all others up.
 MAX_CPU_SECONDS = 1.0
+#: Of queries that Spark evaluates here: what a byte costs them nobody knows before they have been asked.
+FIRST_TRUST, MAX_TRUST = 1 << 20, 8 << 20
 NOTE_FILE = "streams-driver.tick"
 
 
 class Budget:
-    """What the rows of a tick may weigh, together with what `queries` queries make of them."""
+    """What the rows of a tick may weigh, together with the results: `grows` times a row, and `adds` bytes besides."""
 
     most_in_batch = MAX_BATCH
 
-    def __init__(self, queries: int, most: int = MAX_WEIGHT) -> None:
-        self._times, self._left = 1 + queries, most
+    def __init__(self, grows: float, adds: float, most: float = MAX_WEIGHT) -> None:
+        self._grows, self._adds, self._left = grows, adds, most
 
     def take(self, offsets: pa.Array, sizes: pa.Array) -> None:
         """Take note of rows of these sizes in bytes. Raises TooMuchError."""
-        self._left -= (pc.sum(sizes).as_py() or 0) * self._times
+        self._left -= (pc.sum(sizes).as_py() or 0) * (1 + self._grows) + len(sizes) * self._adds
         if self._left < 0:
             raise TooMuchError(
                 f"the records before offset {offsets[-1].as_py() + 1} weigh more than others may wait for"
@@ -58,6 +62,9 @@ class Inline:
         #: By source partition: up to which offset its records are for other processes.
         self._elsewhere: dict[TopicPartition, int] = {}
         self._dear: set[str] = set()
+        self._trusted: dict[
+            str, int
+        ] = {}  # the weight that a query of Spark's may have here, once it has shown its cost
         self._note: int | None = None
         with contextlib.suppress(OSError):
             self._note = os.open(os.path.join(data_dir, NOTE_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -70,24 +77,39 @@ class Inline:
             for part in tick.parts
         )
 
-    def run(self, direct: Direct, tick: Tick, topics: Sequence[str]) -> list[Report]:
-        """Run a tick. Raises TooMuchError for one that is too large, which is not to be run here again, and what its
-        tasks raise; what was written until then stays."""
+    def run(
+        self, direct: Direct, tick: Tick, topics: Sequence[str], cpu_elsewhere: Callable[[], float] | None = None
+    ) -> list[Report]:
+        """Run a tick. `cpu_elsewhere` tells the CPU seconds that its queries use outside of this thread, if they do.
+
+        Raises TooMuchError for one that is too large, which is not to be run here again, and what its tasks raise; what
+        was written until then stays.
+        """
+        most = MAX_WEIGHT if cpu_elsewhere is None else min(self._trusted.get(topic, FIRST_TRUST) for topic in topics)
+        budget, began = Budget(direct.grows, direct.adds, most), self._cpu(cpu_elsewhere)
         self._write_note(tick)
-        budget, began = Budget(len(direct.queries)), time.thread_time()
         reports: list[Report] = []
         try:
             for number, part in enumerate(tick.parts):
                 if part.lo < part.hi:
                     reports += direct.run(tick, number, gauge=budget)
-        except TooMuchError:
+        except (ClientError, QueryError, TakenOverError):  # by no fault of this process
+            self._clear_note()
+            raise
+        except Exception:  # the note stays until the next tick: perhaps what has failed takes this process with it
             self.leave(tick)
             raise
-        finally:
-            self._clear_note()
-            if time.thread_time() - began > MAX_CPU_SECONDS:
-                self._dear.update(topics)
+        self._clear_note()
+        if self._cpu(cpu_elsewhere) - began > MAX_CPU_SECONDS:
+            self._dear.update(topics)
+        elif cpu_elsewhere is not None:
+            for topic in topics:
+                self._trusted[topic] = min(2 * self._trusted.get(topic, FIRST_TRUST), MAX_TRUST)
         return reports
+
+    @staticmethod
+    def _cpu(elsewhere: Callable[[], float] | None) -> float:
+        return time.thread_time() + (elsewhere() if elsewhere is not None else 0.0)
 
     def leave(self, tick: Tick) -> None:
         """The records of a tick are for others."""
@@ -98,7 +120,9 @@ class Inline:
 
     def forget(self, topics: Iterable[str]) -> None:
         """These queries are others now, or gone."""
-        self._dear.difference_update(topics)
+        for topic in topics:
+            self._dear.discard(topic)
+            self._trusted.pop(topic, None)
 
     # --- the note -----------------------------------------------------------------------------------------------------
 
@@ -113,6 +137,7 @@ class Inline:
         """It need not be on disk: it is there for whoever comes after this process."""
         if self._note is not None:
             ranges = [(part.source, part.partition, part.hi) for part in tick.parts if part.lo < part.hi]
+            os.ftruncate(self._note, 0)
             os.pwrite(self._note, msgspec.json.encode(ranges), 0)
 
     def _clear_note(self) -> None:

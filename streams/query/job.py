@@ -18,6 +18,7 @@ from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, 
 from barnabas.streams.query.definitions import Definition
 from barnabas.streams.query.direct import direct_of, outputs_of
 from barnabas.streams.query.errors import TooSlowError
+from barnabas.streams.query.evaluated import Evaluated, evaluated
 from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.pace import MAX_ROWS
 from barnabas.streams.query.room import heap_of, with_room
@@ -123,9 +124,24 @@ class Group:
         scan = self.scan()
         kept = [decidable(one.least, scan.target) for one in self._found]
         scan = msgspec.structs.replace(scan, kept=kept if all(kept) else [])
-        frame = _frame(self._spark, scan, self._schema, self._tasks)
-        chosen = [select(self._spark, query, self._source, frame, self._columns) for query in self._queries]
-        return _rows(frame, chosen, self._parses)
+        frame = self.frame(scan)
+        return _rows(frame, self.chosen(frame), self._parses)
+
+    def frame(self, scan: Scan | None = None) -> DataFrame:
+        """The rows that `scan` gives, or the scan of the group."""
+        return _frame(self._spark, scan or self.scan(), self._schema, self._tasks)
+
+    def chosen(self, frame: DataFrame) -> list[Selected]:
+        """The queries over a frame."""
+        return [select(self._spark, query, self._source, frame, self._columns) for query in self._queries]
+
+
+def evaluated_alone(spark: SparkSession, definition: Definition, found: Facts) -> Evaluated | None:
+    """What evaluates a query without a job, over rows that have the columns that it needs; None if only a job can."""
+    group = Group(spark, [definition], [found], 1)
+    frame = group.frame()
+    (chosen,) = group.chosen(frame)
+    return evaluated(spark, frame, chosen)
 
 
 def begin(spark: SparkSession, tick: Tick) -> None:

@@ -1,6 +1,7 @@
 """Where a tick runs: in the driver's own process, in its worker processes, or as a Spark job.
 
-    few bytes, a query that needs no job              here: starting anything costs more than the work
+    few bytes, a query that needs no job              here: starting anything costs more than the work. Spark evaluates
+                                                      in its JVM what is not simple, without tasks
     more, a query that needs no JVM, Spark is local   worker processes: what goes wrong there ends no other query
     all else                                          a Spark job
 
@@ -19,16 +20,18 @@ from barnabas.streams.query.crew import Crew
 from barnabas.streams.query.definitions import Definition
 from barnabas.streams.query.direct import Direct, direct_of
 from barnabas.streams.query.errors import NoSparkError, StartingError
+from barnabas.streams.query.evaluated import Evaluated
 from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.health import now
 from barnabas.streams.query.inline import CREW_BYTES, PIECE_BYTES, SMALL_BYTES, Inline
-from barnabas.streams.query.job import Job
+from barnabas.streams.query.job import Job, evaluated_alone
 from barnabas.streams.query.pace import Pace
 from barnabas.streams.query.sink import Report
 from barnabas.streams.query.tick import Tick
 from barnabas.streams.query.work import Worked
 
-_KEPT = 32
+_KEPT, _MOST_EVALUATED = 32, 1000
+_SIMPLE, _EVALUATED, _JOB = "simple", "evaluated", "job"
 
 #: Queries that read the same and are at the same place, with what is known of each.
 Group = Sequence[tuple[Definition, Facts]]
@@ -67,6 +70,7 @@ class Roads:
         self._pace, self._timeout, self._held = pace, timeout, held
         self._directs: dict[Key, Direct] = {}
         self._jobs: dict[tuple[int, Key], Job] = {}
+        self._evaluated: dict[bytes, Evaluated | None] = {}
         self._has_run_job = False
 
     def run(self, group: Group, plan: Plan) -> Done | None:
@@ -76,12 +80,14 @@ class Roads:
         """
         began, topics = now(), [definition.topic for definition, _ in group]
         tick = plan(self._pace.most(topics))
-        direct = self._direct(group)
+        try:
+            direct = self._direct(group)
+        except StartingError:
+            return None
         if direct is not None and tick.bytes <= self._most_here(group):
             piece = tick if tick.bytes <= PIECE_BYTES else plan(PIECE_BYTES)
             if self._inline.may_run(piece, topics):
-                reports = self._inline.run(direct, piece, topics)
-                return Done(piece, reports, now() - began, is_part=piece is not tick)
+                return self._here(direct, piece, topics, began, is_part=piece is not tick)
         try:
             if direct is not None and self._crew is not None and _is_simple(group):
                 if not self._crew.is_ready():
@@ -92,7 +98,7 @@ class Roads:
             if direct is not None:
                 piece = plan(PIECE_BYTES)
                 if self._inline.may_run(piece, topics):
-                    return Done(piece, self._inline.run(direct, piece, topics), now() - began, is_part=True)
+                    return self._here(direct, piece, topics, began, is_part=True)
             if isinstance(error, NoSparkError):
                 raise
             return None
@@ -117,15 +123,35 @@ class Roads:
         if self._crew is not None:
             self._crew.end()
 
+    def kind(self, definition: Definition, facts: Facts) -> str:
+        """Queries of different kinds are in different groups: those that need no JVM, no job, or a job."""
+        if facts.simple is not None:
+            return _SIMPLE
+        return _JOB if self._evaluator(definition, facts) is None else _EVALUATED
+
+    def _evaluator(self, definition: Definition, facts: Facts) -> Evaluated | None:
+        """What evaluates a query in Spark's JVM without a job. Spark is up, as it has analysed the query."""
+        key = msgspec.json.encode(definition)
+        if key not in self._evaluated:
+            while len(self._evaluated) >= _MOST_EVALUATED:
+                del self._evaluated[next(iter(self._evaluated))]
+            self._evaluated[key] = evaluated_alone(self._analyses.spark(), definition, facts)
+        return self._evaluated[key]
+
+    def _here(self, direct: Direct, tick: Tick, topics: Sequence[str], began: float, *, is_part: bool) -> Done:
+        cpu = next((query.cpu_seconds for query in direct.queries if isinstance(query, Evaluated)), None)
+        return Done(tick, self._inline.run(direct, tick, topics, cpu), now() - began, is_part=is_part)
+
     def _direct(self, group: Group) -> Direct | None:
         """The task of a group whose queries need no job."""
-        simple = [facts.simple for _, facts in group if facts.simple is not None]
-        if len(simple) < len(group):
+        queries = [facts.simple or self._evaluator(definition, facts) for definition, facts in group]
+        able = [query for query in queries if query is not None]
+        if len(able) < len(group):
             return None
         key = _key(group)
         direct = self._directs.pop(key, None)
         if direct is None:
-            direct = direct_of(self._server, *_apart(group), simple)
+            direct = direct_of(self._server, *_apart(group), able)
         self._directs[key] = direct
         while len(self._directs) > _KEPT:
             del self._directs[next(iter(self._directs))]

@@ -32,7 +32,7 @@ class Stub:
     """In the place of a task."""
 
     def __init__(self, run: Callable[[int], None] = lambda _: None) -> None:
-        self.queries, self._run = ["one"], run
+        self.grows, self.adds, self._run = 1, 0, run
 
     def run(self, tick: Tick, number: int, *, gauge: Budget) -> list[Report]:
         self._run(number)
@@ -56,12 +56,12 @@ def test_all_tasks_that_have_something_to_read_are_run(tmp_path: Path) -> None:
 
 def test_a_budget_counts_rows_and_what_every_query_makes_of_them() -> None:
     offsets, sizes = pa.array([7, 8]), pa.array([40, 60])
-    Budget(1, 200).take(offsets, sizes)
-    budget = Budget(2, 500)
+    Budget(1, 0, 200).take(offsets, sizes)
+    budget = Budget(1, 50, 500)
     budget.take(offsets, sizes)
     with pytest.raises(TooMuchError, match="the records before offset 9"):
         budget.take(offsets, sizes)
-    Budget(1, 0).take(pa.array([], pa.int64()), pa.array([], pa.int64()))
+    Budget(1, 0, 0).take(pa.array([], pa.int64()), pa.array([], pa.int64()))
 
 
 def test_what_is_too_much_is_for_others_from_then_on(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class World:
         self.ran: list[tuple[str, int]] = []
         self.elsewhere, self.crew_is_ready, self.no_spark = False, crew, spark
         monkeypatch.setattr(roads_module, "Job", lambda *_: _Job(self))
+        monkeypatch.setattr(roads_module, "evaluated_alone", lambda *_: None)
         own: Any = self
         here: Any = _Inline(self)
         workers: Any = None if crew is None else _Crew(self)
@@ -66,7 +67,8 @@ class _Inline:
     def may_run(self, tick: Tick, topics: Sequence[str]) -> bool:
         return not self._world.elsewhere
 
-    def run(self, direct: Any, tick: Tick, topics: Sequence[str]) -> list[Any]:
+    def run(self, direct: Any, tick: Tick, topics: Sequence[str], cpu: Callable[[], float] | None) -> list[Any]:
+        assert cpu is None
         self._world.ran.append(("here", tick.bytes))
         return []
 
