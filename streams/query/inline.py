@@ -14,6 +14,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from io import FileIO
 
 import msgspec
 import pyarrow as pa
@@ -65,9 +66,9 @@ class Inline:
         self._trusted: dict[
             str, int
         ] = {}  # the weight that a query of Spark's may have here, once it has shown its cost
-        self._note: int | None = None
+        self._note: FileIO | None = None
         with contextlib.suppress(OSError):
-            self._note = os.open(os.path.join(data_dir, NOTE_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._note = FileIO(os.path.join(data_dir, NOTE_FILE), "a+")
             self._read_note(self._note)
 
     def may_run(self, tick: Tick, topics: Iterable[str]) -> bool:
@@ -126,9 +127,10 @@ class Inline:
 
     # --- the note -----------------------------------------------------------------------------------------------------
 
-    def _read_note(self, file: int) -> None:
+    def _read_note(self, file: FileIO) -> None:
         """Also of a driver that was killed for another reason: then somebody else reads these records for once."""
-        noted = os.pread(file, os.fstat(file).st_size, 0)
+        file.seek(0)
+        noted = file.read()
         with contextlib.suppress(msgspec.DecodeError):
             for source, partition, hi in msgspec.json.decode(noted, type=list[tuple[str, int, int]]):
                 self._elsewhere[source, partition] = hi
@@ -137,9 +139,9 @@ class Inline:
         """It need not be on disk: it is there for whoever comes after this process."""
         if self._note is not None:
             ranges = [(part.source, part.partition, part.hi) for part in tick.parts if part.lo < part.hi]
-            os.ftruncate(self._note, 0)
-            os.pwrite(self._note, msgspec.json.encode(ranges), 0)
+            self._note.truncate(0)
+            self._note.write(msgspec.json.encode(ranges))
 
     def _clear_note(self) -> None:
         if self._note is not None:
-            os.ftruncate(self._note, 0)
+            self._note.truncate(0)
