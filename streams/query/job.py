@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -137,11 +138,18 @@ class Group:
 
 
 def evaluated_alone(spark: SparkSession, definition: Definition, found: Facts) -> Evaluated | None:
-    """What evaluates a query without a job, over rows that have the columns that it needs; None if only a job can."""
+    """What evaluates a query without a job, over rows that have the columns that it needs; None if only a job can.
+
+    It has evaluated a row, so that the first records need not wait for compilers.
+    """
     group = Group(spark, [definition], [found], 1)
     frame = group.frame()
     (chosen,) = group.chosen(frame)
-    return evaluated(spark, frame, chosen)
+    made = evaluated(spark, frame, chosen)
+    if made is not None:
+        target = group.scan().target
+        made.results(pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in target], schema=target))
+    return made
 
 
 def begin(spark: SparkSession, tick: Tick) -> None:
