@@ -35,22 +35,30 @@ MAX_WEIGHT, MAX_BATCH = 32 << 20, 8 << 20
 #: Queries whose small ticks take more CPU time than that hold all others up.
 MAX_CPU_SECONDS = 1.0
 #: Of queries that Spark evaluates here: what a byte costs them nobody knows before they have been asked.
-FIRST_TRUST, MAX_TRUST = 1 << 20, 8 << 20
+FIRST_TRUST, MAX_TRUST = 256 << 10, 8 << 20
 NOTE_FILE = "streams-driver.tick"
 
 
 class Budget:
-    """What the rows of a tick may weigh, together with the results: `grows` times a row, and `adds` bytes besides."""
+    """What the rows of a tick may weigh, and what they may together with the results: these have `grows` times a row and
+    `adds` bytes."""
 
     most_in_batch = MAX_BATCH
 
-    def __init__(self, grows: float, adds: float, most: float = MAX_WEIGHT) -> None:
-        self._grows, self._adds, self._left = grows, adds, most
+    def __init__(self, grows: float, adds: float, rows: float = MAX_WEIGHT, everything: float = MAX_WEIGHT) -> None:
+        self._grows, self._adds, self._rows, self._left = grows, adds, rows, everything
+
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether it was the results that were too much."""
+        return self._left < 0 <= self._rows
 
     def take(self, offsets: pa.Array, sizes: pa.Array) -> None:
         """Take note of rows of these sizes in bytes. Raises TooMuchError."""
-        self._left -= (pc.sum(sizes).as_py() or 0) * (1 + self._grows) + len(sizes) * self._adds
-        if self._left < 0:
+        weight = pc.sum(sizes).as_py() or 0
+        self._rows -= weight
+        self._left -= weight * (1 + self._grows) + len(sizes) * self._adds
+        if min(self._rows, self._left) < 0:
             raise TooMuchError(
                 f"the records before offset {offsets[-1].as_py() + 1} weigh more than others may wait for"
             )
@@ -87,7 +95,8 @@ class Inline:
         was written until then stays.
         """
         most = MAX_WEIGHT if cpu_elsewhere is None else min(self._trusted.get(topic, FIRST_TRUST) for topic in topics)
-        budget, began = Budget(direct.grows, direct.adds, most), self._cpu(cpu_elsewhere)
+        everything = MAX_WEIGHT if cpu_elsewhere is None else MAX_TRUST
+        budget, began = Budget(direct.grows, direct.adds, most, everything), self._cpu(cpu_elsewhere)
         self._write_note(tick)
         reports: list[Report] = []
         try:
@@ -99,6 +108,8 @@ class Inline:
             raise
         except Exception:  # the note stays until the next tick: perhaps what has failed takes this process with it
             self.leave(tick)
+            if cpu_elsewhere is not None and budget.is_outgrown:  # and so it would be the next time
+                self._dear.update(topics)
             raise
         self._clear_note()
         if self._cpu(cpu_elsewhere) - began > MAX_CPU_SECONDS:

@@ -32,7 +32,7 @@ class Stub:
     """In the place of a task."""
 
     def __init__(self, run: Callable[[int], None] = lambda _: None) -> None:
-        self.grows, self.adds, self._run = 1, 0, run
+        self.grows, self.adds, self._run = 1.0, 0.0, run
 
     def run(self, tick: Tick, number: int, *, gauge: Budget) -> list[Report]:
         self._run(number)
@@ -56,12 +56,17 @@ def test_all_tasks_that_have_something_to_read_are_run(tmp_path: Path) -> None:
 
 def test_a_budget_counts_rows_and_what_every_query_makes_of_them() -> None:
     offsets, sizes = pa.array([7, 8]), pa.array([40, 60])
-    Budget(1, 0, 200).take(offsets, sizes)
-    budget = Budget(1, 50, 500)
+    Budget(1, 0, 100, 200).take(offsets, sizes)
+    budget = Budget(1, 50, 1000, 500)
     budget.take(offsets, sizes)
     with pytest.raises(TooMuchError, match="the records before offset 9"):
         budget.take(offsets, sizes)
-    Budget(1, 0, 0).take(pa.array([], pa.int64()), pa.array([], pa.int64()))
+    assert budget.is_outgrown
+    Budget(1, 0, 0, 0).take(pa.array([], pa.int64()), pa.array([], pa.int64()))
+    heavy = Budget(1, 0, 99, 1000)
+    with pytest.raises(TooMuchError):
+        heavy.take(offsets, sizes)
+    assert not heavy.is_outgrown
 
 
 def test_what_is_too_much_is_for_others_from_then_on(tmp_path: Path) -> None:
@@ -120,6 +125,42 @@ def test_a_query_whose_small_ticks_are_dear_is_for_others_until_it_is_another(
     assert here.may_run(tick((5, 6)), ["c"])
     here.forget(["b"])
     assert here.may_run(tick((5, 6)), ["b", "c"])
+
+
+class Weighing(Stub):
+    """In the place of a task of a query that Spark evaluates: with rows of that weight."""
+
+    def __init__(self, weight: int, grows: float = 1) -> None:
+        super().__init__()
+        self.weight, self.grows = weight, grows
+
+    def run(self, tick: Tick, number: int, *, gauge: Budget) -> list[Report]:
+        gauge.take(pa.array([tick.parts[number].lo]), pa.array([self.weight]))
+        return super().run(tick, number, gauge=gauge)
+
+
+def test_a_query_that_spark_evaluates_may_have_more_rows_once_its_cost_is_known(tmp_path: Path) -> None:
+    here = Inline(str(tmp_path))
+    cpu = itertools.count(0.0, inline.MAX_CPU_SECONDS / 10)
+
+    def evaluate(weight: int, at: Tick, grows: float = 1) -> None:
+        here.run(cast("Direct", Weighing(weight, grows)), at, ["q"], lambda: next(cpu))
+
+    with pytest.raises(TooMuchError):
+        evaluate(inline.FIRST_TRUST + 1, tick((0, 1)))
+    assert here.may_run(tick((1, 2)), ["q"])  # these records only are for others
+    evaluate(inline.FIRST_TRUST, tick((1, 2)))
+    evaluate(2 * inline.FIRST_TRUST, tick((2, 3)))
+    with pytest.raises(TooMuchError):  # whatever it makes of so few, a job is to
+        evaluate(inline.FIRST_TRUST, tick((3, 4)), inline.MAX_TRUST / inline.FIRST_TRUST)
+    assert not here.may_run(tick((4, 5)), ["q"])
+
+
+def test_the_cpu_time_of_sparks_jvm_counts(tmp_path: Path) -> None:
+    here = Inline(str(tmp_path))
+    cpu = itertools.count(0.0, inline.MAX_CPU_SECONDS + 0.1)
+    here.run(cast("Direct", Stub()), tick((0, 5)), ["q"], lambda: next(cpu))
+    assert not here.may_run(tick((5, 6)), ["q"])
 
 
 # --- what strangers may send ------------------------------------------------------------------------------------------
