@@ -40,8 +40,8 @@ NOTE_FILE = "streams-driver.tick"
 
 
 class Budget:
-    """What the rows of a tick may weigh, and what they may together with the results: these have `grows` times a row and
-    `adds` bytes."""
+    """What the rows of a tick may weigh, and what they may together with the results: these have `grows` times a
+    row and `adds` bytes."""
 
     most_in_batch = MAX_BATCH
 
