@@ -37,17 +37,22 @@ SETTINGS = {
     "log.segment.bytes": "100000",  # below what a tick writes: batches must fit, and kills land inside rolls
 }
 SCHEMA = "p INT, n INT, pad STRING"
+INIT = """
+def init(spark):
+    spark.udf.register("following", lambda n: None if n is None else n + 1, "int")
+"""
 Plain = Callable[[dict[str, Any]], dict[str, Any] | None]
 QUERIES: dict[str, tuple[str, Plain]] = {
     "thirds": ("SELECT p, n FROM source WHERE n % 3 = 0", lambda v: None if v["n"] % 3 else {"p": v["p"], "n": v["n"]}),
-    "few": (
-        "SELECT n + 1 AS m FROM source WHERE n % 50 = 7",
+    "few": (  # has a function of the operator's, so that its ticks are Spark's jobs
+        "SELECT following(n) AS m FROM source WHERE n % 50 = 7",
         lambda v: {"m": v["n"] + 1} if v["n"] % 50 == 7 else None,
     ),
     "later": (  # computes nothing, so that the JVM has no part in it
         "SELECT n, p AS place FROM source WHERE p >= 1 AND n > 20",
         lambda v: {"n": v["n"], "place": v["p"]} if v["p"] >= 1 and v["n"] > 20 else None,
     ),
+    # Evaluated in the driver's JVM, as "thirds" is, without a job.
     "doubled": ("SELECT n * 2 AS n FROM thirds", lambda v: None if v["n"] % 3 else {"n": v["n"] * 2}),
 }
 # More records between two kills would only make the test longer.
@@ -108,7 +113,9 @@ def check(broker: Barnabas) -> int:
 def run(tmp_path: Path, victims: list[str], seed: int, most: int = 400) -> None:
     """At most `most` results between two kills."""
     moments = random.Random(seed)
-    with Barnabas(tmp_path, SETTINGS) as broker:
+    init = tmp_path / "init.py"
+    init.write_text(INIT)
+    with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.init.file": str(init)}) as broker:
         kill_and_compare(broker, victims, moments, most)
 
 
