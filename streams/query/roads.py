@@ -19,7 +19,7 @@ from barnabas.streams.query.analyses import Analyses
 from barnabas.streams.query.crew import Crew
 from barnabas.streams.query.definitions import Definition
 from barnabas.streams.query.direct import Direct, direct_of
-from barnabas.streams.query.errors import NoSparkError, StartingError
+from barnabas.streams.query.errors import NoSparkError, QueryError, StartingError
 from barnabas.streams.query.evaluated import Evaluated
 from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.health import now
@@ -135,7 +135,10 @@ class Roads:
         if key not in self._evaluated:
             while len(self._evaluated) >= _MOST_EVALUATED:
                 del self._evaluated[next(iter(self._evaluated))]
-            self._evaluated[key] = evaluated_alone(self._analyses.spark(), definition, facts)
+            try:
+                self._evaluated[key] = self._analyses.by_spark(evaluated_alone, definition, facts)
+            except QueryError:  # a job can, or says why not
+                self._evaluated[key] = None
         return self._evaluated[key]
 
     def _here(self, direct: Direct, tick: Tick, topics: Sequence[str], began: float, *, is_part: bool) -> Done:

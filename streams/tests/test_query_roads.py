@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.streams.query import roads as roads_module
-from barnabas.streams.query.errors import NoSparkError, StartingError
+from barnabas.streams.query.errors import NoSparkError, QueryError, StartingError
 from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.inline import CREW_BYTES, PIECE_BYTES, SMALL_BYTES
@@ -46,11 +46,16 @@ class World:
         self.ran: list[tuple[str, int]] = []
         self.elsewhere, self.crew_is_ready, self.no_spark = False, crew, spark
         monkeypatch.setattr(roads_module, "Job", lambda *_: _Job(self))
-        monkeypatch.setattr(roads_module, "evaluated_alone", lambda *_: None)
         own: Any = self
         here: Any = _Inline(self)
         workers: Any = None if crew is None else _Crew(self)
         self.roads = Roads("", own, here, workers, Pace(), 1.0, lambda *_: None)
+
+    def by_spark(self, ask: Callable[..., Any], *arguments: object) -> Any:
+        """Spark cannot evaluate a query without a job."""
+        assert ask is roads_module.evaluated_alone
+        self.spark()
+        raise QueryError("Spark cannot take this query: why")
 
     def spark(self) -> None:
         if self.no_spark is not None:
@@ -146,6 +151,16 @@ def test_what_needs_the_jvm_waits_for_spark_or_hears_that_there_is_none(world: C
     assert world(crew=True, spark=StartingError()).run(100, simple=False) is None
     with pytest.raises(NoSparkError, match="no Java"):
         world(crew=True, spark=NoSparkError("no Java")).run(100, simple=False)
+
+
+def test_queries_of_different_kinds_are_told_apart_and_what_cannot_be_evaluated_has_jobs(
+    world: Callable[..., World],
+) -> None:
+    there = world(crew=True)
+    ((definition, simple),), ((_, other),) = group(), group(simple=False)
+    assert there.roads.kind(definition, simple) != there.roads.kind(definition, other)
+    there.run(100, simple=False)
+    assert there.ran == [("spark", 100)]
 
 
 def test_where_tasks_run_on_other_machines_a_backlog_is_sparks(world: Callable[..., World]) -> None:
