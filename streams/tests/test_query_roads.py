@@ -15,6 +15,7 @@ from barnabas.streams.query.errors import NoSparkError, QueryError, StartingErro
 from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.inline import CREW_BYTES, PIECE_BYTES, SMALL_BYTES
+from barnabas.streams.query.job import evaluated_alone
 from barnabas.streams.query.pace import FIRST_BYTES, Pace
 from barnabas.streams.query.roads import Done, Roads
 from barnabas.streams.query.simple import Simple
@@ -53,7 +54,7 @@ class World:
 
     def by_spark(self, ask: Callable[..., Any], *arguments: object) -> Any:
         """Spark cannot evaluate a query without a job."""
-        assert ask is roads_module.evaluated_alone
+        assert ask is evaluated_alone
         self.spark()
         raise QueryError("Spark cannot take this query: why")
 
