@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from barnabas.client.cluster import MOVED, Cluster
 from barnabas.client.errors import ClientError, check
@@ -24,11 +24,12 @@ def fetch(
     wait_ms: int = MAX_WAIT_MS,
     max_bytes: int = MAX_BYTES,
     isolation: int = READ_UNCOMMITTED,
+    peek: Container[TopicPartition] = (),
 ) -> dict[TopicPartition, PartitionData]:
     """One fetch from every leader: what each partition has from its position on, or why not.
 
     Partitions whose leader has moved are left out, as their new leader is asked the next time; if nothing else is told,
-    the new leader is asked after a pause. Raises ClientError.
+    the new leader is asked after a pause. Of partitions in `peek` as little is sent as can be. Raises ClientError.
     """
     found: dict[TopicPartition, PartitionData] = {}
 
@@ -36,7 +37,7 @@ def fetch(
         found.clear()
         moved: list[tuple[TopicPartition, int]] = []
         for leader, topics in cluster.by_leader(positions, "Fetch of").items():
-            for key, part in _ask(cluster, leader, topics, positions, wait_ms, max_bytes, isolation):
+            for key, part in _ask(cluster, leader, topics, positions, wait_ms, max_bytes, isolation, peek):
                 if part.error_code in MOVED:
                     moved.append((key, part.error_code))
                     cluster.forget_leaders(key[0])
@@ -58,6 +59,7 @@ def _ask(
     wait_ms: int,
     max_bytes: int,
     isolation: int,
+    peek: Container[TopicPartition],
 ) -> Iterator[tuple[TopicPartition, PartitionData]]:
     request = FetchRequest(
         max_wait_ms=wait_ms,
@@ -66,7 +68,17 @@ def _ask(
         isolation_level=isolation,
         session_epoch=-1,
         topics=[
-            FetchTopic(topic, partitions=[_wanted(partition, positions[topic, partition]) for partition in partitions])
+            FetchTopic(
+                topic,
+                partitions=[
+                    FetchPartition(
+                        partition=partition,
+                        fetch_offset=positions[topic, partition],
+                        partition_max_bytes=1 if (topic, partition) in peek else PARTITION_MAX_BYTES,
+                    )
+                    for partition in partitions
+                ],
+            )
             for topic, partitions in topics.items()
         ],
     )
@@ -75,10 +87,6 @@ def _ask(
     for topic in answer.responses:
         for part in topic.partitions:
             yield (topic.topic, part.partition_index), part
-
-
-def _wanted(partition: int, position: int) -> FetchPartition:
-    return FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=PARTITION_MAX_BYTES)
 
 
 def records_of(part: PartitionData, position: int) -> Iterator[tuple[Record | None, int]]:

@@ -36,7 +36,7 @@ def saying_that_spark_starts(cluster: Cluster) -> Iterator[None]:
     timer = threading.Timer(
         _SOON_SECONDS,
         print,
-        ("starting Spark ... (the broker does so for the first query or stream)",),
+        ("starting the driver of queries and streams ...",),
         {"file": sys.stderr, "flush": True},
     )
     timer.start()

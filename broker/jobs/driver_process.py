@@ -1,6 +1,6 @@
 """The streams driver as a child process: started with the first query topic, and again with back-off when it ends,
 also when another driver has taken over: an operator who runs one by hand sets `barnabas.streams.driver=none`. Without a
-query, and a client that asks for one, none is started; nor where Spark or Java is missing, which the log says once.
+query, and a client that asks for one, none is started; nor where Spark is not installed, which the log says once.
 
 The child is `python -m barnabas.streams.query`: a Kafka client of this broker that runs Spark. Its life hangs on its
 standard input, which the system closes when this process ends, however it does. It says on its standard output, in
@@ -82,7 +82,7 @@ class DriverProcess:
 
     async def _run_once(self) -> str:
         """Run a driver to its end: why it ended."""
-        self._log.info("streams.driver.starting", message="starting Spark ...")
+        self._log.info("streams.driver.starting", message="starting the driver of queries and streams ...")
         try:
             path = os.path.join(self._config.data_dir, LOG_FILE)
             with open(self._io.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as errors:

@@ -488,7 +488,7 @@ class Queries(Listener):
             return
         pending = self._pending.get(answer.id)
         if pending is not None and isinstance(answer, Checked) == isinstance(pending.question, Check):
-            pending.answer = answer
+            pending.answer, pending.problem = (answer, None) if answer.no_spark is None else (None, answer.no_spark)
             pending.done.set()
 
 

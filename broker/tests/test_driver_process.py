@@ -54,7 +54,9 @@ async def test_a_driver_that_ends_is_not_started_again_while_there_is_no_query(
             assert told.error_code == ErrorCode.INVALID_REQUEST
             await until(lambda: (number, False) in answers)
         assert starts() == 3
-        assert running.log.count('streams.driver.starting message="starting Spark ..."') == 3
+        assert (
+            running.log.count('streams.driver.starting message="starting the driver of queries and streams ..."') == 3
+        )
     mode = stat.S_IMODE((Path(running.node.config.data_dir) / LOG_FILE).stat().st_mode)
     assert mode & 0o077 == 0
 
@@ -85,18 +87,3 @@ async def test_where_spark_is_missing_no_driver_is_started_and_the_client_is_tol
         assert running.log.count("streams.driver.not_started") == 1
         assert starts() == 0
         monkeypatch.undo()
-
-
-async def test_where_java_is_missing_no_driver_is_started_and_the_client_is_told_at_once(
-    start: Start, starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    async with start() as running, await running.client() as client:
-        await client.create_topic("src")
-        told = await create(client, "out", barnabas_query="SELECT a FROM src")
-        assert f"Java 17 or newer, and JAVA_HOME={tmp_path} has none" in told.error_message
-        monkeypatch.delenv("JAVA_HOME")
-        monkeypatch.setenv("PATH", str(tmp_path))
-        told = await create(client, "out", barnabas_query="SELECT a FROM src")
-        assert "there is none on the PATH" in told.error_message
-        assert starts() == 0

@@ -50,6 +50,7 @@ class FakeDriver:
         self.producer_id = -1
         self.messages: list[dict[str, Any]] = []
         self.error: str | None = None
+        self.no_spark: str | None = None
         self.meanwhile: Callable[[], Awaitable[Any]] | None = None
         self.asking = trio.Lock()  # a test may write before the answer to what was said has come
 
@@ -92,7 +93,8 @@ class FakeDriver:
             "output_format": "json",
             "output_schema": "a INT",
         }
-        await self.say({**answer, **({"error": self.error} if self.error else {})})
+        said = {"error": self.error, "no_spark": self.no_spark}
+        await self.say({**answer, **{key: value for key, value in said.items() if value}})
 
     async def say(self, message: dict[str, Any]) -> None:
         batch = build_batch(
@@ -221,6 +223,15 @@ async def test_a_new_driver_fences_the_old_one_and_a_new_broker_knows_none(start
         await again.begin()
         assert again.producer_id != kept
         assert (await again.write("out", again.covering(10, 20))).error_code == 0
+
+
+async def test_a_query_for_which_there_is_no_spark_is_told_so_and_is_no_wrong_query(start: Start) -> None:
+    async with start(**BY_HAND) as running, driver_of(running) as driver, await running.client() as client:
+        await client.create_topic("src", 3)
+        driver.no_spark = "Spark needs Java 17 or newer, and there is none on the PATH"
+        answer = await create(client, "out", barnabas_query="SELECT a + 1 FROM src")
+        assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, driver.no_spark)
+        assert "out" not in running.node.metadata.topics
 
 
 async def test_what_the_driver_finds_wrong_is_told_and_nothing_is_made(start: Start) -> None:

@@ -162,6 +162,19 @@ def test_records_before_the_position_are_passed_over_and_a_torn_batch_is_left_fo
     assert reader.at_end()
 
 
+def test_of_a_partition_that_is_peeked_at_as_little_is_asked_for_as_can_be(pair: Pair) -> None:
+    asked: list[FetchRequest] = []
+
+    def answer(request: FetchRequest) -> FetchResponse:
+        asked.append(request)
+        return fetched(data=batch(0, b"a"), end=1)
+
+    pair.brokers[1].play[FetchRequest] = answer
+    fetch(pair.cluster, {("t", 0): 0}, peek={("t", 0)})
+    fetch(pair.cluster, {("t", 0): 0}, peek={("t", 1)})
+    assert [request.topics[0].partitions[0].partition_max_bytes for request in asked] == [1, 1 << 20]
+
+
 def test_a_leader_that_has_moved_is_fetched_from_where_it_is_now(pair: Pair) -> None:
     pair.brokers[1].play[FetchRequest] = lambda _: fetched(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     pair.brokers[2].play[FetchRequest] = lambda _: fetched(data=batch(0, b"a"), end=1)

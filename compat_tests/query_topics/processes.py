@@ -11,7 +11,7 @@ from compat_tests.broker_process import Barnabas
 
 
 def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
-    """The driver itself, its jvm, its workers, or all of them, as far as they run now."""
+    """The driver itself, its jvm, that one's workers, its own crew, or all of them, as far as they run now."""
     assert broker.process
     found = []
     try:
@@ -27,6 +27,7 @@ def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
             "driver": "barnabas.streams.query" in command,
             "jvm": name == "java",
             "worker": "pyspark.daemon" in command,
+            "crew": "barnabas.streams.query.worker" in command,
             "all": True,
         }[kind]
         if is_kind:

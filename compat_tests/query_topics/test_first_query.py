@@ -50,11 +50,13 @@ def test_the_readmes_block_begins_with_the_installation_and_does_what_it_says(tm
         done = typed(broker, lines)
         assert done.returncode == 0, done.stderr
         assert '{"device":"a","temp":95.5}' in done.stdout
-        assert "starting Spark ..." in broker.log_file.read_text()
+        log = broker.log_file.read_text()
+        assert "starting the driver of queries and streams ..." in log
+        assert "streams.spark" not in log  # nothing here needs it
         assert broker.stop() == 0
 
 
-def test_a_terminal_is_told_that_spark_starts(tmp_path: Path) -> None:
+def test_a_terminal_is_told_that_the_driver_starts(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
     if reason := missing("java"):
         pytest.skip(reason)
@@ -62,7 +64,7 @@ def test_a_terminal_is_told_that_spark_starts(tmp_path: Path) -> None:
         at = ("-b", broker.address)
         run("topics", "create", "sensors", *at)
         shown = on_terminal("sql", "CREATE TOPIC hot AS SELECT _value FROM sensors", *at).decode()
-        assert shown.index("starting Spark ...") < shown.index("Created topic hot")
+        assert shown.index("starting the driver of queries and streams ...") < shown.index("Created topic hot")
         assert broker.stop() == 0
 
 

@@ -18,9 +18,10 @@ from barnabas.client.offsets import LATEST, list_offsets
 from compat_tests.broker_process import Barnabas
 from compat_tests.crash.segments import dump_with_kafka, records_of, segment_files
 from compat_tests.crash.workload import ConfluentWriter, Place
-from compat_tests.driver import Driver
+from compat_tests.driver import Driver, Record
 from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.query_topics.processes import kill as kill_processes
+from compat_tests.query_topics.processes import processes
 from compat_tests.tools import missing
 from compat_tests.waiting import until
 
@@ -36,17 +37,22 @@ SETTINGS = {
     "log.segment.bytes": "100000",  # below what a tick writes: batches must fit, and kills land inside rolls
 }
 SCHEMA = "p INT, n INT, pad STRING"
+INIT = """
+def init(spark):
+    spark.udf.register("following", lambda n: None if n is None else n + 1, "int")
+"""
 Plain = Callable[[dict[str, Any]], dict[str, Any] | None]
 QUERIES: dict[str, tuple[str, Plain]] = {
     "thirds": ("SELECT p, n FROM source WHERE n % 3 = 0", lambda v: None if v["n"] % 3 else {"p": v["p"], "n": v["n"]}),
-    "few": (
-        "SELECT n + 1 AS m FROM source WHERE n % 50 = 7",
+    "few": (  # has a function of the operator's, so that its ticks are Spark's jobs
+        "SELECT following(n) AS m FROM source WHERE n % 50 = 7",
         lambda v: {"m": v["n"] + 1} if v["n"] % 50 == 7 else None,
     ),
     "later": (  # computes nothing, so that the JVM has no part in it
         "SELECT n, p AS place FROM source WHERE p >= 1 AND n > 20",
         lambda v: {"n": v["n"], "place": v["p"]} if v["p"] >= 1 and v["n"] > 20 else None,
     ),
+    # Evaluated in the driver's JVM, as "thirds" is, without a job.
     "doubled": ("SELECT n * 2 AS n FROM thirds", lambda v: None if v["n"] % 3 else {"n": v["n"] * 2}),
 }
 # More records between two kills would only make the test longer.
@@ -68,7 +74,8 @@ class ReadingsWriter(ConfluentWriter):
 def ends(broker: Barnabas, topic: str) -> int:
     try:
         with Cluster(broker.address) as cluster:
-            return sum(list_offsets(cluster, [(topic, p) for p in range(PARTITIONS)], LATEST).values())
+            parts = [(topic, part.partition_index) for part in cluster.metadata([topic])[0].partitions]
+            return sum(list_offsets(cluster, parts, LATEST).values())
     except ClientError:
         return -1
 
@@ -106,7 +113,9 @@ def check(broker: Barnabas) -> int:
 def run(tmp_path: Path, victims: list[str], seed: int, most: int = 400) -> None:
     """At most `most` results between two kills."""
     moments = random.Random(seed)
-    with Barnabas(tmp_path, SETTINGS) as broker:
+    init = tmp_path / "init.py"
+    init.write_text(INIT)
+    with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.init.file": str(init)}) as broker:
         kill_and_compare(broker, victims, moments, most)
 
 
@@ -146,6 +155,27 @@ def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Rando
 @pytest.mark.long
 def test_a_kill(tmp_path: Path) -> None:
     run(tmp_path, ["broker"], 1, 100)  # its driver goes with it
+
+
+@pytest.mark.long
+def test_the_drivers_workers_are_killed_over_a_backlog(tmp_path: Path) -> None:
+    count = 120_000
+    with Barnabas(tmp_path, {**SETTINGS, "log.segment.bytes": "10000000"}) as broker:
+        admin: Driver = KafkaPythonDriver(broker.address)
+        admin.create_topic(SOURCE, 1, {"barnabas.value.format": "json", "barnabas.value.schema": SCHEMA})
+        values = [b'{"p":0,"n":%d,"pad":"%s"}' % (number, b"." * 200) for number in range(count)]
+        admin.produce(SOURCE, [Record(value) for value in values])
+        admin.create_topic("copied", -1, {"barnabas.query": "SELECT n FROM source"})
+        for _ in range(2):
+            until(lambda: kill_processes(broker, "crew"), "the driver has workers")
+        admin.create_topic("again", -1, {"barnabas.query": "SELECT n FROM source WHERE n >= 0"})
+        for topic in ("copied", "again"):
+            until(lambda: ends(broker, topic) == count, f"{topic} comes to the end", 120)  # noqa: B023
+        assert not processes(broker, "jvm")
+        assert broker.stop() == 0
+        for topic in ("copied", "again"):
+            found = records_of(broker.data_dir, topic, 0)
+            assert [(r.offset, r.value) for r in found] == [(n, b'{"n":%d}' % n) for n in range(count)]
 
 
 @pytest.mark.slow

@@ -511,7 +511,7 @@ def test_the_definitions_survive_and_a_broker_without_queries_has_no_jvm(tmp_pat
         broker.stop()
 
 
-def test_without_java_the_broker_says_so_and_goes_on(tmp_path: Path) -> None:
+def test_without_java_simple_queries_run_and_the_others_say_what_is_missing(tmp_path: Path) -> None:
     class WithoutJava(Barnabas):
         def environment(self) -> dict[str, str]:
             kept = {key: value for key, value in super().environment().items() if key != "JAVA_HOME"}
@@ -527,12 +527,21 @@ def test_without_java_the_broker_says_so_and_goes_on(tmp_path: Path) -> None:
 
         rdkafka = AdminClient({"bootstrap.servers": broker.address})
         asked = rdkafka.create_topics(
-            [NewTopic("results", 1, 1, config={"barnabas.query": "SELECT temp FROM source"})], request_timeout=60
+            [
+                NewTopic("doubled", 1, 1, config={"barnabas.query": "SELECT temp * 2 AS temp FROM source"}),
+                NewTopic("warm", 1, 1, config={"barnabas.query": "SELECT temp FROM source WHERE temp > 1"}),
+            ],
+            request_timeout=60,
         )
-        with pytest.raises(KafkaException, match="Java 17"):
-            asked["results"].result(60)
-        admin.produce("source", [Record(b'{"temp": 1}')])
-        assert [r.value for r in admin.consume("source", 1)] == [b'{"temp": 1}']
+        with pytest.raises(KafkaException, match=r"INVALID_REQUEST.*Java 17"):
+            asked["doubled"].result(60)
+        asked["warm"].result(60)
+        admin.produce("source", [Record(b'{"temp": 1}'), Record(b'{"temp": 2}')])
+        assert [r.value for r in admin.consume("warm", 1)] == [b'{"temp":2.0}']
+        # A backlog, too, and the broker goes on.
+        admin.produce("source", [Record(b'{"temp": 3, "x": "%d"}' % number) for number in range(20_000)])
+        assert len(admin.consume("warm", 20_001)) == 20_001
+        assert "streams.driver.ended" not in broker.log_file.read_text()
     finally:
         assert broker.stop() == 0
 

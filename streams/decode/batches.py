@@ -9,7 +9,7 @@ from typing import NamedTuple
 from barnabas.wire import batch
 from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import HEADER_SIZE, MAX_DECOMPRESSED, BatchHeader
-from barnabas.wire.compression import CompressionType, decompress
+from barnabas.wire.compression import CompressionType, TooLarge, decompress
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 _MAX_OFFSET = 2**63 - 1
@@ -55,12 +55,19 @@ class Records(NamedTuple):
 
 
 def open_batch(
-    buf: BytesLike, position: int, *, lo: int = 0, hi: int = _MAX_OFFSET, aborted: AbortedSet = NONE_ABORTED
+    buf: BytesLike,
+    position: int,
+    *,
+    lo: int = 0,
+    hi: int = _MAX_OFFSET,
+    aborted: AbortedSet = NONE_ABORTED,
+    most: int = MAX_DECOMPRESSED,
 ) -> tuple[Records | None, int]:
     """The records of the batch at `position` of `buf`, and the position in bytes after it.
 
     The records are None where nothing of the batch is wanted: outside [lo, hi), a control batch, or aborted; the CRC is
-    checked all the same, as it covers what says so. Raises KafkaError: CORRUPT_MESSAGE or INVALID_RECORD.
+    checked all the same, as it covers what says so. Raises KafkaError: CORRUPT_MESSAGE or INVALID_RECORD, which
+    is `TooLarge` for records of more than `most` bytes.
     """
     header = batch.check(buf, position)
     end = position + header.size_in_bytes
@@ -76,7 +83,7 @@ def open_batch(
     if header.records_count == 0 and not view:
         return None, end
     if header.compression == CompressionType.NONE:
-        if len(view) > MAX_DECOMPRESSED:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch of more than {MAX_DECOMPRESSED} bytes")
+        if len(view) > most:
+            raise TooLarge(most)
         return Records(header, view, lo, hi), end
-    return Records(header, decompress(header.compression, view, MAX_DECOMPRESSED), lo, hi), end
+    return Records(header, decompress(header.compression, view, most), lo, hi), end

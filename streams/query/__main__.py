@@ -15,12 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from barnabas.client.command_config import VARIABLE, use
 from barnabas.wire.logfmt import event_of, level_of, message_of, told
 from barnabas.wire.queries.writer import PROPERTIES_FILE
 from barnabas.wire.text import SPARK_REMEDY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TAKEN_OVER = 4
 RETRY_SECONDS = 1.0
@@ -97,7 +100,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         from barnabas.streams.query.driver import Driver
         from barnabas.streams.query.errors import FatalError, TakenOverError
-        from barnabas.streams.query.session import run_init, start_session
+        from barnabas.streams.query.lazy_spark import LazySpark
+        from barnabas.streams.query.session import is_submitted, local_threads, run_init
         from barnabas.streams.wal import WalError
         from barnabas.streams.windows.limits import Limits
     except ImportError as error:
@@ -107,9 +111,10 @@ def run(args: argparse.Namespace) -> int:
 
     _be_the_driver(args.data_dir, args.child)
     try:
-        spark = start_session("barnabas streams", args.master, driver_memory=args.driver_memory)
-        if args.init:
-            run_init(spark, args.init)
+        spark = LazySpark(partial(_start, args, say))
+        if is_submitted():  # a session is there, and its master is who knows where
+            spark.get()
+        master = args.master or "local[*]"
         connected = False
         while True:
             try:
@@ -125,9 +130,10 @@ def run(args: argparse.Namespace) -> int:
                     limits=Limits(args.sink_writes, args.sink_bytes, args.source_bytes),
                     say=say,
                     init=partial(run_init, path=args.init) if args.init else None,
+                    processes=0 if is_submitted() else local_threads(master),
                 )
                 connected = True
-                say("info", "streams.ready", server=args.server, master=spark.sparkContext.master)
+                say("info", "streams.ready", server=args.server, master=master)
                 driver.run()
             except ClientError as error:
                 if args.child or not connected:  # a broker starts its own driver again
@@ -142,6 +148,23 @@ def run(args: argparse.Namespace) -> int:
         return TAKEN_OVER
     except KeyboardInterrupt:
         return 0
+
+
+def _start(args: argparse.Namespace, say: Callable[..., None]) -> SparkSession:
+    """Spark's session, with the operator's functions. Raises FatalError."""
+    from barnabas.streams.query.errors import FatalError
+    from barnabas.streams.query.session import run_init, start_session
+
+    say("info", "streams.spark.starting", message="starting Spark ...")
+    try:
+        spark = start_session("barnabas streams", args.master, driver_memory=args.driver_memory)
+        if args.init:
+            run_init(spark, args.init)
+    except FatalError as error:
+        say("error", "streams.spark.failed", reason=str(error))
+        raise
+    say("info", "streams.spark.ready", master=spark.sparkContext.master)
+    return spark
 
 
 def _be_the_driver(data_dir: str | None, child: bool) -> None:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,13 +21,14 @@ from barnabas.streams.doors import warn_shut
 from barnabas.streams.encode.times import OBJECT
 from barnabas.streams.query.catalyst import SHUT, column, companion, jvm_of, nodes, optimised_plan, seq, session_state
 from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.linear import Linear
 from barnabas.streams.query.literals import Literals
 from barnabas.streams.query.parse import REMEDIES, SHAPE, ParsedQuery, first_line, parse_query
 from barnabas.streams.query.pushdown import Least, least_of
 from barnabas.streams.query.simple import Simple
-from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE
+from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE, no_column, quoted
 from barnabas.streams.source.where import Condition
 from barnabas.wire.streams.tokens import STRING, SyntaxProblem, string_value, tokens
 
@@ -58,6 +60,10 @@ class Selected(NamedTuple):
     least: tuple[Condition, ...]  # what a row must meet at least, as far as Spark can say it simply
     simple: Simple | None  # all of the query, if it is only columns and such conditions
     bound: Bound  # how large a result may be
+
+    def facts(self, values: pa.Schema) -> Facts:
+        """What is known of it apart from Spark's columns; `values` are the typed columns of its source."""
+        return Facts(self.names, self.value_format, self.value_schema, self.least, self.simple, self.bound, values)
 
 
 def over_pattern(query: str) -> tuple[str, str | None]:
@@ -104,7 +110,7 @@ def resolve(spark: SparkSession, query: str, source: str, frame: DataFrame, valu
     names = {name.lower(): name for name in frame.columns}  # a query may write them in another case
     for name in sorted(asked.columns):
         if name.lower() not in names:  # Spark would take current_user and the like for functions
-            raise QueryError(_no_column(f"`{name}`", values))
+            raise QueryError(no_column(f"`{name}`", values.names))
     frame.createOrReplaceTempView(f"`{source}`")
     project, conditions = _shape(_analysed(spark, asked, values))
     literals = Literals(spark)
@@ -137,7 +143,7 @@ def _analysed(spark: SparkSession, asked: ParsedQuery, values: StructType) -> An
     except PySparkException as error:
         if str(error.getCondition()).startswith("UNRESOLVED_COLUMN."):
             name = (error.getMessageParameters() or {}).get("objectName", "")
-            raise QueryError(_no_column(name, values)) from None
+            raise QueryError(no_column(name, values.names)) from None
         raise QueryError(first_line(error)) from None
 
 
@@ -156,7 +162,7 @@ def selected(found: Resolved, frame: DataFrame, values: StructType, least: Least
     """Keys, values and timestamps out of the chosen columns; what is not chosen is the frame's. Raises QueryError."""
     outputs, needed = _outputs(found.chosen), set(found.needed)
     if hidden := needed & {END, UNREADABLE}:
-        raise QueryError(_no_column(f"`{min(hidden)}`", values))
+        raise QueryError(no_column(f"`{min(hidden)}`", values.names))
     names = {name.lower(): name for name in frame.columns}
     plain = {name: each for name, each in outputs.items() if name not in PARTS or name in _NEVER_SET}
     for name in ("_key", "_value", "_timestamp"):
@@ -170,7 +176,7 @@ def selected(found: Resolved, frame: DataFrame, values: StructType, least: Least
         value, kind, schema = outputs["_value"][0], "raw", ""
     elif plain:
         fields = StructType([StructField(name, _spark_type(e)) for name, (_, e) in plain.items()])
-        kind, schema = "json", ", ".join(f"{_quoted(f.name)} {f.dataType.simpleString()}" for f in fields.fields)
+        kind, schema = "json", ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields.fields)
         struct = F.struct(*(each.alias(name) for name, (each, _) in plain.items()))
         value = F.to_json(struct, OBJECT)
     else:
@@ -251,14 +257,6 @@ def _check_type(name: str, expression: Any) -> None:
 def _spark_type(expression: Any) -> Any:
     field = {"name": "", "type": json.loads(expression.dataType().json()), "nullable": True, "metadata": {}}
     return StructType.fromJson({"fields": [field]})[0].dataType
-
-
-def _no_column(name: str, values: StructType) -> str:
-    return f"there is no column {name}: a record of this topic has {', '.join([*values.names, *PARTS])}"
-
-
-def _quoted(name: str) -> str:
-    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
 
 
 def _without_hidden(asked: ParsedQuery, expressions: list[Any], frame: DataFrame, values: StructType) -> list[Any]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.fetch import fetch, records_of
-from barnabas.client.offsets import LATEST, list_offsets
+from barnabas.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from barnabas.client.produce import Batch, produce
 from barnabas.streams.query.errors import FatalError, TakenOverError
 from barnabas.streams.query.events import Event
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.internal_topics import QUERIES_TOPIC
@@ -20,6 +22,7 @@ from barnabas.wire.queries.messages import Changed, Conversation, decode, encode
 from barnabas.wire.queries.writer import SECRET_FILE
 
 _MAX_BYTES = 1 << 20
+NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
 class Control:
@@ -51,10 +54,18 @@ class Control:
         check(answer.error_code, "a producer id for query topics")
         self.producer_id = answer.producer_id
 
-    def hear(self, wait_ms: int) -> list[Conversation]:
-        """The messages since the last call; waits up to `wait_ms` for one."""
+    def hear(self, wait_ms: int, ends: Mapping[TopicPartition, int] = NO_ENDS) -> list[Conversation]:
+        """The messages since the last call; waits up to `wait_ms` for one, or for a record behind one of `ends`."""
         key = (QUERIES_TOPIC, 0)
-        told = fetch(self._cluster, {key: self._next}, wait_ms=wait_ms, max_bytes=_MAX_BYTES)
+        wanted = {key: self._next, **ends}
+        try:
+            told = fetch(
+                self._cluster, wanted, wait_ms=wait_ms, max_bytes=_MAX_BYTES, isolation=READ_COMMITTED, peek=ends
+            )
+        except ClientError:  # one of these may have gone
+            if not ends:
+                raise
+            return self.hear(0)
         if key not in told:
             return []
         part = told[key]

@@ -2,72 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
-
-import msgspec
-from pyspark.sql import SparkSession
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
-from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, source_of
-from barnabas.streams.query.catalyst import jvm_has_ended
-from barnabas.streams.query.control import Control, now_ms
-from barnabas.streams.query.definitions import (
-    Catalog,
-    Definition,
-    Source,
-    is_compacted,
-    read_catalog,
-    read_pattern,
-    read_source,
-)
+from barnabas.streams.query.analyses import Analyses, Analysis
+from barnabas.streams.query.analysis import ALL_TOPICS, over_pattern
+from barnabas.streams.query.control import NO_ENDS, Control, now_ms
+from barnabas.streams.query.crew import Crew
+from barnabas.streams.query.definitions import Catalog, Definition, read_catalog
 from barnabas.streams.query.errors import (
     DenseRowsError,
     FatalError,
     MalformedRecordError,
+    NoSparkError,
     QueryError,
     RowTooLargeError,
+    StartingError,
     TakenOverError,
     TooSlowError,
     reason_of,
 )
 from barnabas.streams.query.events import TopicState, event_of
+from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.health import DENIED, FAILED, Health, now
-from barnabas.streams.query.job import Job
+from barnabas.streams.query.inline import Inline
+from barnabas.streams.query.lazy_spark import LazySpark
 from barnabas.streams.query.merged import commit, recover
 from barnabas.streams.query.pace import MAX_BYTES, Pace
+from barnabas.streams.query.questions import Questions
+from barnabas.streams.query.roads import Roads
 from barnabas.streams.query.tick import Part, Piece, Tick, piece_of
 from barnabas.streams.query.work import Worked
-from barnabas.streams.wal import Planner, WalError
+from barnabas.streams.wal import Planner, TooMuchError, WalError
 from barnabas.streams.wal.local_broker import log_dir_of
 from barnabas.streams.windows.copies import Copies
 from barnabas.streams.windows.limits import Limits
 from barnabas.streams.windows.manager import COPY_SECONDS, Streams
-from barnabas.streams.windows.plan import check_fits
 from barnabas.streams.windows.runner import Home
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.patterns import PatternError, pattern
-from barnabas.wire.queries.messages import (
-    Changed,
-    Check,
-    Checked,
-    CheckedStream,
-    CheckStream,
-    QueryStatus,
-    Status,
-    StreamStatus,
-)
-from barnabas.wire.queries.plan import Values
-from barnabas.wire.streams.clauses import Clauses
-from barnabas.wire.streams.plan import EARLIEST as EARLIEST_START
-from barnabas.wire.streams.plan import LATEST as LATEST_START
-from barnabas.wire.streams.tokens import problem
+from barnabas.wire.queries.messages import Changed, Check, CheckStream, QueryStatus, Status, StreamStatus
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Say = Callable[..., None]
-_KEPT_JOBS = 32
 _STATUS_SECONDS, _QUIET_STATUS_SECONDS = 1.0, 10.0
 _COMMIT_SECONDS = 1.0
 
@@ -77,7 +59,7 @@ class Driver:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: LazySpark,
         server: str,
         data_dir: str | None,
         *,
@@ -89,9 +71,11 @@ class Driver:
         limits: Limits = Limits(),  # noqa: B008  (a tuple)
         say: Say,
         init: Callable[[SparkSession], None] | None = None,
+        processes: int = 0,
     ) -> None:
+        """`processes` are those that may work for large ticks of queries that need no JVM; without any, Spark's tasks
+        do, which may be on other machines."""
         self._spark, self._server, self._trigger, self._say = spark, server, trigger_ms / 1000, say
-        self._timeout = timeout_ms / 1000
         # No patience: a broker that was away knows this driver no longer, and whoever made it makes a new one.
         self._cluster = Cluster(server, patience=0)
         self._log_dir = log_dir_of(self._cluster, server, data_dir)
@@ -99,16 +83,19 @@ class Driver:
         self._control = Control(self._cluster, self._log_dir.path)
         self._catalog = Catalog({}, {})
         self._health: dict[str, Health] = {}
-        self._jobs: dict[tuple[Any, ...], Job] = {}
-        self._analysed: dict[tuple[str, str, Values], Selected] = {}
+        self._analyses = Analyses(spark)
+        self._inline = Inline(self._log_dir.path)
+        self._pace = Pace()
+        crew = Crew(processes) if processes else None
+        self._roads = Roads(server, self._analyses, self._inline, crew, self._pace, timeout_ms / 1000, self._say_slow)
+        self._has_more = False  # what need not wait for the next look
+        self._ends: dict[TopicPartition, int] = {}  # of all that queries read, as of the last look
         #: By query and source partition: from which of its offsets on there are no results yet, and no dead letters.
         self._places: dict[tuple[str, TopicPartition], int] = {}
         self._dead: dict[tuple[str, TopicPartition], int] = {}
         #: By query and topic: what its results say of the topic.
         self._events: dict[tuple[str, str], TopicState] = {}
         self._committed_at: dict[str, float] = {}
-        self._pace = Pace()
-        self._warm: set[bool] = set()  # the kinds of jobs that have run, with the JVM and without
         self._told: tuple[list[QueryStatus], list[StreamStatus]] = [], []
         self._told_at = 0.0
         path = self._log_dir.path
@@ -120,6 +107,7 @@ class Driver:
         self._streams = Streams(
             spark, home, trigger_ms=trigger_ms, most=most_streams, copy_seconds=copy_seconds, init=init
         )
+        self._questions = Questions(self._cluster, self._control, self._analyses, self._streams)
         self._read_catalog()
 
     def run(self) -> None:
@@ -130,29 +118,46 @@ class Driver:
                 self._tell()
                 self._tick()
                 self._streams.look(self._cluster)
+                self._roads.look()
                 self._tell()
-                self._listen(began + self._trigger)
+                self._listen(now() if self._has_more else began + self._trigger)
         finally:
             self._streams.stop()
+            self._roads.end()
 
     # --- hearing ------------------------------------------------------------------------------------------------------
 
     def _listen(self, until: float) -> None:
-        """Answer what the broker asks, until it is time for the next tick."""
+        """Answer what the broker asks, until it is time for the next tick: then, or when a record comes after that."""
         while True:
-            left = until - now()
-            if not self._catalog.definitions:
-                left = max(left, _STATUS_SECONDS)
-            for message in self._control.hear(max(int(left * 1000), 0)):
-                if isinstance(message, Changed):
-                    self._read_catalog()
-                    until = now()
-                elif isinstance(message, Check):
-                    self._control.say(self._checked(message))
-                elif isinstance(message, CheckStream):
-                    self._control.say(self._checked_stream(message))
-            if now() >= until:
+            if self._hear(until, NO_ENDS):
                 return
+            if now() >= until:
+                break
+        if self._has_more or self._is_behind():
+            return
+        is_short = self._catalog.streams or self._spark.is_starting
+        quiet = until + (self._trigger if is_short else _STATUS_SECONDS)
+        while now() < quiet and not self._hear(quiet, self._ends):
+            pass
+
+    def _hear(self, until: float, ends: Mapping[TopicPartition, int]) -> bool:
+        """Hear what there is, or comes until then; whether the driver is to look again, also for records behind
+        `ends`."""
+        began = now()
+        is_new = False
+        for message in self._control.hear(max(int((until - began) * 1000), 0), ends):
+            if isinstance(message, Changed):
+                self._read_catalog()
+                is_new = True
+            elif isinstance(message, Check | CheckStream):
+                self._questions.hear(message)
+        self._questions.look()
+        return is_new or bool(ends)
+
+    def _is_behind(self) -> bool:
+        """Whether there are records that a query has yet to see."""
+        return any(health.lag for health in self._health.values() if health.may_run(now()))
 
     def _read_catalog(self) -> None:
         """Know the queries anew. What still runs of the old ones may write no more."""
@@ -163,10 +168,11 @@ class Driver:
             self._control.take_over()
         self._places.clear()
         self._events.clear()
+        self._ends = {}
         self._told_at = 0.0
         self._streams.know(self._catalog)
-        wanted = set(map(_analysis, definitions.values()))
-        self._analysed = {key: found for key, found in self._analysed.items() if key in wanted}
+        self._analyses.keep(set(map(_analysis, definitions.values())))
+        self._inline.forget(name for name, definition in old.items() if definitions.get(name) != definition)
         self._health = {
             name: self._health[name] if old.get(name) == definition else Health()
             for name, definition in definitions.items()
@@ -176,92 +182,24 @@ class Driver:
         for name in old.keys() - definitions.keys():
             self._say("info", "query.gone", topic=name)
 
-    def _checked(self, question: Check) -> Checked:
-        """Whether a query can be, and what it reads and gives."""
-        tried: list[str] = []
-        reads: dict[str, str] = {}
-        try:
-            query, over = over_pattern(question.query)
-            reads = {"pattern": over} if over is not None else {}
-            name = self._by_spark(source_of, query)
-            if over is None:
-                tried.append(name)
-            if name == question.topic:
-                raise QueryError(f"{name} cannot be made of itself")
-            if (over is not None) != (name == ALL_TOPICS):
-                raise QueryError("topics('PATTERN') stands behind FROM")
-            if over is not None:
-                values = read_pattern(self._cluster, over, question.topic)
-            else:
-                source = read_source(self._cluster, name)
-                values, reads = source.values, {"source": name, "source_id": source.topic_id}
-            found = self._select(query, name, values)
-        except QueryError as error:
-            return Checked(id=question.id, error=str(error), tried=tuple(tried), **reads)
-        return Checked(
-            id=question.id,
-            tried=tuple(tried),
-            output_format=found.value_format,
-            output_schema=found.value_schema,
-            **reads,
-            **msgspec.structs.asdict(values),
-        )
-
-    def _checked_stream(self, question: CheckStream) -> CheckedStream:
-        """Whether a stream can be, and what it reads and gives."""
-        tried: list[str] = []
-
-        def read(name: str) -> Source:
-            tried.append(name)
-            return read_source(self._cluster, name)
-
-        try:
-            clauses, source, joined, planned = self._by_spark(
-                lambda _, text: self._streams.check(text, read),
-                question.stream,
-            )
-            self._check_table(clauses)
-            check_fits(question.topic, question.schema, planned.value_schema)
-        except QueryError as error:
-            return CheckedStream(id=question.id, error=str(error), tried=tuple(tried))
-        return CheckedStream(
-            id=question.id,
-            tried=tuple(tried),
-            source=source.name,
-            source_id=source.topic_id,
-            begins=EARLIEST_START if clauses.fill_history else LATEST_START,
-            joined=joined,
-            output_format=planned.value_format,
-            output_schema=planned.value_schema,
-            **msgspec.structs.asdict(source.values),
-        )
-
-    def _check_table(self, clauses: Clauses) -> None:
-        """Raises QueryError for a table that would lose rows: one whose topic does not keep each key's latest value."""
-        join = clauses.join
-        if join is not None and join.is_table and not is_compacted(self._cluster, join.source):
-            what = (
-                f"{join.source} is not compacted, so it is no table: set cleanup.policy=compact, or write WITHIN 10s "
-                "to join each of its records"
-            )
-            raise QueryError(str(problem(clauses.text, join.at, what)))
-
     # --- running ------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         """Bring every query forward, those that read the same and are at the same place in one job."""
-        self._check_jvm()
+        self._analyses.check_jvm()
+        self._has_more = False
         at = now()
         ready = [d for d in self._catalog.definitions.values() if self._may_run(d, at)]
         if not ready:
             return
-        ready = [definition for definition in ready if self._knows_places(definition) and self._tell_events(definition)]
+        ready = [d for d in ready if self._is_understood(d) and self._knows_places(d) and self._tell_events(d)]
         keys = dict.fromkeys(key for definition in ready for key in self._catalog.inputs(definition))
         try:
             first, last = (list_offsets(self._cluster, keys, special) for special in (EARLIEST, LATEST))
         except ClientError:  # a topic has gone of which nobody has told us yet; or the broker has, and that is raised
             self._read_catalog()
             return
+        self._ends = last
         groups: dict[tuple[Any, ...], list[Definition]] = {}
         for definition in ready:
             inputs = self._catalog.inputs(definition)
@@ -269,47 +207,30 @@ class Driver:
                 definition.plan.source,
                 definition.plan.pattern,
                 definition.plan.values,
-                self._is_simple(definition),
+                self._roads.kind(definition, self._facts(definition)),
             )
             places = tuple(self._places[definition.topic, key] for key in inputs)
             groups.setdefault((same, places), []).append(definition)
         for group in groups.values():
             self._run_group(group, first, last)
 
-    def _is_simple(self, definition: Definition) -> bool:
-        """Whether the JVM is not needed for its rows; it shares no job with one whose rows go there."""
+    def _is_understood(self, definition: Definition) -> bool:
+        """Whether it is known what a query gives."""
         try:
-            return self._selected(definition).simple is not None
-        except QueryError:
-            return False  # its job will say why
+            self._facts(definition)
+        except StartingError:
+            return False
+        except NoSparkError as error:
+            self._retry(definition, str(error))
+            return False
+        except QueryError as error:
+            self._stop(definition, str(error))
+            return False
+        return True
 
-    def _selected(self, definition: Definition) -> Selected:
-        """What its query gives. Raises QueryError."""
-        return self._select(*_analysis(definition))
-
-    def _select(self, query: str, source: str, values: Values) -> Selected:
-        """Analyse a query, once for as long as it is there. Raises QueryError."""
-        key = (query, source, values)
-        if key not in self._analysed:
-            self._analysed[key] = self._by_spark(Job.check, query, source, values)
-        return self._analysed[key]
-
-    def _by_spark(self, ask: Callable[..., T], *arguments: object) -> T:
-        """What Spark says of a query. Raises QueryError: no query ends the driver, as long as its JVM lives."""
-        try:
-            return ask(self._spark, *arguments)
-        except QueryError:
-            raise
-        except Exception as error:
-            self._check_jvm()
-            raise QueryError(f"Spark cannot take this query: {reason_of(error)}") from None
-
-    def _check_jvm(self) -> None:
-        """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""
-        if jvm_has_ended(self._spark):
-            raise FatalError(
-                "Spark's JVM has ended: if it was out of memory, raise barnabas.streams.driver.memory (--driver-memory)"
-            )
+    def _facts(self, definition: Definition) -> Facts:
+        """What its query gives. Raises as `Analyses.facts`."""
+        return self._analyses.facts(*_analysis(definition))
 
     def _may_run(self, definition: Definition, at: float) -> bool:
         health = self._health[definition.topic]
@@ -400,35 +321,32 @@ class Driver:
         lag = sum(hi - lo for lo, hi in ranges.values())
         for definition in group:
             self._health[definition.topic].lag = lag
-        idle = all(lo == hi for lo, hi in ranges.values())
-        kind = self._is_simple(group[0])
-        if idle and kind in self._warm:
+        known = [(definition, self._facts(definition)) for definition in group]
+        if all(lo == hi for lo, hi in ranges.values()) and not self._roads.is_to_warm(known):
             for definition in group:
                 self._health[definition.topic].ran(began, 0, 0, 0.0)
             return
         try:
-            # The first job of a kind runs with nothing too: its first records need not wait for workers and compilers.
-            tick = self._plan_tick(group, ranges, first)
-            job = self._job(group, len(ranges))
-            cold = not job.has_run
-            topics = [definition.topic for definition in group]
-            reports = job.run(tick, self._timeout, self._pace.rows(topics), lambda held: self._say_slow(topics, held))
-            self._warm.add(kind)
+            done = self._roads.run(known, lambda most: self._plan_tick(group, ranges, first, most))
+        except NoSparkError as error:
+            for definition in group:
+                self._retry(definition, str(error))
+            return
         except Exception as error:
             self._failed(group, error, first, last)
             return
-        seconds = 0.0 if idle else now() - began
-        if not idle:
-            self._pace.learn([definition.topic for definition in group], tick.bytes, seconds, cold=cold)
+        if done is None:
+            return
+        self._has_more = self._has_more or done.is_part
         for number, definition in enumerate(group):
-            mine = [report for report in reports if report.query == number]
+            mine = [report for report in done.reports if report.query == number]
             health = self._health[definition.topic]
-            health.ran(now(), sum(r.written for r in mine), sum(r.dead for r in mine), seconds)
-            if job.worked is not None:
-                health.held_up(_told(job.worked))
+            health.ran(now(), sum(r.written for r in mine), sum(r.dead for r in mine), done.seconds)
+            if done.worked is not None:
+                health.held_up(_told(done.worked))
             left = lag
             for report in mine:
-                part = tick.parts[report.task]
+                part = done.tick.parts[report.task]
                 place = (definition.topic, (part.source, part.partition))
                 left -= report.next - self._places[place]
                 self._places[place] = report.next
@@ -436,11 +354,14 @@ class Driver:
         self._commit([d for d in group if now() - self._committed_at.get(d.topic, 0.0) >= _COMMIT_SECONDS])
 
     def _plan_tick(
-        self, group: list[Definition], ranges: dict[TopicPartition, tuple[int, int]], first: dict[TopicPartition, int]
+        self,
+        group: list[Definition],
+        ranges: dict[TopicPartition, tuple[int, int]],
+        first: dict[TopicPartition, int],
+        most: int,
     ) -> Tick:
-        """Splits for the tasks, with few enough bytes for a short tick."""
+        """Splits for the tasks, of at most so many bytes of log."""
         there = {key: (max(lo, min(first[key], hi)), hi) for key, (lo, hi) in ranges.items()}
-        most = self._pace.most(definition.topic for definition in group)
         cut = self._planner.within_bytes(there, most)
         splits: dict[TopicPartition, list[Piece]] = {}
         for split in self._planner.plan(cut):
@@ -452,17 +373,6 @@ class Driver:
             parts.append(Part(*key, lo, cut[key][1], splits.get(key, []), ends, dead))
         return Tick(self._control.producer_id, parts, self._control.writer_id)
 
-    def _job(self, group: list[Definition], tasks: int) -> Job:
-        """The planned job of a group; the few used last are kept."""
-        key = (tasks, *(msgspec.json.encode(definition) for definition in group))
-        job = self._jobs.pop(key, None)
-        if job is None:
-            job = Job(self._spark, self._server, group, [self._selected(definition) for definition in group], tasks)
-        self._jobs[key] = job
-        while len(self._jobs) > _KEPT_JOBS:
-            del self._jobs[next(iter(self._jobs))]
-        return job
-
     def _failed(
         self,
         group: list[Definition],
@@ -472,17 +382,17 @@ class Driver:
     ) -> None:
         """A job has failed. Of several queries each is run alone, so that only the one at fault has to wait."""
         reason = reason_of(error)
-        if TakenOverError.__name__ in reason:
+        if isinstance(error, TakenOverError) or TakenOverError.__name__ in reason:
             raise TakenOverError(reason)
         for definition in group:
             for key in self._catalog.inputs(definition):
                 self._places.pop((definition.topic, key), None)
-        self._check_jvm()
+        self._analyses.check_jvm()
         # The broker was: it knows no driver yet, and has another secret.
         restarted = "UNKNOWN_PRODUCER_ID" in reason or "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in reason
         if restarted or group[0].plan.pattern:  # a task that still runs must not write what is looked for next
             self._control.take_over()
-        if restarted:
+        if restarted or isinstance(error, TooMuchError):  # the next tick runs elsewhere
             return
         fitting = DenseRowsError.told(reason)
         if fitting is not None:  # the next tick is planned anew
@@ -532,7 +442,7 @@ class Driver:
         self._control.say(Status(now_ms(), *told))
 
 
-def _analysis(definition: Definition) -> tuple[str, str, Values]:
+def _analysis(definition: Definition) -> Analysis:
     """What is analysed of a query: its SELECT, what that reads, and the values there."""
     query, _ = over_pattern(definition.query)
     return query, definition.plan.source or ALL_TOPICS, definition.plan.values

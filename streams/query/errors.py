@@ -25,6 +25,18 @@ class TooSlowError(Exception):
         self.size = size
 
 
+class TaskError(Exception):
+    """A task in another process has failed; the text begins with the name of the exception, if there was one."""
+
+
+class StartingError(Exception):
+    """Spark must say, and is not up yet: ask again."""
+
+
+class NoSparkError(Exception):
+    """Spark must say, and does not start: why, in one line with the remedy."""
+
+
 class RowTooLargeError(QueryError):
     """What a query may make of a record does not fit the memory of Spark's JVM."""
 

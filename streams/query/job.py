@@ -10,18 +10,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
 from barnabas.streams.query.definitions import Definition
+from barnabas.streams.query.direct import direct_of, outputs_of
 from barnabas.streams.query.errors import TooSlowError
+from barnabas.streams.query.evaluated import Evaluated, evaluated
+from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.pace import MAX_ROWS
 from barnabas.streams.query.room import heap_of, with_room
 from barnabas.streams.query.scan import Scan
-from barnabas.streams.query.simple import Direct
-from barnabas.streams.query.sink import MALFORMED, MARK, REPORT, ROW, Output, Sink
+from barnabas.streams.query.sink import MALFORMED, MARK, REPORT, ROW, Report, Sink
 from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
 from barnabas.streams.query.tick import PROPERTY, Tick
 from barnabas.streams.query.work import Watch, Worked, cpu_of
@@ -31,24 +34,12 @@ from barnabas.wire.queries.plan import Values
 _TAG = "barnabas-tick"
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What a task of a job did for one query."""
-
-    query: int
-    task: int
-    written: int
-    dead: int
-    next: int
-
-
 class Job:
     """Definitions of one source, planned; `found` are they as `check` has them. Raises QueryError."""
 
     def __init__(
-        self, spark: SparkSession, server: str, definitions: Sequence[Definition], found: Sequence[Selected], tasks: int
+        self, spark: SparkSession, server: str, definitions: Sequence[Definition], found: Sequence[Facts], tasks: int
     ) -> None:
-        group = Group(spark, definitions, found, tasks)
-        sink = Sink(server, group.outputs)
         simple = [one.simple for one in found if one.simple is not None]
         self._spark = spark
         self._bounds = [one.bound for one in found]
@@ -57,21 +48,20 @@ class Job:
         #: What the last tick has worked, if that took longer than it may work.
         self.worked: Worked | None = None
         if len(simple) == len(definitions):
-            scan = msgspec.structs.replace(group.scan(), names=max(one.names_bytes for one in simple))
-            self._reports = _numbers(spark, tasks).mapInArrow(Direct(scan, simple, sink).__call__, REPORT)
+            direct = direct_of(server, definitions, found, simple)
+            self._reports = _numbers(spark, tasks).mapInArrow(direct.__call__, REPORT)
         else:
-            self._reports = group.rows().mapInArrow(sink.__call__, REPORT)
+            rows = Group(spark, definitions, found, tasks).rows()
+            self._reports = rows.mapInArrow(Sink(server, outputs_of(definitions, found)).__call__, REPORT)
 
     @staticmethod
-    def check(spark: SparkSession, query: str, source: str, reading: Values) -> Selected:
+    def check(spark: SparkSession, query: str, source: str, reading: Values) -> Facts:
         """What a query would give. Raises QueryError for one that cannot be."""
-        values = value_columns(reading)
-        schema = row_schema(values)
-        scan = Scan(arrow_schema(schema), arrow_schema(values), reading)
-        found = select(spark, query, source, _frame(spark, scan, schema, 1), values)
-        if found.simple is not None and not found.simple.suits(scan.target):
-            return found._replace(simple=None)
-        return found
+        found, scan = selected(spark, query, source, reading)
+        facts = found.facts(scan.values)
+        if facts.simple is not None and not facts.simple.suits(scan.target):
+            return facts._replace(simple=None)
+        return facts
 
     def run(
         self, tick: Tick, timeout: float, most_rows: int = MAX_ROWS, held: Callable[[Worked], None] = lambda _: None
@@ -102,11 +92,19 @@ class Job:
         return reports
 
 
+def selected(spark: SparkSession, query: str, source: str, reading: Values) -> tuple[Selected, Scan]:
+    """A query over all columns of its source, and what reads them. Raises QueryError."""
+    values = value_columns(reading)
+    schema = row_schema(values)
+    scan = Scan(arrow_schema(schema), arrow_schema(values), reading)
+    return select(spark, query, source, _frame(spark, scan, schema, 1), values), scan
+
+
 class Group:
     """Queries over one source, and what they need of it."""
 
     def __init__(
-        self, spark: SparkSession, definitions: Sequence[Definition], found: Sequence[Selected], tasks: int
+        self, spark: SparkSession, definitions: Sequence[Definition], found: Sequence[Facts], tasks: int
     ) -> None:
         self._spark, self._found, self._tasks = spark, found, tasks
         self._reading = definitions[0].plan.values
@@ -115,11 +113,7 @@ class Group:
         self._columns = value_columns(self._reading)
         names = set().union(*(one.names for one in found))
         self._schema = row_schema(self._columns, names)
-        self._parses = [bool(one.names & set(self._columns.names)) for one in found]
-        self.outputs = [
-            Output(d.topic, parses, d.on_error, d.max_batch_bytes, d.partitions if d.plan.pattern else 0)
-            for d, parses in zip(definitions, self._parses, strict=True)
-        ]
+        self._parses = [one.parses for one in found]
 
     def scan(self) -> Scan:
         """What reads the columns that the queries need."""
@@ -131,9 +125,31 @@ class Group:
         scan = self.scan()
         kept = [decidable(one.least, scan.target) for one in self._found]
         scan = msgspec.structs.replace(scan, kept=kept if all(kept) else [])
-        frame = _frame(self._spark, scan, self._schema, self._tasks)
-        chosen = [select(self._spark, query, self._source, frame, self._columns) for query in self._queries]
-        return _rows(frame, chosen, self._parses)
+        frame = self.frame(scan)
+        return _rows(frame, self.chosen(frame), self._parses)
+
+    def frame(self, scan: Scan | None = None) -> DataFrame:
+        """The rows that `scan` gives, or the scan of the group."""
+        return _frame(self._spark, scan or self.scan(), self._schema, self._tasks)
+
+    def chosen(self, frame: DataFrame) -> list[Selected]:
+        """The queries over a frame."""
+        return [select(self._spark, query, self._source, frame, self._columns) for query in self._queries]
+
+
+def evaluated_alone(spark: SparkSession, definition: Definition, found: Facts) -> Evaluated | None:
+    """What evaluates a query without a job, over rows that have the columns that it needs; None if only a job can.
+
+    It has evaluated a row, so that the first records need not wait for compilers.
+    """
+    group = Group(spark, [definition], [found], 1)
+    frame = group.frame()
+    (chosen,) = group.chosen(frame)
+    made = evaluated(spark, frame, chosen)
+    if made is not None:
+        target = group.scan().target
+        made.results(pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in target], schema=target))
+    return made
 
 
 def begin(spark: SparkSession, tick: Tick) -> None:

@@ -25,6 +25,7 @@ from barnabas.streams.query.errors import DenseRowsError, RowTooLargeError
 from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.pace import MAX_ROWS
 from barnabas.streams.query.tick import Tick
+from barnabas.wire.batch import MAX_DECOMPRESSED
 
 ARROW_BATCH_BYTES, MAX_RESULT_BYTES = 4 << 20, 32 << 20
 MAX_BATCH_BYTES = 2 * MAX_RESULT_BYTES
@@ -61,6 +62,8 @@ def heap_of(spark: SparkSession) -> int:
 class Room:
     """Weighs the rows of one task. Which of them stand in one Arrow batch depends on what queries leave out: the
     largest ones may."""
+
+    most_in_batch = MAX_DECOMPRESSED
 
     def __init__(self, tick: Tick) -> None:
         self._rows, self._room = tick.rows, tick.room

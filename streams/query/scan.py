@@ -7,6 +7,7 @@ writer's input may end as if it were whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -22,11 +23,25 @@ from barnabas.streams.source.typed import Parser, elements, parser_of
 from barnabas.streams.source.weight import pieces, width, without_heavy_ones
 from barnabas.streams.source.where import Condition, mask
 from barnabas.streams.wal import read
+from barnabas.wire.batch import MAX_DECOMPRESSED
 from barnabas.wire.queries.plan import Values
 
 #: The column of a record behind each part.
 _BEHIND = {name: name[1:] for name in PARTS}
 _REASON = "reason"
+
+
+class Gauge(Protocol):
+    """What weighs the rows of a task before they are made."""
+
+    @property
+    def most_in_batch(self) -> int:
+        """The most bytes that a batch of the log may decompress to."""
+        ...
+
+    def take(self, offsets: pa.Array, sizes: pa.Array) -> None:
+        """Take note of rows of these sizes in bytes. Raises what ends the task."""
+        ...
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -55,18 +70,24 @@ class Scan(msgspec.Struct, frozen=True):
             yield from self.records(tick, number, Room(tick) if tick.rows else None)
             yield self._mark(part.partition, part.hi)
 
-    def records(self, tick: Tick, number: int, room: Room | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows of one task, without the mark. Raises WalError for data loss or damage, and what `room` raises."""
+    def records(self, tick: Tick, number: int, gauge: Gauge | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows of one task, without the mark.
+
+        Raises WalError for data loss or damage, TooMuchError for a batch that is too large for the gauge, and what that
+        raises.
+        """
         wanted = {_BEHIND[f.name] for f in self.target if f.name in PARTS}
         if self.values.names:
             wanted |= {"key", "value", "timestamp", "headers"}
         options = options_of(self.reading)
         parser = parser_of(options, self.values) if self.values.names else None
+        most = MAX_DECOMPRESSED if gauge is None else gauge.most_in_batch
+        each = width(self.target) + self.names
         for split in tick.splits(tick.parts[number]):
-            for found in read(split, sorted(wanted)):
+            for found in read(split, sorted(wanted), most=most):
                 weights = elements(options, found.column("value"), self.values) if parser else None
-                if room is not None:
-                    room.take(found.column("offset"), sizes_of(found, width(self.target), without_heavy_ones(weights)))
+                if gauge is not None:
+                    gauge.take(found.column("offset"), sizes_of(found, each, without_heavy_ones(weights)))
                 for piece in pieces(found, width(self.values) + self.names, weights):
                     yield self._rows(piece, parser)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -39,7 +40,21 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     # Otherwise each column that is made asks the JVM four times, for a line of ours in errors that are about SQL.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
+_LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\d+)?\])?")
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit tells it to the program that it runs
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit has started this process, with a master of its own."""
+    return _SUBMITTED in os.environ
+
+
+def local_threads(master: str) -> int:
+    """How many tasks a master on this machine runs at once; 0 for a master of others."""
+    found = _LOCAL.fullmatch(master)
+    if found is None:
+        return 0
+    return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1] or 1)
 
 
 def start_session(
@@ -65,14 +80,14 @@ def start_session(
         # Nothing makes tables. Spark would make the folder for them where the program was started.
         .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), f"spark-warehouse-{os.getpid()}"))
     )
-    if master is None and _SUBMITTED not in os.environ:
+    if master is None and not is_submitted():
         master = "local[*]"
     if master is not None:
         builder = builder.master(master)
     if master is not None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    if _SUBMITTED not in os.environ:
+    if not is_submitted():
         builder = builder.config("spark.driver.extraJavaOptions", java_options or options())
     if VARIABLE in os.environ:  # tasks on other machines are clients of the broker, too
         builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])

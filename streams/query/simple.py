@@ -1,20 +1,14 @@
-"""In a task: queries that leave rows out and choose columns, without the JVM: from splits to the broker.
+"""Queries that leave rows out and choose columns, without the JVM.
 
 Such a query computes nothing, so its results can be taken from the columns as they are read; see decision 10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import msgspec
 import pyarrow as pa
 
 from barnabas.streams.encode.objects import can_write, objects
-from barnabas.streams.query.scan import Scan
-from barnabas.streams.query.sink import Sink, Writer
-from barnabas.streams.query.source_rows import UNREADABLE
-from barnabas.streams.query.tick import current
 from barnabas.streams.source.where import Condition, decidable, mask
 
 
@@ -51,38 +45,3 @@ class Simple(msgspec.Struct, frozen=True):
             value = objects([(name, rows.column(column)) for name, column in self.columns])
         arrays = [*(rows.column(c) for c in ("_offset", self.timestamp, self.key)), value, rows.column("_headers")]
         return pa.RecordBatch.from_arrays(arrays, names=["offset", "timestamp", "key", "value", "headers"])
-
-
-class Direct(msgspec.Struct, frozen=True):
-    """Scan, queries and sink of a job, in the order of the sink's outputs."""
-
-    scan: Scan
-    queries: Sequence[Simple]
-    sink: Sink
-
-    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read and write all of the tasks whose numbers come in; one row for each query of what was done."""
-        tick, _, again = current()
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                if tick.parts[number].lo < tick.parts[number].hi:
-                    writer = Writer(self.sink, tick, number, again)
-                    for rows in self.scan.records(tick, number):
-                        self._take(rows, writer)
-                    writer.finish()
-                    yield writer.report()
-
-    def _take(self, rows: pa.RecordBatch, writer: Writer) -> None:
-        readable, unreadable = rows, rows.column(UNREADABLE)
-        if unreadable.null_count < len(rows):
-            bad = rows.filter(unreadable.is_valid())
-            readable = rows.filter(unreadable.is_null())
-            were = bad.column(UNREADABLE)
-            names = [field.name for field in were.type]
-            writer.malformed(
-                pa.RecordBatch.from_arrays([bad.column("_offset"), *were.flatten()], names=["offset", *names])
-            )
-        for number, (query, output) in enumerate(zip(self.queries, self.sink.outputs, strict=True)):
-            found = query.results(readable if output.parses else rows)
-            if found.num_rows:
-                writer.results(number, found)

@@ -7,7 +7,7 @@ The results of a query over a pattern of topics have offsets of their own, and h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ from barnabas.wire.queries.keys import DEAD_LETTER_OF, dead_letters_of
 REASON_HEADER = "barnabas.error"
 ROW, MALFORMED, MARK = 0, 1, 2
 SOURCE_HEADERS = ("barnabas.source.topic", "barnabas.source.partition", "barnabas.source.offset")
-#: What a task tells the driver: by query the rows written, those to the dead letters, and the offset it came to.
+#: What a task tells the driver, query by query.
 REPORT = "query int, task int, written bigint, dead bigint, next bigint"
 REPORT_SCHEMA = pa.schema(
     [
@@ -56,6 +56,16 @@ class Output(msgspec.Struct, frozen=True):
     merges: int = 0  # partitions of a topic over a pattern, which has offsets of its own; else 0
 
 
+class Report(msgspec.Struct, frozen=True):
+    """What a task did for one query: the rows written, those to the dead letters, and the offset it came to."""
+
+    query: int
+    task: int
+    written: int
+    dead: int
+    next: int
+
+
 class Sink(msgspec.Struct, frozen=True):
     """The writer's side of a job: broker and outputs, in the order of the rows' query numbers."""
 
@@ -71,8 +81,7 @@ class Sink(msgspec.Struct, frozen=True):
                 writer = writer or Writer(self, tick, task, again)
                 writer.take(batch)
         if writer is not None:
-            yield writer.report()
-            _clusters[self.server] = writer.cluster
+            yield rows_of(writer.reports())
 
 
 class Writer:
@@ -188,21 +197,21 @@ class Writer:
                 raise TakenOverError(message or "another driver writes")
             check(code, f"{log.topic}-{log.partition}", message)
 
-    def report(self) -> pa.RecordBatch:
-        """What was written. Raises RuntimeError if the rows ended before their mark."""
+    def reports(self) -> list[Report]:
+        """What was written; the connections go back. Raises RuntimeError if the rows ended before their mark."""
         if not self._done:
             raise RuntimeError("the reader of this task has failed")
-        rows = [
-            {
-                "query": query,
-                "task": self._task,
-                "written": log.count,
-                "dead": self._letters[query].count if query in self._letters else 0,
-                "next": log.next,
-            }
-            for query, log in enumerate(self._outputs)
+        _clusters[self._sink.server] = self.cluster
+        letters = [self._letters[query].count if query in self._letters else 0 for query in range(len(self._outputs))]
+        return [
+            Report(query, self._task, log.count, dead, log.next)
+            for query, (log, dead) in enumerate(zip(self._outputs, letters, strict=True))
         ]
-        return pa.RecordBatch.from_pylist(rows, schema=REPORT_SCHEMA)
+
+
+def rows_of(reports: Sequence[Report]) -> pa.RecordBatch:
+    """Reports as a task gives them to Spark."""
+    return pa.RecordBatch.from_pylist([msgspec.structs.asdict(report) for report in reports], schema=REPORT_SCHEMA)
 
 
 class _Log:

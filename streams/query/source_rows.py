@@ -6,7 +6,7 @@ parsed out of the value; a topic without one has none besides the parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -39,6 +39,31 @@ _MARKS = {
     f"headers: {PARTS['_headers']}, reason: string>",
     END: "boolean",
 }
+
+
+#: The same in Arrow's types.
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_TIME = pa.timestamp("us", tz="UTC")
+_PARTS = pa.schema(
+    [
+        pa.field("_key", pa.string()),
+        pa.field("_value", pa.string()),
+        pa.field("_topic", pa.string()),
+        pa.field("_partition", pa.int32()),
+        pa.field("_offset", pa.int64()),
+        pa.field("_timestamp", _TIME),
+        pa.field("_headers", _HEADERS),
+    ]
+)
+_WAS = pa.struct(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp", _TIME),
+        pa.field("headers", _HEADERS),
+        pa.field("reason", pa.string()),
+    ]
+)
 
 
 def value_columns(values: Values) -> StructType:
@@ -80,6 +105,14 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
+def arrow_rows(values: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """As `row_schema`, in Arrow's types and without Spark."""
+    always = {"_partition", "_offset"}
+    wanted = [field for field in values if field.name in names]
+    parts = [field for field in _PARTS if field.name in names or field.name in always]
+    return pa.schema([*wanted, *parts, pa.field(UNREADABLE, _WAS), pa.field(END, pa.bool_())])
+
+
 def row_schema(values: StructType, names: set[str] | None = None) -> StructType:
     """All columns that a query may name, or only `names`; the marks come last. What a task needs is always there."""
     always = {"_partition", "_offset"}
@@ -94,3 +127,13 @@ def _columns(ddl: str) -> StructType:
     if not isinstance(found, StructType):
         raise QueryError(f"the schema {ddl!r} is one type, and no columns: write NAME TYPE, NAME TYPE")
     return found
+
+
+def no_column(name: str, columns: Sequence[str]) -> str:
+    """What is said of a column that is not there; a topic's own are `columns`."""
+    return f"there is no column {name}: a record of this topic has {', '.join([*columns, *PARTS])}"
+
+
+def quoted(name: str) -> str:
+    """A column as a schema names it."""
+    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"

@@ -16,10 +16,10 @@ from barnabas.wire.queries.plan import QueryPlan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from barnabas.streams.query.analysis import Selected
+    from barnabas.streams.query.facts import Facts
 
 
-def group_of(spark: SparkSession, queries: Sequence[str], schema: str, tasks: int) -> tuple[Group, list[Selected]]:
+def group_of(spark: SparkSession, queries: Sequence[str], schema: str, tasks: int) -> tuple[Group, list[Facts]]:
     """Queries `q0`, `q1`, ... over `s`, and what each gives."""
     definitions = [definition(f"q{number}", query, schema) for number, query in enumerate(queries)]
     found = [Job.check(spark, one.query, "s", one.plan.values) for one in definitions]

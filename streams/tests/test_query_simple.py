@@ -12,12 +12,12 @@ from barnabas.streams.tests.support import Logs
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
-from barnabas.streams.query import simple
+from barnabas.streams.query import direct
 from barnabas.streams.query.analysis import source_of
 from barnabas.streams.query.job import Group, Job, begin
-from barnabas.streams.query.sink import MALFORMED, ROW, Sink
+from barnabas.streams.query.sink import MALFORMED, ROW, Report, Sink
 from barnabas.streams.query.tick import Part, Tick
-from barnabas.streams.tests.query_support import group_of, parts_of
+from barnabas.streams.tests.query_support import definition, group_of, parts_of
 from barnabas.wire.queries.plan import Values
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class Kept:
     def finish(self) -> None:
         FOUND.append(("end", self.partition))
 
-    def report(self) -> None:
-        """Nothing is told."""
+    def reports(self) -> list[Report]:
+        return []
 
 
 FOUND: list[Any] = []
@@ -168,7 +168,8 @@ def test_the_results_are_those_of_spark(
     queries = [one.simple for one in selected if one.simple is not None]
     assert len(queries) == len(texts)
     expected = by_spark(session, group, parts)
-    found = in_worker(group, queries, parts, monkeypatch)
+    definitions = [definition(f"q{number}", text, SCHEMA) for number, text in enumerate(texts)]
+    found = in_worker(direct.direct_of("", definitions, selected, queries), parts, monkeypatch)
     for number, text in enumerate(texts):
         mine, theirs = ([row for row in rows if row[:2] == (ROW, number)] for rows in (found, expected))
         assert mine == theirs, text
@@ -188,12 +189,10 @@ def by_spark(spark: SparkSession, group: Group, parts: list[Part]) -> list[Any]:
     ]
 
 
-def in_worker(
-    group: Group, queries: list[simple.Simple], parts: list[Part], monkeypatch: pytest.MonkeyPatch
-) -> list[Any]:
-    monkeypatch.setattr(simple, "Writer", Kept)
-    monkeypatch.setattr(simple, "current", lambda: (Tick(1, parts), 0, False))
+def in_worker(task: direct.Direct, parts: list[Part], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    monkeypatch.setattr(direct, "Writer", Kept)
+    monkeypatch.setattr(direct, "current", lambda: (Tick(1, parts), 0, False))
     FOUND.clear()
     numbers = pa.RecordBatch.from_pydict({"id": list(range(len(parts)))})
-    list(simple.Direct(group.scan(), queries, Sink("", group.outputs))(iter([numbers])))
+    list(task(iter([numbers])))
     return list(FOUND)

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.client.produce import Batch
-from barnabas.streams.query import simple, sink
+from barnabas.streams.query import direct as direct_tasks
+from barnabas.streams.query import sink
+from barnabas.streams.query.direct import Direct
 from barnabas.streams.query.errors import MalformedRecordError
 from barnabas.streams.query.scan import Scan
-from barnabas.streams.query.simple import Direct, Simple
+from barnabas.streams.query.simple import Simple
 from barnabas.streams.query.sink import MALFORMED, MARK, REASON_HEADER, ROW, Output, Sink
 from barnabas.streams.query.source_rows import END, UNREADABLE
 from barnabas.streams.query.tick import Part, Tick, piece_of
@@ -289,7 +291,7 @@ def test_so_it_is_without_the_jvm(
 
         def task(lo: int, hi: int, again: bool) -> None:
             part = part_of(logs, lo, hi, [lo, lo])
-            monkeypatch.setattr(simple, "current", lambda: (Tick(PRODUCER, [part]), 0, again))
+            monkeypatch.setattr(direct_tasks, "current", lambda: (Tick(PRODUCER, [part]), 0, again))
             (report,) = direct(iter([pa.RecordBatch.from_pydict({"id": [0]})]))
             assert report.column("next").to_pylist() == [hi, hi]
 

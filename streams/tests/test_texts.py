@@ -18,7 +18,7 @@ from barnabas.streams.query.analysis import resolve, source_of
 from barnabas.streams.query.catalyst import kind_of, nodes, seq
 from barnabas.streams.query.catalyst import parsed as parsed_by_spark
 from barnabas.streams.query.errors import QueryError
-from barnabas.streams.query.job import Job
+from barnabas.streams.query.job import Job, selected
 from barnabas.streams.query.session import SUBSTITUTE
 from barnabas.streams.query.source_rows import value_columns
 from barnabas.streams.windows.plan import check, parsed, source_schema
@@ -108,7 +108,7 @@ def understood(spark: SparkSession, door: str, expression: str) -> str:
     """What Spark has understood of a text that comes through a door."""
     text = DOORS[door].format(expression).replace("m_", "max(device)")
     if door in QUERIES:
-        found = Job.check(spark, text, source_of(spark, text), VALUES)
+        found, _ = selected(spark, text, source_of(spark, text), VALUES)
         return " ".join(map(str, found))
     joined = VALUES if door == "JOIN" else None
     session, (clauses, stages) = streams_session(spark), parsed(text)
@@ -165,7 +165,7 @@ def test_a_relation_is_a_topic(hostile: SparkSession, source: str) -> None:
 
 
 def test_a_record_is_made_of_the_text_as_it_is_written(hostile: SparkSession) -> None:
-    found = Job.check(hostile, "SELECT '${env:PATH}' AS x FROM s", "s", VALUES)
+    found, _ = selected(hostile, "SELECT '${env:PATH}' AS x FROM s", "s", VALUES)
     (row,) = hostile.range(1).select(found.value.cast("string")).collect()
     assert json.loads(row[0]) == {"x": "${env:PATH}"}
 

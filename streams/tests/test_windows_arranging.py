@@ -14,8 +14,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 
 from barnabas.client.groups import Committed
 from barnabas.streams.query.definitions import Catalog, StreamDefinition
-from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.errors import FatalError, QueryError
 from barnabas.streams.query.health import now
+from barnabas.streams.query.lazy_spark import LazySpark
 from barnabas.streams.windows import restoring
 from barnabas.streams.windows.checkpoint import Folder, Progress
 from barnabas.streams.windows.copies import Copies, Copy
@@ -39,6 +40,10 @@ def catalog(*streams: StreamDefinition, is_whole: bool = True) -> Catalog:
     return Catalog({}, {}, streams={stream.topic: stream for stream in streams}, is_whole=is_whole)
 
 
+def no_spark() -> SparkSession:
+    raise FatalError("Spark needs Java 17 or newer, and there is none on the PATH")
+
+
 def streams_in(folder: Path, copies: Copies | None = None) -> tuple[Streams, list[dict[str, Any]]]:
     said: list[dict[str, Any]] = []
 
@@ -46,7 +51,7 @@ def streams_in(folder: Path, copies: Copies | None = None) -> tuple[Streams, lis
         said.append({"event": event, **fields})
 
     home = Home("nowhere", str(folder), lambda: "", lambda _, __: None, say, copies)
-    made = Streams(cast("SparkSession", None), home, trigger_ms=1, most=4)
+    made = Streams(LazySpark(no_spark), home, trigger_ms=1, most=4)
     made._made = cast("SparkSession", object())  # no stream runs
     return made, said
 
@@ -320,3 +325,19 @@ def test_a_query_waits_for_a_stream_that_is_being_made_for_some_seconds_only(tmp
     streams.look(cast("Cluster", None))
     assert not hold.exists()
     assert streams._held == {}
+
+
+def test_streams_without_spark_say_why_and_are_arranged_once_it_starts(tmp_path: Path) -> None:
+    shared(tmp_path, "a")
+    streams, _ = streams_in(tmp_path)
+    session, streams._made = streams._made, None
+    streams._catalog = catalog(definition("a", "running"))
+    with pytest.raises(FatalError):
+        streams._arrange(streams._catalog)
+    (told,) = streams.told()
+    assert (told.topic, told.state) == ("a", WAITING)
+    assert told.last_error == "Spark needs Java 17 or newer, and there is none on the PATH"
+    streams._made = session
+    know(streams, catalog(definition("a")))
+    (told,) = streams.told()
+    assert (told.state, told.last_error) == ("PAUSED", None)

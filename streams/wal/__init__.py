@@ -11,7 +11,7 @@ Nothing at or above the durable end is read, and nothing is written. Errors are 
 
 from __future__ import annotations
 
-from barnabas.streams.wal.errors import DataLossError, NewTopicError, NotReadyError, WalError
+from barnabas.streams.wal.errors import DataLossError, NewTopicError, NotReadyError, TooMuchError, WalError
 from barnabas.streams.wal.log_dir import LogDir, Ranges
 from barnabas.streams.wal.plan import Planner, Split, plan
 from barnabas.streams.wal.read import COLUMNS, read, schema_of
@@ -26,6 +26,7 @@ __all__ = [
     "Planner",
     "Ranges",
     "Split",
+    "TooMuchError",
     "WalError",
     "offset_at",
     "plan",

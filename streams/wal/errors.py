@@ -11,6 +11,10 @@ class NotReadyError(WalError):
     """A broker has the directory, and is just starting or stopping."""
 
 
+class TooMuchError(Exception):
+    """A batch holds more than its reader wants to have in memory; nothing is wrong with it."""
+
+
 class DataLossError(WalError):
     """Records that were asked for are no longer there."""
 

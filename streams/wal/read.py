@@ -9,9 +9,10 @@ import pyarrow as pa
 from barnabas.storage.log_reader import OpenPlace, SegmentReader, opened
 from barnabas.streams import decode
 from barnabas.streams.decode import Aborted, AbortedSet, Records
-from barnabas.streams.wal.errors import NewTopicError, WalError
+from barnabas.streams.wal.errors import NewTopicError, TooMuchError, WalError
 from barnabas.streams.wal.plan import Split, found_again
-from barnabas.wire.batch import HEADER_SIZE, LOG_OVERHEAD, OFFSET_AND_LENGTH
+from barnabas.wire.batch import HEADER_SIZE, LOG_OVERHEAD, MAX_DECOMPRESSED, OFFSET_AND_LENGTH
+from barnabas.wire.compression import TooLarge
 from barnabas.wire.errors import KafkaError
 
 #: Names and types of the columns, in the order of Spark's Kafka connector.
@@ -42,17 +43,20 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
 
 
-def read(split: Split, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
+def read(
+    split: Split, columns: Sequence[str], *, fail_on_data_loss: bool = True, most: int = MAX_DECOMPRESSED
+) -> Iterator[pa.RecordBatch]:
     """The records of a split, as batches of about 1 MiB, of 8 or one record at most, with the columns asked for.
 
     Timestamps are in ms UTC.
-    Raises DataLossError when the records are gone, unless told to skip them; WalError for a damaged batch.
+    Raises DataLossError when the records are gone, unless told to skip them; TooMuchError for a batch of more than
+    `most` bytes when it is decompressed; WalError for a damaged one.
     """
     schema = schema_of(columns)
     held: list[Records] = []
     size = 0
     try:
-        for records in _records(split, fail_on_data_loss):
+        for records in _records(split, fail_on_data_loss, most):
             held.append(records)
             size += len(records.data)
             if size >= _BATCH_BYTES:
@@ -63,19 +67,23 @@ def read(split: Split, columns: Sequence[str], *, fail_on_data_loss: bool = True
     except NewTopicError:
         if fail_on_data_loss:
             raise
+    except TooLarge as error:
+        if most < MAX_DECOMPRESSED:
+            raise TooMuchError(str(error)) from None
+        raise WalError(f"{_damaged(split)}: {error}") from None
     except KafkaError as error:
         raise WalError(f"{_damaged(split)}: {error}") from None
 
 
-def _records(split: Split, fail_on_data_loss: bool) -> Iterator[Records]:
+def _records(split: Split, fail_on_data_loss: bool, most: int) -> Iterator[Records]:
     """The batches of the split that hold wanted records. Raises DataLossError where some are gone."""
     aborted = AbortedSet(Aborted(*each) for each in split.aborted)
     planned = _as_planned(split)
     if planned is not None:
-        yield from _records_of(planned, split, aborted)
+        yield from _records_of(planned, split, aborted, most)
         return
     for segment, part in found_again(split, fail_on_data_loss=fail_on_data_loss):
-        yield from _records_of(segment, part, aborted)
+        yield from _records_of(segment, part, aborted, most)
 
 
 def _as_planned(split: Split) -> OpenPlace | None:
@@ -90,7 +98,7 @@ def _as_planned(split: Split) -> OpenPlace | None:
     return segment if not split.identity or segment.is_still(split.identity) else None
 
 
-def _records_of(segment: OpenPlace | SegmentReader, split: Split, aborted: AbortedSet) -> Iterator[Records]:
+def _records_of(segment: OpenPlace | SegmentReader, split: Split, aborted: AbortedSet, most: int) -> Iterator[Records]:
     position = split.start
     size = _READ_BYTES
     while position < split.end:
@@ -100,7 +108,7 @@ def _records_of(segment: OpenPlace | SegmentReader, split: Split, aborted: Abort
             length = OFFSET_AND_LENGTH.unpack_from(data, at)[1] + LOG_OVERHEAD
             if at + length > len(data) and length <= split.end - position - at:
                 break
-            records, at = decode.open_batch(data, at, lo=split.lo, hi=split.hi, aborted=aborted)
+            records, at = decode.open_batch(data, at, lo=split.lo, hi=split.hi, aborted=aborted, most=most)
             if records is not None:
                 yield records
         if at == 0:

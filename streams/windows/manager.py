@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import msgspec
@@ -19,8 +19,9 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
-from barnabas.streams.query.errors import QueryError, reason_of
+from barnabas.streams.query.errors import FatalError, QueryError, reason_of
 from barnabas.streams.query.health import FAILED, now
+from barnabas.streams.query.lazy_spark import LazySpark
 from barnabas.streams.windows.checkpoint import remove_others
 from barnabas.streams.windows.copier import Copier
 from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, names, new_group
@@ -57,7 +58,7 @@ class Streams:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: LazySpark,
         home: Home,
         *,
         trigger_ms: int,
@@ -86,9 +87,9 @@ class Streams:
 
     @property
     def session(self) -> SparkSession:
-        """The session of all streams, made when it is first needed."""
+        """The session of all streams, made when it is first needed. Raises FatalError where Spark does not start."""
         if self._made is None:
-            self._made = streams_session(self._spark)
+            self._made = streams_session(self._spark.get())
             if self._init is not None:
                 self._init(self._made)
         return self._made
@@ -148,6 +149,7 @@ class Streams:
         if self._runners is None:
             self._asleep, self._runners = self._read_groups(), []
         wanted = self._wanted()
+        self._have_spark(wanted)
         for group in list(self._asleep):
             if self._known.is_whole or all(member.topic in wanted for member in group.members):
                 self._asleep.remove(group)
@@ -167,6 +169,16 @@ class Streams:
         if self._known.is_whole:
             for name in remove_others(self._home.data_dir, [group.id for group in self._all_groups()]):
                 self._say("info", "stream.state_removed", folder=name)
+
+    def _have_spark(self, wanted: Collection[str]) -> None:
+        """Wait for Spark, if there are streams. Raises FatalError where it does not start, and they say why."""
+        if not wanted:
+            return
+        try:
+            self.session  # noqa: B018  (it is made)
+        except FatalError as error:
+            self._waiting = dict.fromkeys(wanted, str(error))
+            raise
 
     def _wanted(self) -> dict[str, StreamDefinition]:
         """The streams by topic. One of whose topic nothing is known at the moment is as it was."""

@@ -44,6 +44,7 @@ class Checked(Reads, frozen=True, kw_only=True, tag="checked"):
 
     id: str
     error: str | None = None
+    no_spark: str | None = None  # why nobody can say: it needs Spark, which does not start
     #: The topics that it would read, also where it cannot be.
     tried: tuple[str, ...] = ()
     output_format: str = "raw"
@@ -55,6 +56,7 @@ class CheckedStream(StreamReads, frozen=True, kw_only=True, tag="checked_stream"
 
     id: str
     error: str | None = None
+    no_spark: str | None = None  # why nobody can say: it needs Spark, which does not start
     #: The topics that it would read, also where it cannot be.
     tried: tuple[str, ...] = ()
     output_format: str = "json"

@@ -1,0 +1,76 @@
+"""What is known of each query: found out here where it is simple, by Spark where it is not, and once in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, TypeVar
+
+from barnabas.streams.query import plain
+from barnabas.streams.query.analysis import source_of
+from barnabas.streams.query.catalyst import jvm_has_ended
+from barnabas.streams.query.errors import FatalError, NoSparkError, QueryError, StartingError, reason_of
+from barnabas.streams.query.facts import Facts
+from barnabas.streams.query.job import Job
+from barnabas.streams.query.lazy_spark import LazySpark
+from barnabas.wire.queries.plan import Values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+#: A SELECT, what it reads, and the values there.
+Analysis = tuple[str, str, Values]
+
+
+class Analyses:
+    """The facts of all queries that somebody asks for."""
+
+    def __init__(self, spark: LazySpark) -> None:
+        self._spark = spark
+        self._facts: dict[Analysis, Facts] = {}
+
+    def source_of(self, query: str) -> str:
+        """The topic that a query reads. Raises QueryError, and as `by_spark`."""
+        asked = plain.parse(query)
+        return asked.source if asked is not None else self.by_spark(source_of, query)
+
+    def facts(self, query: str, source: str, values: Values) -> Facts:
+        """What is known of a query. Raises QueryError for one that cannot be, and as `by_spark`."""
+        key = (query, source, values)
+        if key not in self._facts:
+            self._facts[key] = plain.facts(*key) or self.by_spark(Job.check, *key)
+        return self._facts[key]
+
+    def keep(self, wanted: Collection[Analysis]) -> None:
+        """Forget all others."""
+        self._facts = {key: found for key, found in self._facts.items() if key in wanted}
+
+    def by_spark(self, ask: Callable[..., T], *arguments: object) -> T:
+        """What Spark says of a query. No query ends the driver, as long as its JVM lives.
+
+        Raises QueryError, StartingError while Spark starts, which it does from now on, NoSparkError where it does not.
+        """
+        spark = self.spark()
+        try:
+            return ask(spark, *arguments)
+        except QueryError:
+            raise
+        except Exception as error:
+            self.check_jvm()
+            raise QueryError(f"Spark cannot take this query: {reason_of(error)}") from None
+
+    def spark(self) -> SparkSession:
+        """The session, without waiting. Raises StartingError or NoSparkError where there is none."""
+        self._spark.want()
+        if self._spark.is_up:
+            return self._spark.get()
+        if self._spark.why is not None:
+            raise NoSparkError(self._spark.why)
+        raise StartingError
+
+    def check_jvm(self) -> None:
+        """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""
+        if self._spark.is_up and jvm_has_ended(self._spark.get()):
+            raise FatalError(
+                "Spark's JVM has ended: if it was out of memory, raise barnabas.streams.driver.memory (--driver-memory)"
+            )

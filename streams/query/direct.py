@@ -1,0 +1,103 @@
+"""A task of queries whose results are made here, from splits to the broker, in whatever process it runs.
+
+It is the same in a task of Spark's, in a process of the crew and in the driver itself; only who counts what the rows
+weigh differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from barnabas.streams.query.definitions import Definition
+from barnabas.streams.query.facts import Facts
+from barnabas.streams.query.scan import Gauge, Scan
+from barnabas.streams.query.sink import Output, Report, Sink, Writer, rows_of
+from barnabas.streams.query.source_rows import UNREADABLE, arrow_rows
+from barnabas.streams.query.tick import Tick, current
+
+
+class Results(Protocol):
+    """A query that can be asked for the results of rows."""
+
+    def results(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The records that come of rows: offset, timestamp, key, value, headers."""
+        ...
+
+
+class Direct(msgspec.Struct, frozen=True):
+    """Scan, queries and sink of a task, in the order of the sink's outputs. All results of a row may have `grows` times
+    its bytes, and `adds` bytes besides."""
+
+    scan: Scan
+    queries: Sequence[Results]
+    sink: Sink
+    grows: float = 1
+    adds: float = 0
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In a task of Spark's: all of the tasks whose numbers come in; one row for each query of what was done."""
+        tick, _, again = current()
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                if tick.parts[number].lo < tick.parts[number].hi:
+                    yield rows_of(self.run(tick, number, again=again))
+
+    def run(self, tick: Tick, number: int, *, again: bool = False, gauge: Gauge | None = None) -> list[Report]:
+        """Read and write all of one task, which has something to read: what was done, query by query.
+
+        `again` says that an attempt of it has failed before. Raises what reader, writer and `gauge` raise.
+        """
+        writer = Writer(self.sink, tick, number, again)
+        for rows in self.scan.records(tick, number, gauge):
+            self._take(rows, writer)
+        writer.finish()
+        return writer.reports()
+
+    def _take(self, rows: pa.RecordBatch, writer: Writer) -> None:
+        readable, unreadable = rows, rows.column(UNREADABLE)
+        if unreadable.null_count < len(rows):
+            bad = rows.filter(unreadable.is_valid())
+            readable = rows.filter(unreadable.is_null())
+            were = bad.column(UNREADABLE)
+            names = [field.name for field in were.type]
+            writer.malformed(
+                pa.RecordBatch.from_arrays([bad.column("_offset"), *were.flatten()], names=["offset", *names])
+            )
+        for number, (query, output) in enumerate(zip(self.queries, self.sink.outputs, strict=True)):
+            found = query.results(readable if output.parses else rows)
+            if found.num_rows:
+                writer.results(number, found)
+
+
+def direct_of(
+    server: str, definitions: Sequence[Definition], found: Sequence[Facts], queries: Sequence[Results]
+) -> Direct:
+    """The task of definitions that read the same, of which each has `found` facts and one of `queries`."""
+    names = frozenset().union(*(one.names for one in found))
+    first = found[0]
+    values = first.values if any(one.parses for one in found) else pa.schema([])
+    scan = Scan(
+        arrow_rows(first.values, names),
+        values,
+        definitions[0].plan.values,
+        names=max(one.names_bytes for one in found),
+    )
+    grows, adds = (sum(each) for each in zip(*map(_growth, found), strict=True))
+    return Direct(scan, queries, Sink(server, outputs_of(definitions, found)), grows, adds)
+
+
+def _growth(facts: Facts) -> tuple[float, float]:
+    """Of a result: how many times its row, and bytes besides."""
+    return (1, 0) if facts.simple is not None else (1 + facts.bound.grows, facts.bound.adds)
+
+
+def outputs_of(definitions: Sequence[Definition], found: Sequence[Facts]) -> list[Output]:
+    """Where the results of definitions go."""
+    return [
+        Output(d.topic, one.parses, d.on_error, d.max_batch_bytes, d.partitions if d.plan.pattern else 0)
+        for d, one in zip(definitions, found, strict=True)
+    ]

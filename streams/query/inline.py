@@ -1,0 +1,158 @@
+"""Small ticks in the driver's own process, without a Spark job: what a trickle of records costs most is starting jobs.
+
+All queries share this process, so what a tick may take of it is bounded before it is taken: bytes of log by the plan,
+the rest by a `Budget`, which counts what batches decompress to and what rows weigh as columns and results. Records that
+do not fit are left to other processes, which may end without the driver.
+
+Invariant: no range of records ends the driver twice. Before a tick it is written down what is read; a driver that finds
+such a note leaves those records, and all before them, to others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from io import FileIO
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.client.errors import ClientError
+from barnabas.streams.query.direct import Direct
+from barnabas.streams.query.errors import QueryError, TakenOverError
+from barnabas.streams.query.sink import Report
+from barnabas.streams.query.tick import Tick
+from barnabas.streams.wal import TooMuchError
+from barnabas.wire.aliases import TopicPartition
+
+#: Of log: what is read here though others could; what is read here in pieces as their start would take longer; a piece.
+SMALL_BYTES, CREW_BYTES, PIECE_BYTES = 256 << 10, 8 << 20, 1 << 20
+#: What a tick may take as rows and as results, and what one batch may decompress to.
+MAX_WEIGHT, MAX_BATCH = 32 << 20, 8 << 20
+#: Queries whose small ticks take more CPU time than that hold all others up.
+MAX_CPU_SECONDS = 1.0
+#: Of queries that Spark evaluates here: what a byte costs them nobody knows before they have been asked.
+FIRST_TRUST, MAX_TRUST = 256 << 10, 8 << 20
+NOTE_FILE = "streams-driver.tick"
+
+
+class Budget:
+    """What the rows of a tick may weigh, and what they may together with the results: these have `grows` times a
+    row and `adds` bytes."""
+
+    most_in_batch = MAX_BATCH
+
+    def __init__(self, grows: float, adds: float, rows: float = MAX_WEIGHT, everything: float = MAX_WEIGHT) -> None:
+        self._grows, self._adds, self._rows, self._left = grows, adds, rows, everything
+
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether it was the results that were too much."""
+        return self._left < 0 <= self._rows
+
+    def take(self, offsets: pa.Array, sizes: pa.Array) -> None:
+        """Take note of rows of these sizes in bytes. Raises TooMuchError."""
+        weight = pc.sum(sizes).as_py() or 0
+        self._rows -= weight
+        self._left -= weight * (1 + self._grows) + len(sizes) * self._adds
+        if min(self._rows, self._left) < 0:
+            raise TooMuchError(
+                f"the records before offset {offsets[-1].as_py() + 1} weigh more than others may wait for"
+            )
+
+
+class Inline:
+    """Runs ticks here. `data_dir` is where the note stands, if it can be written there."""
+
+    def __init__(self, data_dir: str) -> None:
+        #: By source partition: up to which offset its records are for other processes.
+        self._elsewhere: dict[TopicPartition, int] = {}
+        self._dear: set[str] = set()
+        self._trusted: dict[
+            str, int
+        ] = {}  # the weight that a query of Spark's may have here, once it has shown its cost
+        self._note: FileIO | None = None
+        with contextlib.suppress(OSError):
+            self._note = FileIO(os.path.join(data_dir, NOTE_FILE), "a+")
+            self._read_note(self._note)
+
+    def may_run(self, tick: Tick, topics: Iterable[str]) -> bool:
+        """Whether the records of a tick may be read here, for the queries of these topics."""
+        return self._dear.isdisjoint(topics) and all(
+            part.lo == part.hi or part.lo >= self._elsewhere.get((part.source, part.partition), 0)
+            for part in tick.parts
+        )
+
+    def run(
+        self, direct: Direct, tick: Tick, topics: Sequence[str], cpu_elsewhere: Callable[[], float] | None = None
+    ) -> list[Report]:
+        """Run a tick. `cpu_elsewhere` tells the CPU seconds that its queries use outside of this thread, if they do.
+
+        Raises TooMuchError for one that is too large, which is not to be run here again, and what its tasks raise; what
+        was written until then stays.
+        """
+        most = MAX_WEIGHT if cpu_elsewhere is None else min(self._trusted.get(topic, FIRST_TRUST) for topic in topics)
+        everything = MAX_WEIGHT if cpu_elsewhere is None else MAX_TRUST
+        budget, began = Budget(direct.grows, direct.adds, most, everything), self._cpu(cpu_elsewhere)
+        self._write_note(tick)
+        reports: list[Report] = []
+        try:
+            for number, part in enumerate(tick.parts):
+                if part.lo < part.hi:
+                    reports += direct.run(tick, number, gauge=budget)
+        except (ClientError, QueryError, TakenOverError):  # by no fault of this process
+            self._clear_note()
+            raise
+        except Exception:  # the note stays until the next tick: perhaps what has failed takes this process with it
+            self.leave(tick)
+            if cpu_elsewhere is not None and budget.is_outgrown:  # and so it would be the next time
+                self._dear.update(topics)
+            raise
+        self._clear_note()
+        if self._cpu(cpu_elsewhere) - began > MAX_CPU_SECONDS:
+            self._dear.update(topics)
+        elif cpu_elsewhere is not None:
+            for topic in topics:
+                self._trusted[topic] = min(2 * self._trusted.get(topic, FIRST_TRUST), MAX_TRUST)
+        return reports
+
+    @staticmethod
+    def _cpu(elsewhere: Callable[[], float] | None) -> float:
+        return time.thread_time() + (elsewhere() if elsewhere is not None else 0.0)
+
+    def leave(self, tick: Tick) -> None:
+        """The records of a tick are for others."""
+        for part in tick.parts:
+            if part.lo < part.hi:
+                key = part.source, part.partition
+                self._elsewhere[key] = max(part.hi, self._elsewhere.get(key, 0))
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """These queries are others now, or gone."""
+        for topic in topics:
+            self._dear.discard(topic)
+            self._trusted.pop(topic, None)
+
+    # --- the note -----------------------------------------------------------------------------------------------------
+
+    def _read_note(self, file: FileIO) -> None:
+        """Also of a driver that was killed for another reason: then somebody else reads these records for once."""
+        file.seek(0)
+        noted = file.read()
+        with contextlib.suppress(msgspec.DecodeError):
+            for source, partition, hi in msgspec.json.decode(noted, type=list[tuple[str, int, int]]):
+                self._elsewhere[source, partition] = hi
+
+    def _write_note(self, tick: Tick) -> None:
+        """It need not be on disk: it is there for whoever comes after this process."""
+        if self._note is not None:
+            ranges = [(part.source, part.partition, part.hi) for part in tick.parts if part.lo < part.hi]
+            self._note.truncate(0)
+            self._note.write(msgspec.json.encode(ranges))
+
+    def _clear_note(self) -> None:
+        if self._note is not None:
+            self._note.truncate(0)

@@ -1,0 +1,71 @@
+"""Spark's session for a driver that may never need one: it starts in a thread of its own, when somebody first asks.
+
+Invariant: there is at most one session, and one start at a time. A start that has failed is tried again, but only after
+a while: whoever asks meanwhile hears why at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.streams.query.errors import FatalError, reason_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: An operator who has installed Java need not start the driver again.
+AGAIN_SECONDS = 60.0
+
+
+class LazySpark:
+    """A session that `start` makes; it raises FatalError where it cannot. Any thread may ask."""
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        self._start = start
+        self._lock = threading.Lock()
+        self._done = threading.Event()  # of the start that runs, or ran last
+        self._done.set()
+        self._session: SparkSession | None = None
+        self._failed_at = 0.0
+        #: Why there is none, if the last start has failed.
+        self.why: str | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether `get` gives a session without waiting."""
+        return self._session is not None
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a start is under way."""
+        return not self._done.is_set()
+
+    def want(self) -> None:
+        """Have it start, if it has not; nobody waits."""
+        with self._lock:
+            if self.is_up or not self._done.is_set():
+                return
+            if self.why is not None and time.monotonic() - self._failed_at < AGAIN_SECONDS:
+                return
+            self.why = None
+            self._done.clear()
+        threading.Thread(target=self._run, name="spark-start", daemon=True).start()
+
+    def get(self) -> SparkSession:
+        """The session; waits until it is there. Raises FatalError where Spark does not start."""
+        self.want()
+        self._done.wait()
+        if self._session is None:
+            raise FatalError(self.why or "Spark does not start")
+        return self._session
+
+    def _run(self) -> None:
+        try:
+            self._session = self._start()
+        except Exception as error:
+            self.why, self._failed_at = reason_of(error), time.monotonic()
+        finally:
+            self._done.set()
