@@ -14,7 +14,7 @@ here, a column that is not there, has the words that it has with Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -131,6 +131,28 @@ def facts(query: str, source: str, values: Values) -> Facts | None:
         return None
     try:
         return _Analysis(asked, _columns(values)).facts()
+    except _UnknownError:
+        return None
+
+
+def columns(query: str, source: str, values: pa.Schema, hidden: Collection[str] = ()) -> dict[str, pa.DataType] | None:
+    """The columns of a query's results over a source with these typed columns; None if only Spark can tell.
+
+    Of the parts of a record it may name all but those that are `hidden`.
+    """
+    asked = parse(query)
+    if asked is None or asked.source != source:
+        return None
+    try:
+        return _Analysis(asked, values).columns(hidden)
+    except (QueryError, _UnknownError):
+        return None
+
+
+def typed_columns(values: Values) -> pa.Schema | None:
+    """The typed columns of a source; None if only Spark can tell."""
+    try:
+        return _columns(values)
     except _UnknownError:
         return None
 
@@ -387,9 +409,18 @@ class _Analysis:
             raise _UnknownError
         needed = {*outputs.values(), *_columns_of(conditions), "_headers"}
         needed |= {"_key", "_timestamp"} - outputs.keys()
-        schema = _ddl([(name, self._rows.field(column).type) for name, column in plain.items()])
+        schema = ddl([(name, self._rows.field(column).type) for name, column in plain.items()])
         kind = "json" if plain else "raw"
         return Facts(frozenset(needed), kind, schema, conditions, simple, self._bound(), self._values)
+
+    def columns(self, hidden: Collection[str]) -> dict[str, pa.DataType]:
+        """The types of the results' columns. Raises as `facts`."""
+        self._check_names()
+        outputs = self._outputs()
+        condition = () if self._asked.condition is None else (self._condition(self._asked.condition),)
+        if not {*outputs.values(), *_columns_of(condition)}.isdisjoint(hidden):
+            raise _UnknownError
+        return {name: self._rows.field(column).type for name, column in outputs.items()}
 
     def _check_names(self) -> None:
         """Raises QueryError as Spark's analysis has it, for names that stand alone."""
@@ -490,6 +521,6 @@ def _columns_of(conditions: Sequence[Condition]) -> Iterator[str]:
         yield from _columns_of(one.parts)
 
 
-def _ddl(columns: Sequence[tuple[str, pa.DataType]]) -> str:
+def ddl(columns: Sequence[tuple[str, pa.DataType]]) -> str:
     """The schema of results, as Spark's names of types have it."""
     return ", ".join(f"{quoted(name)} {type_text(kind).lower()}" for name, kind in columns)

@@ -12,11 +12,13 @@ from barnabas.streams.query.control import Control
 from barnabas.streams.query.definitions import Source, is_compacted, read_pattern, read_source
 from barnabas.streams.query.errors import NoSparkError, QueryError, StartingError
 from barnabas.streams.windows.manager import Streams
-from barnabas.streams.windows.plan import check_fits
+from barnabas.streams.windows.plain import Given
+from barnabas.streams.windows.plan import Planned, check_fits
 from barnabas.wire.queries.messages import Answer, Check, Checked, CheckedStream, CheckStream, Question
 from barnabas.wire.streams.clauses import Clauses
 from barnabas.wire.streams.plan import EARLIEST as EARLIEST_START
 from barnabas.wire.streams.plan import LATEST as LATEST_START
+from barnabas.wire.streams.plan import JoinedReads
 from barnabas.wire.streams.tokens import problem
 
 #: Of those that wait for Spark. A broker asks again what has not been answered.
@@ -92,11 +94,17 @@ class Questions:
             tried.append(name)
             return read_source(self._cluster, name)
 
+        joined: JoinedReads | None = None
+        planned: Given | Planned
         try:
-            clauses, source, joined, planned = self._analyses.by_spark(
-                lambda _, text: self._streams.check(text, read),
-                question.stream,
-            )
+            plainly = self._streams.check_plainly(question.stream, read)
+            if plainly is not None:
+                clauses, source, planned = plainly
+            else:
+                clauses, source, joined, planned = self._analyses.by_spark(
+                    lambda _, text: self._streams.check(text, read),
+                    question.stream,
+                )
             self._check_table(clauses)
             check_fits(question.topic, question.schema, planned.value_schema)
         except QueryError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,15 +14,17 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.client.groups import Committed
-from barnabas.streams.query.definitions import Catalog, StreamDefinition
+from barnabas.streams.java import JavaError
+from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
 from barnabas.streams.query.errors import FatalError, QueryError
 from barnabas.streams.query.health import now
 from barnabas.streams.query.lazy_spark import LazySpark
-from barnabas.streams.windows import restoring
+from barnabas.streams.windows import manager, restoring
 from barnabas.streams.windows.checkpoint import Folder, Progress
 from barnabas.streams.windows.copies import Copies, Copy
 from barnabas.streams.windows.groups import Group, Groups, new_group
 from barnabas.streams.windows.manager import WAITING, Streams
+from barnabas.streams.windows.plain import Given
 from barnabas.streams.windows.runner import Home, Runner
 from barnabas.wire.streams.plan import StreamPlan
 
@@ -68,6 +71,42 @@ def shared(folder: Path, *topics: str) -> Group:
     (folder / "streams" / group.id).mkdir()
     (folder / "streams" / "other").mkdir()
     return group
+
+
+def test_the_first_plain_stream_is_known_while_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "check_java", lambda: None)
+    streams, _ = streams_in(tmp_path)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def start() -> SparkSession:
+        begun.set()
+        goes_on.wait(60)
+        return no_spark()
+
+    streams._spark = LazySpark(start)
+    schema = "device STRING, temp DOUBLE"
+    source = Source(name="s", topic_id="s-1", partitions=1, format="json", schema=schema)
+    text = "SELECT _wend, device, avg(temp) AS t FROM s PARTITION BY device INTERVAL(10s)"
+    try:
+        found = streams.check_plainly(text, lambda _: source)
+        assert found is not None
+        assert found[2] == Given("json", "_wend timestamp, device string, t double")
+        assert begun.wait(60)
+        assert streams._spark.is_starting
+        assert streams.check_plainly(text.replace("avg(temp)", "stddev(temp)"), lambda _: source) is None
+        streams._catalog = catalog(definition("a"))  # it may share a query
+        assert streams.check_plainly(text, lambda _: source) is None
+    finally:
+        goes_on.set()
+
+
+def test_where_java_is_missing_no_stream_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_java() -> None:
+        raise JavaError("there is none")
+
+    monkeypatch.setattr(manager, "check_java", check_java)
+    streams, _ = streams_in(tmp_path)
+    assert streams.check_plainly("SELECT count(*) FROM s INTERVAL(1s)", lambda _: pytest.fail("asked")) is None
 
 
 def test_what_is_gone_leaves_its_query_and_the_last_one_takes_it_along(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.offsets import LATEST, list_offsets
+from barnabas.streams.java import JavaError, check_java
 from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
 from barnabas.streams.query.errors import FatalError, QueryError, reason_of
 from barnabas.streams.query.health import FAILED, now
@@ -25,6 +26,7 @@ from barnabas.streams.query.lazy_spark import LazySpark
 from barnabas.streams.windows.checkpoint import remove_others
 from barnabas.streams.windows.copier import Copier
 from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, names, new_group
+from barnabas.streams.windows.plain import Given, given
 from barnabas.streams.windows.plan import MemberError, Planned, check, parsed
 from barnabas.streams.windows.restoring import restored
 from barnabas.streams.windows.runner import Home, Runner
@@ -114,6 +116,19 @@ class Streams:
         if not shared and not self._has_room():
             raise QueryError(self._no_room())
         return clauses, source, joined, found
+
+    def check_plainly(self, text: str, source_of: Callable[[str], Source]) -> tuple[Clauses, Source, Given] | None:
+        """The same for the first stream, while Spark starts; None if only Spark can tell. Raises QueryError.
+
+        Later ones may share a query, and who knows of those is Spark's thread.
+        """
+        self._spark.want()
+        if self._spark.is_up or self._catalog.streams or not _java_is_here():
+            return None
+        clauses, stages = parsed(text)
+        source = source_of(clauses.source)
+        found = given(clauses, stages, source.values)
+        return None if found is None else (clauses, source, found)
 
     def _has_room(self) -> bool:
         return sum(runner.runs for runner in self._runners or ()) < self._most
@@ -522,3 +537,12 @@ def _joined(join: Join, source: Source) -> JoinedReads:
     """What a stream reads of the topic that it joins its source with."""
     values = msgspec.structs.asdict(source.values)
     return JoinedReads(source=source.name, source_id=source.topic_id, is_table=join.is_table, **values)
+
+
+def _java_is_here() -> bool:
+    """Whether Spark will probably start."""
+    try:
+        check_java()
+    except JavaError:
+        return False
+    return True

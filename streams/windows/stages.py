@@ -46,6 +46,7 @@ class Stages(msgspec.Struct, frozen=True):
     calls: tuple[Call, ...]
     keys: tuple[str, ...]  # columns of PARTITION BY
     outputs: str
+    columns: tuple[tuple[str, str], ...]  # what the calls take: expressions over a record, and their names
 
 
 def stages_of(clauses: Clauses) -> Stages:
@@ -87,7 +88,7 @@ class _Maker:
         conditions = [f"({joined(found)})" for found in (clauses.pre_filter, clauses.where) if found]
         if conditions:
             inputs += f" WHERE {' AND '.join(conditions)}"
-        return Stages(inputs, tuple(self._calls.values()), tuple(names), outputs)
+        return Stages(inputs, tuple(self._calls.values()), tuple(names), outputs, tuple(self._inputs.items()))
 
     def _tags(self, keys: Sequence[str]) -> list[str]:
         """What TAGS adds to the items."""
