@@ -45,7 +45,6 @@ _AGAIN_SECONDS = 5.0
 _HOLD_SECONDS = 5.0
 #: After so many failures in a row, the streams of a query part: then only the one at fault fails.
 _PART_AFTER = 4
-_PARTS = 16
 #: What Spark says of an idle worker that has died with its daemon. It finds out about one of them with each start.
 _DEAD_WORKER = "Stream closed"
 #: Between two copies of a checkpoint.
@@ -81,7 +80,6 @@ class Streams:
         self._ends: dict[TopicPartition, int] = {}
         self._asked_at = 0.0
         self._again_at = math.inf  # when streams are arranged again, after that has failed
-        self._starts = 0
         self._tasks = Tasks("streams", self._not_arranged)
 
     @property
@@ -398,11 +396,8 @@ class Streams:
         if runner in self._up or runner not in (self._runners or ()):
             self._busy.discard(runner)
             return
-        # Spark's triggers of one length are all at the same instants: these are not.
-        self._starts += 1
-        trigger_ms = self._trigger_ms + self._trigger_ms * (self._starts % _PARTS) // _PARTS
         try:
-            runner.start(now(), trigger_ms)
+            runner.start(now(), self._trigger_ms)
             self._up.add(runner)
         except MemberError as error:
             (member,) = (each for each in runner.group.members if each.number == error.number)

@@ -24,6 +24,7 @@ from barnabas.streams.query.health import Health
 from barnabas.streams.windows import batches
 from barnabas.streams.windows.checkpoint import Folder, is_begun
 from barnabas.streams.windows.copies import Copies
+from barnabas.streams.windows.due import rule_of
 from barnabas.streams.windows.expired import Expired
 from barnabas.streams.windows.frames import source_frame
 from barnabas.streams.windows.groups import Group
@@ -47,7 +48,7 @@ from barnabas.wire.streams.windows import RowWindow
 
 # After this long without a sign of life the broker aborts a transaction. A batch writes for some seconds at most.
 _TRANSACTION_MS = 120_000
-# A query is behind if it has had a lag all this time, which has not become less.
+# A query is behind if it has not read what was there so long ago, and its lag has not become less: a batch may wait.
 _BEHIND_SECONDS = 30.0
 # The state of several streams is counted again when it has grown by a tenth: that reads all of it.
 _COUNT_AGAIN = 1.1
@@ -91,7 +92,8 @@ class Runner:
         self._watermark: int | None = None
         self._late = self._ignored = 0
         self.state_rows = self._counted_rows = 0
-        self._behind_at, self._behind_by, self._least_lag = 0.0, 0, 0
+        self._behind_at, self._behind_by = 0.0, 0
+        self._were: dict[TopicPartition, int] = {}  # the source's ends then
         self._quiet: Quiet | None = None
         #: How many rows of state each stream may have, by topic.
         self.most_rows: dict[str, int] = {}
@@ -166,7 +168,10 @@ class Runner:
         self._home.say("info", "stream.batches_again", query=self.group.id, batches=count)
 
     def start(self, now: float, trigger_ms: int) -> None:
-        """Go on where the streams are. Raises QueryError, ClientError, and Spark's."""
+        """Go on where the streams are. `trigger_ms` are at least between two batches that read.
+
+        Raises QueryError, ClientError, and Spark's.
+        """
         first = self.open()
         assert self._producer is not None
         self.ends = self.folder.planned_offsets()
@@ -176,9 +181,10 @@ class Runner:
         }
         server, limits = self._home.server, self._home.limits
         members = self._members()
+        clauses, kinds = members[0].clauses, [member.clauses.window for member in members]
         plan = msgspec.structs.replace(self.source, starts=self.group.starts)
         rate = limits.source_bytes_per_second
-        of_rows = isinstance(members[0].clauses.window, RowWindow)
+        of_rows = isinstance(clauses.window, RowWindow)
         frame = source_frame(
             self._session,
             self._home.data_dir,
@@ -187,19 +193,19 @@ class Runner:
             self.folder,
             batch_bytes=MAX_ROWS_BATCH_BYTES if of_rows else MAX_BATCH_BYTES,
             rate=rate,
-            period=period_of(members[0].clauses),
-            join=members[0].clauses.join,
+            period=period_of(clauses),
+            join=clauses.join,
             reading=reading(self._session, members, self.group.slots, plan.values),
+            rule=rule_of(clauses, kinds, trigger_ms),
         )
         running = planned(self._session, members, self.group.slots, frame, plan.values)
         expired = None
-        if members[0].clauses.expired_ms:
+        if clauses.expired_ms:
             expired = Expired(self._home.data_dir, server, plan, self.folder, members, self.group.slots)
-        clauses = members[0].clauses
         results_of = batch_results(running.results_of, expired, clauses.parallelism)
         sink = TransactionSink(self._producer, server, targets, self.folder, self._note_batch, results_of, limits)
         sink.next_batch = first
-        self._quiet = Quiet(clauses, [member.clauses.window for member in members], now)
+        self._quiet = Quiet(clauses, kinds, now)
         self.most_rows = {
             each.topic: _most_rows(member) for each, member in zip(self.group.members, members, strict=True)
         }
@@ -210,7 +216,7 @@ class Runner:
         self._query = (
             running.rows.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)
-            .trigger(processingTime=f"{trigger_ms} milliseconds")
+            .trigger(processingTime="0 seconds")  # its source says when there is something to do
             .foreachBatch(sink)
             .start()
         )
@@ -311,7 +317,8 @@ class Runner:
         if "addBatch" not in progress.durationMs or progress.batchId <= self._batch:
             return  # it only says that nothing has come
         self._batch = progress.batchId
-        self.health.ran(now, 0, 0, progress.durationMs.get("triggerExecution", 0) / 1000)
+        took = progress.durationMs.get("triggerExecution", 0) - progress.durationMs.get("latestOffset", 0)
+        self.health.ran(now, 0, 0, took / 1000)
         self.state_rows = sum(operator.numRowsTotal for operator in progress.stateOperators)
         for operator in progress.stateOperators:
             self._late += operator.numRowsDroppedByWatermark
@@ -355,11 +362,11 @@ class Runner:
             return
         topics = {topic for topic, _ in at}
         mine = {key: end for key, end in source_ends.items() if key[0] in topics}
-        lag = sum(max(end - at.get(key, 0), 0) for key, end in mine.items())
-        self.health.lag, self._least_lag = lag, min(self._least_lag, lag)
+        self.health.lag = lag = sum(max(end - at.get(key, 0), 0) for key, end in mine.items())
         if now - self._behind_at >= _BEHIND_SECONDS:
-            self.is_behind = self._least_lag > 0 and lag >= self._behind_by > 0
-            self._behind_at, self._behind_by, self._least_lag = now, lag, lag
+            has_read = all(at.get(key, 0) >= end for key, end in self._were.items())
+            self.is_behind = not has_read and lag >= self._behind_by > 0
+            self._behind_at, self._behind_by, self._were = now, lag, mine
 
     def _close_quiet(self, now: float) -> None:
         """Close the windows of a topic into which nothing has come for MAX_DELAY."""
