@@ -23,11 +23,11 @@ class Hadoop:
     """A file system of Hadoop's, on this machine."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
-        self._hadoop = self._jvm.org.apache.hadoop
+        jvm: Any = spark.sparkContext._jvm
+        self._hadoop: Any = jvm.org.apache.hadoop
         conf = self._hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
         conf.set("fs.file.impl", name)
-        self.files = self._hadoop.fs.FileSystem.newInstance(self._jvm.java.net.URI("file:///"), conf)
+        self.files = self._hadoop.fs.FileSystem.newInstance(jvm.java.net.URI("file:///"), conf)
         assert self.files.getClass().getName() == name
 
     def path(self, path: Path) -> Any:

@@ -1,5 +1,5 @@
 """All streams of one driver: which of them share a query; the queries are started one after the other, looked at, and
-started again.
+started again. Those that have nothing to do rest (resting.py).
 
 Starts, stops and changes of who shares a query take seconds, so they happen in a thread of their own; the driver's loop
 only looks. Each query waits longer from failure to failure, as query topics do.
@@ -20,11 +20,12 @@ from barnabas.client.errors import ClientError
 from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
 from barnabas.streams.query.errors import QueryError, reason_of
-from barnabas.streams.query.health import FAILED, now
+from barnabas.streams.query.health import FAILED, RUNNING, now
 from barnabas.streams.windows.checkpoint import remove_others
 from barnabas.streams.windows.copier import Copier
 from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, names, new_group
 from barnabas.streams.windows.plan import MemberError, Planned, check, parsed
+from barnabas.streams.windows.resting import resting
 from barnabas.streams.windows.restoring import restored
 from barnabas.streams.windows.runner import Home, Runner
 from barnabas.streams.windows.session import streams_session
@@ -76,6 +77,7 @@ class Streams:
         self._up: set[Runner] = set()
         self._busy: set[Runner] = set()  # they are being started, stopped or changed
         self._held: dict[Runner, float] = {}
+        self._resting: set[Runner] = set()
         self._waiting: dict[str, str] = {}  # streams that have no query, and why
         self._ends: dict[TopicPartition, int] = {}
         self._asked_at = 0.0
@@ -323,6 +325,11 @@ class Streams:
         if due:
             self._asked_at = at
             self._ask_ends(cluster)
+            for runner in list(self._runners):
+                if runner not in self._up:
+                    runner.know_place()
+                    runner.count_lag(self._ends, at)
+        self._resting = self._rests(at)
         self._copier.look(at, [runner for runner in self._runners if runner not in self._busy])
         for runner, until in list(self._held.items()):
             if at >= until:
@@ -335,7 +342,6 @@ class Streams:
         if not runner.runs:
             if runner in self._up:
                 self._stop(runner)
-            runner.count_lag(self._ends, at)
         elif runner not in self._up:
             self._start_if_due(runner, at)
         elif due:
@@ -349,9 +355,18 @@ class Streams:
             elif runner.is_to_count():
                 self._busy.add(runner)
                 self._do(lambda: self._count(runner))
+            elif runner in self._resting and runner not in self._held:
+                self._say("info", "stream.rests", topics=names(runner.group.members))
+                self._stop(runner)
+
+    def _rests(self, at: float) -> set[Runner]:
+        """The queries that have nothing to do."""
+        return resting([runner for runner in self._runners or () if runner.runs], at)
 
     def _start_if_due(self, runner: Runner, at: float) -> None:
-        if runner not in self._up and runner.health.may_run(at) and not self._is_full():
+        if runner in self._up or not runner.health.may_run(at) or self._is_full():
+            return
+        if runner not in self._rests(at):
             self._start(runner)
 
     def _is_full(self) -> bool:
@@ -497,6 +512,8 @@ class Streams:
         if definition.state != keys.RUNNING:
             return definition.state.upper()
         if runner not in self._up and runner.health.error is None:
+            if runner in self._resting and runner not in self._busy:
+                return RUNNING
             return WAITING if runner not in self._busy and self._is_full() else STARTING
         return LAGGING if runner.is_behind and runner.health.error is None else runner.health.state
 

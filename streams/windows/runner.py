@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,6 +20,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.groups import Committed, committed
 from barnabas.client.offsets import EARLIEST, list_offsets
 from barnabas.client.transactional import TransactionalProducer
+from barnabas.streams.query import health
 from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.health import Health
@@ -95,11 +98,16 @@ class Runner:
         self._behind_at, self._behind_by = 0.0, 0
         self._were: dict[TopicPartition, int] = {}  # the source's ends then
         self._quiet: Quiet | None = None
+        self._by_clock = False
         #: How many rows of state each stream may have, by topic.
         self.most_rows: dict[str, int] = {}
         #: How each stream is doing, and how far the query is in its source: before it starts only its checkpoint knows.
         self.streams = {topic: Health() for topic in definitions}
         self.ends: dict[TopicPartition, int] | None = None
+        #: When there was something to do, by `health.now`.
+        self.used_at = -math.inf
+        self._is_settled: bool | None = None  # of a query that does not run; None where nobody has looked
+        self._is_quiet = False  # of one that has run before: whether there was no mark to come
 
     @property
     def source(self) -> StreamPlan:
@@ -121,6 +129,7 @@ class Runner:
         self.group, self.definitions = group, dict(definitions)
         self.streams = {topic: self.streams.get(topic) or Health() for topic in definitions}
         self.health.changed()
+        self.used_at, self._is_settled = health.now(), None
 
     # --- starting and stopping ----------------------------------------------------------------------------------------
 
@@ -174,6 +183,7 @@ class Runner:
         """
         first = self.open()
         assert self._producer is not None
+        self._is_settled, self._is_quiet = None, False
         self.ends = self.folder.planned_offsets()
         targets = {
             member: Target(member.topic, of.partitions, of.max_batch_bytes)
@@ -205,7 +215,7 @@ class Runner:
         results_of = batch_results(running.results_of, expired, clauses.parallelism)
         sink = TransactionSink(self._producer, server, targets, self.folder, self._note_batch, results_of, limits)
         sink.next_batch = first
-        self._quiet = Quiet(clauses, kinds, now)
+        self._quiet, self._by_clock = Quiet(clauses, kinds, now), clauses.by_clock
         self.most_rows = {
             each.topic: _most_rows(member) for each, member in zip(self.group.members, members, strict=True)
         }
@@ -259,6 +269,7 @@ class Runner:
 
     def stop(self) -> None:
         """End the query, and the transaction that it may have open. Raises ClientError."""
+        self._is_quiet, self._is_settled = self._has_no_mark(), None
         query, self._query = self._query, None
         producer, self._producer = self._producer, None
         if query is not None:
@@ -310,6 +321,36 @@ class Runner:
         self._close_quiet(now)
         return None
 
+    def know_place(self) -> None:
+        """Find out how far it is, if it has not run yet."""
+        if self.ends is None:
+            with contextlib.suppress(QueryError):  # its start will say so
+                self.ends = self.folder.planned_offsets()
+
+    def may_rest(self) -> bool:
+        """Whether it would do nothing if it ran, as far as that is known; before the end of its source is known, it
+        waits for that.
+        """
+        if self.health.lag or self.health.error is not None:
+            return False
+        if self._query is not None:
+            return self.health.lag == 0 and self._has_no_mark() and self.folder.is_settled()
+        if self._is_settled is None:
+            self._is_settled = self.folder.is_settled()
+        return self._is_settled and (self._is_quiet or self._has_no_mark())
+
+    def _has_no_mark(self) -> bool:
+        """Whether no mark is to come, if no record does."""
+        if self.folder.last_batch() < 0:
+            return True
+        if self._query is not None and self._quiet is not None and not self._by_clock:
+            return self._quiet.is_over(self._watermark or 0, read_mark(self.folder.close_file), self.state_rows)
+        try:
+            clauses, _ = parsed(next(iter(self.definitions.values())).text)
+        except QueryError:  # its start will say so
+            return False
+        return not clauses.max_delay_ms and not clauses.by_clock
+
     def _note(self, progress: Any, now: float) -> None:
         watermark = progress.eventTime.get("watermark")
         if watermark is not None:
@@ -325,6 +366,8 @@ class Runner:
         seen = progress.observedMetrics.get(OBSERVED)
         if seen is not None:
             self._ignored += seen[NO_TIME] + seen[AHEAD] + seen[MALFORMED]
+        if progress.numInputRows:
+            self.used_at = now
         if progress.numInputRows and self._quiet is not None:
             self._quiet.came(seen[RECORDS] if seen is not None else 0, now)
         for source in progress.sources:
@@ -363,6 +406,8 @@ class Runner:
         topics = {topic for topic, _ in at}
         mine = {key: end for key, end in source_ends.items() if key[0] in topics}
         self.health.lag = lag = sum(max(end - at.get(key, 0), 0) for key, end in mine.items())
+        if lag:
+            self.used_at = now
         if now - self._behind_at >= _BEHIND_SECONDS:
             has_read = all(at.get(key, 0) >= end for key, end in self._were.items())
             self.is_behind = not has_read and lag >= self._behind_by > 0

@@ -391,6 +391,11 @@ def ends_of(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return ends
 
 
+def mark_of(offset: Mapping[str, Any]) -> int:
+    """The time of the last mark in one of Spark's."""
+    return _apart(dict(offset))[1]
+
+
 def _apart(offset: dict[str, Any]) -> tuple[dict[str, Any], int, dict[str, int]]:
     """The source's own offset, the mark's time, and the ends of a table."""
     plain = dict(offset)
