@@ -35,6 +35,7 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamStatus
 from barnabas.wire.streams import keys
 from barnabas.wire.streams.clauses import Clauses
+from barnabas.wire.streams.event_time import meant_time
 from barnabas.wire.streams.joins import Join
 from barnabas.wire.streams.plan import JoinedReads
 
@@ -269,7 +270,11 @@ class Streams:
                 group = new_group(definition, kind, slots_for(found.slots))
                 self._change({self._runner(group, {definition.topic: definition}): group})
             self._waiting.pop(definition.topic, None)
-            self._say("info", "stream.found", topic=definition.topic, source=definition.plan.source)
+            self._say("info", "stream.found", topic=definition.topic, source=plan.source, event_time=clauses.time)
+            if (column := meant_time(clauses, plan.schema)) is not None:
+                remedy = f"for windows by it make the stream with EVENT_TIME {column}"
+                what = f"{plan.source} has a time {column}, too, and the stream goes by the records' own: {remedy}"
+                self._say("warning", "stream.event_time", topic=definition.topic, message=what)
         for runner, new in joining.items():
             self._join(runner, new)
 
