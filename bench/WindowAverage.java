@@ -1,5 +1,5 @@
-// Averages over windows of a minute, exactly once: what bench.streams_peers runs on Kafka Streams.
-// Started from source: java -cp KAFKA:STREAMS WindowAverage.java BOOTSTRAP STATE_FOLDER INPUT OUTPUT
+// Averages over windows, exactly once: what bench.streams_peers and bench.everyday run on Kafka Streams.
+// WindowAverage BOOTSTRAP STATE_FOLDER INPUT SECONDS GRACE_SECONDS OUTPUT..., each output of an aggregation of its own.
 // Says "RUNNING" when it does.
 
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -15,9 +15,9 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.EmitStrategy;
-import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.TimeWindows;
 
 public class WindowAverage {
@@ -56,21 +56,26 @@ public class WindowAverage {
         var text = Serdes.String();
 
         var builder = new StreamsBuilder();
-        builder.stream(arguments[2], Consumed.with(text, text))
+        var length = Duration.ofSeconds(Long.parseLong(arguments[3]));
+        var byDevice = builder.stream(arguments[2], Consumed.with(text, text))
             .map((key, value) -> read(value))
-            .groupByKey(Grouped.with("by-device", text, Serdes.Double()))
-            .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMinutes(1), Duration.ofSeconds(1)))
-            .emitStrategy(EmitStrategy.onWindowClose())
-            .aggregate(
-                () -> new Sum(0, 0),
-                (device, temp, sum) -> new Sum(sum.total() + temp, sum.count() + 1),
-                Materialized.with(text, sums))
-            .toStream()
-            .map((window, sum) -> KeyValue.pair(
-                window.key(),
-                "{\"_wend\":" + window.window().end() + ",\"device\":\"" + window.key() + "\",\"t\":"
-                    + sum.total() / sum.count() + "}"))
-            .to(arguments[3], Produced.with(text, text));
+            .repartition(Repartitioned.with(text, Serdes.Double()).withName("by-device"))
+            .groupByKey();
+        for (int output = 5; output < arguments.length; output++) {
+            byDevice
+                .windowedBy(TimeWindows.ofSizeAndGrace(length, Duration.ofSeconds(Long.parseLong(arguments[4]))))
+                .emitStrategy(EmitStrategy.onWindowClose())
+                .aggregate(
+                    () -> new Sum(0, 0),
+                    (device, temp, sum) -> new Sum(sum.total() + temp, sum.count() + 1),
+                    Materialized.with(text, sums))
+                .toStream()
+                .map((window, sum) -> KeyValue.pair(
+                    window.key(),
+                    "{\"_wend\":" + window.window().end() + ",\"device\":\"" + window.key() + "\",\"t\":"
+                        + sum.total() / sum.count() + "}"))
+                .to(arguments[output], Produced.with(text, text));
+        }
 
         var streams = new KafkaStreams(builder.build(settings), settings);
         streams.setStateListener((state, before) -> System.out.println(state));

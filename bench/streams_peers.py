@@ -74,6 +74,8 @@ def kafka_streams(kafka: BenchKafka, folder: Path, source: str) -> float:
             CLASS_PATH,
             *words,
             source,
+            "60",
+            "1",
             f"{source}-averages",
         ],
         stdout=subprocess.PIPE,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,6 +18,9 @@ from barnabas.broker.settings.config import BrokerConfig, read_properties
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.storage.errors import StorageError
 from barnabas.wire.text import visible
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
 
 
 def load_config(
@@ -40,9 +45,20 @@ def load_config(
 
 
 def serve(
-    file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], *, log_level: str = "info"
+    file: str | None,
+    data_dir: str | None,
+    listen: Sequence[str],
+    overrides: Sequence[str],
+    *,
+    log_level: str = "info",
+    ready_file: str | None = None,
+    node: Callable[[BrokerConfig, EventLog], Node] | None = None,
 ) -> int:
-    """Run a broker until SIGTERM, SIGINT or SIGHUP. Gives the exit status; an operator's error is one line."""
+    """Run a broker until SIGTERM, SIGINT or SIGHUP. Gives the exit status; an operator's error is one line.
+
+    `ready_file` has the address of the first listener while clients can connect. `node` makes the broker, for one that
+    is another than usual.
+    """
     began = time.perf_counter()
     log = EventLog(level=log_level)
     take_logging(log)
@@ -53,7 +69,7 @@ def serve(
             log.warning("config.unknown", keys=",".join(config.unknown), effect="ignored")
         if config.unused():
             log.info("config.unused", keys=",".join(config.unused()), effect="none here")
-        trio.run(_serve, config, log, began)
+        trio.run(_serve, config, log, began, Path(ready_file) if ready_file else None, node)
     except* (ConfigError, StorageError) as group:
         failures = _leaves(group)
     for error in failures:
@@ -74,12 +90,18 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return found
 
 
-async def _serve(config: BrokerConfig, log: EventLog, began: float) -> None:
+async def _serve(
+    config: BrokerConfig,
+    log: EventLog,
+    began: float,
+    ready_file: Path | None,
+    make: Callable[[BrokerConfig, EventLog], Node] | None,
+) -> None:
     from barnabas.broker.node import Node
 
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*GC_THRESHOLDS)
-    node = Node(config, log)
+    node = (make or Node)(config, log)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, node, nursery.cancel_scope)
         await nursery.start(node.run)
@@ -91,12 +113,31 @@ async def _serve(config: BrokerConfig, log: EventLog, began: float) -> None:
             f"barnabas is ready on {addresses}, data in {config.data_dir}, started in "
             f"{time.perf_counter() - began:.2f} s"
         )
+        address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
         if sys.stdout.isatty():
-            address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
             _say(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
-        await node.stopped.wait()
+        with _ready(ready_file, address):
+            await node.stopped.wait()
         nursery.cancel_scope.cancel()
     log.info("stopped")
+
+
+@contextlib.contextmanager
+def _ready(file: Path | None, address: str) -> Iterator[None]:
+    """While clients can connect, a file says where. It is there whole or not at all. Raises ConfigError."""
+    if file is None:
+        yield
+        return
+    try:
+        fresh = file.with_name(f"{file.name}.new")
+        fresh.write_text(f"{address}\n")
+        fresh.replace(file)
+    except OSError as error:
+        raise ConfigError(f"--ready-file {file}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _say(line: str) -> None:
@@ -107,10 +148,7 @@ def _say(line: str) -> None:
         pass
 
 
-async def _stop_on_signal(node: object, scope: trio.CancelScope) -> None:
-    from barnabas.broker.node import Node
-
-    assert isinstance(node, Node)
+async def _stop_on_signal(node: Node, scope: trio.CancelScope) -> None:
     stops = {signal.SIGTERM, signal.SIGINT}
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup a broker outlives its terminal
         stops.add(signal.SIGHUP)

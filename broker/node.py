@@ -9,7 +9,7 @@ stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdow
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
@@ -65,11 +65,18 @@ class Node:
     """One broker. `await run()` serves until it is cancelled; `stop()` ends it cleanly from inside."""
 
     def __init__(
-        self, config: BrokerConfig, log: EventLog | None = None, *, io: Io | None = None, clock: Clock | None = None
+        self,
+        config: BrokerConfig,
+        log: EventLog | None = None,
+        *,
+        io: Io | None = None,
+        clock: Clock | None = None,
+        handlers: Callable[[Parts], Handlers] = Handlers,
     ) -> None:
         self.config, self.log, self.io = config, log or EventLog(), io or Io()
         self.identity = Identity(config)
         self.clock = clock or Clock()
+        self._handlers = handlers
         self.metadata = MetadataImage(config.node_id, self.clock)
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.workers = Workers()
@@ -136,7 +143,7 @@ class Node:
                         self.log.warning("acls.not.enforced", acls=acls, remedy=remedy)
                     listening.listen(bound, self.config)
                     self.connections.serve(
-                        Handlers(self._parts),
+                        self._handlers(self._parts),
                         nursery,
                         bound,
                         descriptors=descriptors - self.data_dir.most_open_files,

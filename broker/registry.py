@@ -299,8 +299,9 @@ def api(
 class Handlers:
     """What serves requests in one broker: the registered handlers, each with the parts of the broker that it uses."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, endpoint: type[Endpoint] = Endpoint) -> None:
         """Raises TypeError for a handler that wants a part that is not there."""
+        self._endpoint = endpoint
         self._handles = {api.key: _bound(api, parts) for api in APIS.values()}
         self._endpoints: dict[tuple[int, int], Endpoint] = {}
 
@@ -322,9 +323,9 @@ class Handlers:
             handle = self._handles[key]
             if version not in api.versions:
                 if key == API_VERSIONS:
-                    return Endpoint(api, 0, handle, reads=False)
+                    return self._endpoint(api, 0, handle, reads=False)
                 raise ProtocolError(f"{api.name} has no version {version} here")
-            endpoint = self._endpoints[key, version] = Endpoint(api, version, handle)
+            endpoint = self._endpoints[key, version] = self._endpoint(api, version, handle)
         return endpoint
 
 

@@ -34,9 +34,17 @@ def _secure() -> argparse.ArgumentParser:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    import contextlib
+    import tempfile
+
     from barnabas.broker.main import serve
 
-    return serve(args.config, args.data_dir, args.listen, args.override, log_level=args.log_level)
+    listen = args.listen + ([] if args.port is None else [f"127.0.0.1:{args.port}"])
+    with contextlib.ExitStack() as stack:
+        data_dir = args.data_dir
+        if args.ephemeral:
+            data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True))
+        return serve(args.config, data_dir, listen, args.override, log_level=args.log_level, ready_file=args.ready_file)
 
 
 class _Version(argparse.Action):
@@ -105,13 +113,25 @@ def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
         "--override num.partitions=4",
     )
     serve.add_argument("--config", metavar="FILE", help="a server.properties file, with Kafka's keys")
-    serve.add_argument("--data-dir", metavar="DIR", help="where the logs are kept (default: log.dir, else ./data)")
+    where = serve.add_mutually_exclusive_group()
+    where.add_argument("--data-dir", metavar="DIR", help="where the logs are kept (default: log.dir, else ./data)")
+    where.add_argument(
+        "--ephemeral",
+        action="store_true",
+        help="keep the logs in a temporary folder, which goes when the broker stops: for tests",
+    )
     serve.add_argument(
         "--listen",
         metavar="HOST:PORT",
         action="append",
         default=[],
         help="address to listen on, port 0 for any free one; may be repeated",
+    )
+    serve.add_argument("--port", type=int, metavar="N", help="the same as --listen 127.0.0.1:N")
+    serve.add_argument(
+        "--ready-file",
+        metavar="FILE",
+        help="write HOST:PORT of the first listener there once clients can connect; it is removed at the end",
     )
     serve.add_argument(
         "--override",

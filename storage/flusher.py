@@ -73,7 +73,7 @@ class Flusher:
         self._io = io or Io()
         self._thread_count = threads
         self._around = around or nullcontext()
-        self._spot_seconds = spot_seconds
+        self._spot_seconds = spot_seconds if self._io.syncs_on_the_spot else 0.0
         self._expected = _EXPECTED_SECONDS
         self._queue: queue.SimpleQueue[tuple[Vnode, FlushJob] | None] = queue.SimpleQueue()
         self._token: trio.lowlevel.TrioToken | None = None

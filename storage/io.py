@@ -31,6 +31,8 @@ class Io:
     """The real system calls."""
 
     dir_mode, file_mode = 0o700, 0o600
+    #: Whether a sync of a disk that is quick may run on the event loop.
+    syncs_on_the_spot = True
 
     def share_with_group(self) -> None:
         """What is made from now on may be read by the group that has it."""

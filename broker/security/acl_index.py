@@ -1,9 +1,10 @@
 """ACLs, arranged for the one question that each request asks: may this principal do this, from this host, to that?
 
-kind of resource -> pattern (a name, or a prefix) -> principal -> host -> two sets of operations, as bits
+kind of resource -> principal -> pattern (a name, or a prefix) -> host -> two sets of operations, as bits
 
-A question looks at the pattern of the name, at `*`, and at each prefix of the name whose length some prefix has: the
-number of ACLs plays no part. What an ACL implies is in its bits already. A deny beats every allow, of any pattern.
+A question looks at the pattern of the name, at `*`, and at each prefix of the name whose length some prefix of the
+principal has: the number of ACLs plays no part. What an ACL implies is in its bits already. A deny beats every allow,
+of any pattern.
 
 Source: KIP-11, KIP-290. To read, write, delete or alter implies to describe; to alter a configuration implies to
 describe it. A deny implies nothing.
@@ -83,79 +84,106 @@ def bits_of(entries: Iterable[tuple[int, bool]]) -> Bits:
     return Bits(allowed, denied)
 
 
-class _Pattern:
-    """The ACLs of one name, or of one prefix."""
+class _Grants:
+    """The ACLs of one principal for one kind of resource."""
 
-    __slots__ = ("_entries", "bits")
+    __slots__ = ("_entries", "lengths", "names", "prefixes")
 
     def __init__(self) -> None:
-        self.bits: dict[Principal, dict[str, Bits]] = {}
+        #: By name, or by prefix: what it may do from which host.
+        self.names: dict[str, dict[str, Bits]] = {}
+        self.prefixes: dict[str, dict[str, Bits]] = {}
+        #: The lengths that its prefixes have.
+        self.lengths = _Lengths()
         # Two ACLs may differ in the form of the host only, so each is counted.
-        self._entries: dict[tuple[Principal, str], Counter[tuple[int, bool]]] = {}
+        self._entries: dict[tuple[bool, str, str], Counter[tuple[int, bool]]] = {}
 
-    def add(self, principal: Principal, host: str, entry: tuple[int, bool]) -> None:
-        entries = self._entries.setdefault((principal, host), Counter())
-        entries[entry] += 1
-        self.bits.setdefault(principal, {})[host] = bits_of(entries)
+    def add(self, acl: Entry) -> None:
+        host, by_name = same_form(acl.host), self.prefixes if acl.is_prefix else self.names
+        if acl.name not in by_name and acl.is_prefix:
+            self.lengths.add(acl.name)
+        entries = self._entries.setdefault((acl.is_prefix, acl.name, host), Counter())
+        entries[acl.operation, acl.allows] += 1
+        by_name.setdefault(acl.name, {})[host] = bits_of(entries)
 
-    def remove(self, principal: Principal, host: str, entry: tuple[int, bool]) -> None:
-        entries = self._entries[principal, host]
+    def remove(self, acl: Entry) -> None:
+        host, by_name = same_form(acl.host), self.prefixes if acl.is_prefix else self.names
+        entries, entry = self._entries[acl.is_prefix, acl.name, host], (acl.operation, acl.allows)
         entries[entry] -= 1
         if not entries[entry]:
             del entries[entry]
         if entries:
-            self.bits[principal][host] = bits_of(entries)
+            by_name[acl.name][host] = bits_of(entries)
             return
-        del self._entries[principal, host], self.bits[principal][host]
-        if not self.bits[principal]:
-            del self.bits[principal]
+        del self._entries[acl.is_prefix, acl.name, host], by_name[acl.name][host]
+        if not by_name[acl.name]:
+            del by_name[acl.name]
+            if acl.is_prefix:
+                self.lengths.remove(acl.name)
+
+
+class _Lengths:
+    """The lengths of some prefixes."""
+
+    __slots__ = ("_counts", "all")
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        #: Each of them once, the shortest first.
+        self.all: tuple[int, ...] = ()
+
+    def add(self, prefix: str) -> None:
+        self._counts[len(prefix)] += 1
+        self.all = tuple(sorted(self._counts))
+
+    def remove(self, prefix: str) -> None:
+        self._counts[len(prefix)] -= 1
+        if not self._counts[len(prefix)]:
+            del self._counts[len(prefix)]
+        self.all = tuple(sorted(self._counts))
 
 
 class _OfType:
     """The ACLs of one kind of resource."""
 
-    __slots__ = ("_lengths", "lengths", "names", "patterns_of", "prefixes")
+    __slots__ = ("_lengths", "_patterns", "grants")
 
     def __init__(self) -> None:
-        self.names: dict[str, _Pattern] = {}
-        self.prefixes: dict[str, _Pattern] = {}
-        #: The lengths that prefixes have, the shortest first.
-        self.lengths: tuple[int, ...] = ()
-        self._lengths: Counter[int] = Counter()
-        #: In which patterns, by (is a prefix, name), a principal stands.
-        self.patterns_of: dict[Principal, dict[tuple[bool, str], None]] = {}
+        self.grants: dict[Principal, _Grants] = {}
+        # How many ACLs there are by (is a prefix, name), and the lengths of the prefixes.
+        self._patterns: Counter[tuple[bool, str]] = Counter()
+        self._lengths = _Lengths()
 
     def add(self, acl: Entry) -> None:
-        principal, host = parse_principal(acl.principal), same_form(acl.host)
-        patterns = self.prefixes if acl.is_prefix else self.names
-        pattern = patterns.get(acl.name)
-        if pattern is None:
-            pattern = patterns[acl.name] = _Pattern()
-            if acl.is_prefix:
-                self._count(len(acl.name), 1)
-        pattern.add(principal, host, (acl.operation, acl.allows))
-        self.patterns_of.setdefault(principal, {})[acl.is_prefix, acl.name] = None
+        principal, pattern = parse_principal(acl.principal), (acl.is_prefix, acl.name)
+        grants = self.grants.get(principal)
+        if grants is None:
+            grants = self.grants[principal] = _Grants()
+        grants.add(acl)
+        self._patterns[pattern] += 1
+        if acl.is_prefix and self._patterns[pattern] == 1:
+            self._lengths.add(acl.name)
 
     def remove(self, acl: Entry) -> None:
-        principal, host = parse_principal(acl.principal), same_form(acl.host)
-        patterns = self.prefixes if acl.is_prefix else self.names
-        pattern = patterns[acl.name]
-        pattern.remove(principal, host, (acl.operation, acl.allows))
-        if principal not in pattern.bits:
-            del self.patterns_of[principal][acl.is_prefix, acl.name]
-            if not self.patterns_of[principal]:
-                del self.patterns_of[principal]
-        if not pattern.bits:
-            del patterns[acl.name]
+        principal, pattern = parse_principal(acl.principal), (acl.is_prefix, acl.name)
+        grants = self.grants[principal]
+        grants.remove(acl)
+        if not grants.names and not grants.prefixes:
+            del self.grants[principal]
+        self._patterns[pattern] -= 1
+        if not self._patterns[pattern]:
+            del self._patterns[pattern]
             if acl.is_prefix:
-                self._count(len(acl.name), -1)
+                self._lengths.remove(acl.name)
 
-    def _count(self, length: int, change: int) -> None:
-        self._lengths[length] += change
-        if not self._lengths[length]:
-            del self._lengths[length]
-        if len(self._lengths) != len(self.lengths):
-            self.lengths = tuple(sorted(self._lengths))
+    def has_any(self, name: str) -> bool:
+        """Whether a resource has an ACL at all, whoever it is for."""
+        patterns = self._patterns
+        return (
+            (False, name) in patterns
+            or (False, WILDCARD) in patterns
+            or any((True, name[:length]) in patterns for length in self._lengths.all if length <= len(name))
+        )
 
 
 class AclIndex:
@@ -177,29 +205,21 @@ class AclIndex:
     def remove(self, acl: Entry) -> None:
         self._types[acl.type].remove(acl)
 
-    def decide(self, principal: Principal, host: str, operation: int, kind: int, name: str) -> bool | None:
-        """Whether the ACLs of a resource allow an operation; None if the resource has no ACL at all.
-
-        `host` is in the form of `same_form`.
-        """
+    def decide(self, principal: Principal, host: str, operation: int, kind: int, name: str) -> bool:
+        """Whether the ACLs of a resource allow an operation. `host` is in the form of `same_form`."""
         of_type = self._types.get(kind)
         if of_type is None:
-            return None
-        names = of_type.names
-        patterns = [names.get(name)]
-        if name != WILDCARD:
-            patterns.append(names.get(WILDCARD))
-        if of_type.lengths:
-            size, prefixes = len(name), of_type.prefixes
-            patterns += [prefixes.get(name[:length]) for length in of_type.lengths if length <= size]
-        bit = 1 << operation
-        allowed: bool | None = None
-        for pattern in patterns:
-            if pattern is None:
+            return False
+        allowed, bit, size = False, 1 << operation, len(name)
+        for who in (principal, EVERYBODY):
+            grants = of_type.grants.get(who)
+            if grants is None:
                 continue
-            allowed = allowed or False
-            for who in (principal, EVERYBODY):
-                by_host = pattern.bits.get(who)
+            names, prefixes = grants.names, grants.prefixes
+            met = [names.get(name), names.get(WILDCARD)]
+            if prefixes:
+                met += [prefixes.get(name[:length]) for length in grants.lengths.all if length <= size]
+            for by_host in met:
                 if by_host is None:
                     continue
                 for where in (host, WILDCARD):
@@ -210,6 +230,11 @@ class AclIndex:
                         if found.allowed & bit:
                             allowed = True
         return allowed
+
+    def has_any(self, kind: int, name: str) -> bool:
+        """Whether a resource has an ACL at all, whoever it is for."""
+        of_type = self._types.get(kind)
+        return of_type is not None and of_type.has_any(name)
 
     def decide_any(self, principal: Principal, host: str, operation: int, kind: int) -> bool:
         """Whether there is a resource of a kind that a principal may do something to, by the patterns of the ACLs.
@@ -224,13 +249,14 @@ class AclIndex:
         denied: set[tuple[bool, str]] = set()
         bit = 1 << operation
         for who in {principal, EVERYBODY}:
-            for is_prefix, name in of_type.patterns_of.get(who, ()):
-                by_host = (of_type.prefixes if is_prefix else of_type.names)[name].bits[who]
-                found = [by_host[where] for where in (host, WILDCARD) if where in by_host]
-                if any(each.denied & bit for each in found):
-                    denied.add((is_prefix, name))
-                if any(each.allowed & bit for each in found):
-                    allowed.append((is_prefix, name))
+            grants = of_type.grants.get(who)
+            for is_prefix, by_name in () if grants is None else ((False, grants.names), (True, grants.prefixes)):
+                for name, by_host in by_name.items():
+                    found = [by_host[where] for where in (host, WILDCARD) if where in by_host]
+                    if any(each.denied & bit for each in found):
+                        denied.add((is_prefix, name))
+                    if any(each.allowed & bit for each in found):
+                        allowed.append((is_prefix, name))
         everything = (False, WILDCARD)
         if everything in denied:
             return False

@@ -123,9 +123,10 @@ class AclAuthorizer:
         if principal in self._super_users or principal == DRIVER:
             return True
         index, operation, kind = self._acls.index, right.operation, right.type
-        by_name = index.decide(principal, host, operation, kind, _ANY_NAME if name is None else name)
-        if by_name is None:
-            by_name = self._without_acl
+        asked = _ANY_NAME if name is None else name
+        by_name = index.decide(principal, host, operation, kind, asked)
+        if not by_name and self._without_acl:
+            by_name = not index.has_any(kind, asked)
         if by_name and right is READ_TOPIC and name is not None:
             return all(self._ask(principal, host, right, each) for each in self._shown_by(name))
         return by_name or (name is None and index.decide_any(principal, host, operation, kind))

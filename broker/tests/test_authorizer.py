@@ -143,7 +143,7 @@ def test_decisions_are_those_of_a_plain_evaluation(acls: list[Acl], data: st.Dat
         known.apply(RemoveAccessControlEntryRecord(id=ids[gone]))
         left.remove(gone)
     kind = ResourceType.TOPIC
-    assert all(known.index.decide(ALICE, HERE, Operation.READ, kind, name) is None for name in ("a", "abcd", "*"))
+    assert not any(known.index.has_any(kind, name) for name in ("a", "abcd", "*"))
 
 
 def plainly_any(acls: list[Acl], who: Principal, host: str, right: Right) -> bool:

@@ -78,7 +78,8 @@ def test_kafkas_dump_tool_accepts_every_file(left: tuple[Path, written.Content])
 @pytest.mark.long
 def test_kafka_goes_on_with_it_and_barnabas_after_that(left: tuple[Path, written.Content], tmp_path: Path) -> None:
     path, held = left
-    kafka = ApacheKafka(tmp_path / "kafka", written.KAFKA_SETTINGS)
+    # Its cleaner would go on where ours has stopped, while the records are read.
+    kafka = ApacheKafka(tmp_path / "kafka", {**written.KAFKA_SETTINGS, "log.cleaner.enable": "false"})
     kafka.format()
     shutil.rmtree(kafka.data_dir)
     shutil.copytree(path, kafka.data_dir)

@@ -57,6 +57,11 @@ def optimised_plan(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().optimizedPlan()
 
 
+def spark_plan(frame: DataFrame) -> Any:
+    """How Spark would run a frame: the plan before it is cut into stages and code is made of it."""
+    return frame._jdf.queryExecution().sparkPlan()
+
+
 def projected(frame: DataFrame) -> list[Any]:
     """The named expressions of a frame that is a projection."""
     return list(seq(analysed_plan(frame).projectList()))

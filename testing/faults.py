@@ -1,0 +1,74 @@
+"""What goes wrong in a broker when a test asks for it: a disk that is slow or stands still, answers that get lost."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+from barnabas.broker.net.errors import Disconnected
+from barnabas.broker.parts import Parts
+from barnabas.broker.registry import Context, Endpoint, Handlers
+from barnabas.storage.io import Io
+from barnabas.wire.types import Message, SizedChunk
+
+
+class FaultyIo(Io):
+    """The real calls, with a disk that takes its time. No sync runs on the event loop: that one goes on."""
+
+    syncs_on_the_spot = False
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._seconds: float | None = 0.0
+
+    def take(self, seconds: float | None) -> None:
+        """From now on a sync takes so many seconds longer; with None it does not end until this is called again."""
+        with self._changed:
+            self._seconds = seconds
+            self._changed.notify_all()
+
+    def fdatasync(self, fd: int) -> None:
+        self._wait()
+        super().fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        self._wait()
+        super().fsync(fd)
+
+    def _wait(self) -> None:
+        with self._changed:
+            seconds = self._seconds
+            if seconds != 0.0:
+                self._changed.wait_for(lambda: self._seconds != seconds, timeout=seconds)
+
+
+class Lost:
+    """Which answers are lost: how many of each API."""
+
+    def __init__(self) -> None:
+        self._left: Counter[str] = Counter()
+
+    def lose(self, api: str, count: int) -> None:
+        """Lose the next answers of an API. Any thread may ask."""
+        self._left[api] = count
+
+    def takes(self, api: str) -> bool:
+        """Whether an answer is lost now."""
+        if self._left[api] <= 0:
+            return False
+        self._left[api] -= 1
+        return True
+
+
+def losing(lost: Lost, parts: Parts) -> Handlers:
+    """The broker's handlers, some of whose answers get lost."""
+
+    class Losing(Endpoint):
+        __slots__ = ()
+
+        def encode(self, response: Message, context: Context) -> list[SizedChunk]:
+            if lost.takes(self.api.name):
+                raise Disconnected(f"the answer to {self.api.name} is lost: a test has asked for it")
+            return super().encode(response, context)
+
+    return Handlers(parts, endpoint=Losing)
