@@ -7,9 +7,9 @@ Records have 1,000 keys and come at 1,000 a second, with their own time as event
 local[2], the broker's default durability, and no limit of what a stream writes. `delay` is from the end of a window,
 by the clock, until its result is at a consumer that reads committed records. CPU is that of driver, JVM and workers.
 The twenty streams differ in window, aggregates and condition. `quiet` are twenty streams, each over a source of its
-own into which nothing has come for some minutes, so that most of their queries rest. Of the backlog, one record comes every 10 ms of event time, in windows of a minute, so
-that a window of a key holds 6 records, and a hundred times as many where it is dense; `with its start` counts from
-the statement that makes the stream.
+own into which nothing has come for some minutes, so that most of their queries rest. Of the backlog, one record comes
+every 10 ms of event time, in windows of a minute, so that a window of a key holds 6 records, and a hundred times as
+many where it is dense; `with its start` counts from the statement that makes the stream.
 """
 
 from __future__ import annotations
