@@ -66,3 +66,16 @@ def test_what_retention_has_removed_is_no_more_to_be_read(tmp_path: Path) -> Non
     assert of.look({("t", 0): 0}, {("t", 0): (6, 6)}) == Unread()
     assert of.look({("t", 0): 9}, {("t", 0): (0, 6)}) == Unread(), "a topic that was made again is not this query's"
     assert of.look({}, {("t", 0): (3, 6)}).newest == NOW + 5, "a partition that is new"
+
+
+def test_of_what_is_gone_meanwhile_the_time_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention removes segments whenever it likes: that must not end the query."""
+    logs = Logs(tmp_path / "data")
+    logs.write(numbers(0, 6), timestamp=NOW)
+
+    def gone(place: str) -> None:
+        raise FileNotFoundError(place)
+
+    monkeypatch.setattr(ahead, "opened", gone)
+    found = Counted(logs).now(0)
+    assert (found.size > 0, found.newest) == (True, None)

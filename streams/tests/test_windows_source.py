@@ -112,13 +112,16 @@ class Clock:
     """In the place of `time`: nobody waits."""
 
     def __init__(self) -> None:
-        self.now = 100.0
+        self.now, self.worked = 100.0, 0.0
         self.slept: list[float] = []
         #: What happens at times.
         self.events: list[tuple[float, Callable[[], object]]] = []
 
     def monotonic(self) -> float:
         return self.now
+
+    def thread_time(self) -> float:
+        return self.worked
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -218,6 +221,27 @@ def test_a_quiet_source_rests_and_asks_seldom(tmp_path: Path, clock: Clock, monk
     clock.slept.clear()
     following = made.latestOffset(at, ALL)
     assert (following != at, clock.slept) == (True, [])
+
+
+def test_looks_take_a_small_part_of_a_core(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source may have thousands of partitions."""
+    logs = Logs(tmp_path / "data")
+    logs.write(numbers(0, 5))
+    made = reader(logs, tmp_path / "close", rule=of_ten_seconds())
+    at = made.latestOffset(made.initialOffset(), ALL)
+    made.latestOffset(at, ALL)
+    look = made._look
+
+    def long_look(start: dict[str, Any], limit: ReadAllAvailable) -> tuple[dict[str, Any], float]:
+        clock.worked += 0.01
+        clock.now += 0.01
+        return look(start, limit)
+
+    monkeypatch.setattr(made, "_look", long_look)
+    before, worked = clock.now, clock.worked
+    for _ in range(10):
+        made.latestOffset(at, ALL)
+    assert clock.worked - worked <= (clock.now - before) / 12
 
 
 @pytest.mark.parametrize("format", ["json", "csv"])

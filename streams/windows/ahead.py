@@ -54,11 +54,13 @@ class Ahead:
         return self._unread
 
     def _newest(self, split: Split) -> int | None:
-        """The newest event time in a split, in ms since 1970."""
+        """The newest event time in a split, in ms since 1970. Of what is just being replaced or is damaged it is not
+        known: that is for those to handle who read it.
+        """
         try:
             return self._of_headers(split) if self._times is None else self._of_rows(split, self._times)
-        except (OSError, CorruptLogError) as error:
-            raise WalError(f"{split.topic}-{split.partition} cannot be read: {error}") from None
+        except (OSError, CorruptLogError, WalError):
+            return None
 
     def _of_headers(self, split: Split) -> int | None:
         """That of the batches, of which the first may begin before the split."""

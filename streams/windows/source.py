@@ -65,6 +65,8 @@ WAIT_SECONDS, QUIET_WAIT_SECONDS = 0.5, 1.0
 QUIET_SECONDS, REST_SECONDS = 10.0, 0.25
 # While there are records that wait for nothing, but may not be read yet.
 _LOOK_SECONDS = 0.05
+# Of a core, a look takes no more than a twentieth, however many partitions there are.
+_PARTS_OF_LOOKS = 20
 # The end of a log that is written moves a little later, and is asked for in any case after a while.
 _SETTLED_SECONDS, _ASK_SECONDS = 2.0, 5.0
 # A worker forgets a table that no task has asked for in this time.
@@ -229,13 +231,15 @@ class MarkedReader(StreamReader):
         if follows:
             self._watermark = next_watermark_ms(os.path.join(os.path.dirname(self._close_file), "checkpoint"))
         while True:
+            began = time.thread_time()
             found, pause = self._look(start, limit)
+            pause = max(pause, _PARTS_OF_LOOKS * (time.thread_time() - began), REST_SECONDS if is_quiet else 0.0)
             now = time.monotonic()
             if found != start:
                 self._changed_at = now
             if found != start or self._target is not None or now >= until or (follows and not self._due.holds()):
                 return found
-            time.sleep(min(max(pause, REST_SECONDS if is_quiet else 0.0), until - now))
+            time.sleep(min(pause, until - now))
 
     def _look(self, start: dict[str, Any], limit: ReadLimit) -> tuple[dict[str, Any], float]:
         """The end of a batch that is due, or `start`; and after how long to look again."""
@@ -243,15 +247,13 @@ class MarkedReader(StreamReader):
             return start, _LOOK_SECONDS
         plain, mark, table = _apart(start)
         unread = self._unread(plain)
-        closes = read_mark(self._close_file) > mark if self._ticks is None else self._ticks.is_over(mark)
+        closing = max(mark, read_mark(self._close_file)) if self._ticks is None else mark
+        closes = closing > mark if self._ticks is None else self._ticks.is_over(mark)
         is_due = self._due.is_due(unread, self._watermark) or closes or self._target is not None
         ends = plain
         if is_due and unread.size and time.monotonic() >= self._next_at:
             ends = self._ends(plain, limit)
-        if self._ticks is None:
-            latest = max(mark, read_mark(self._close_file))
-        else:
-            latest = self._ticks.next(mark, has_records=ends != plain)
+        latest = closing if self._ticks is None else self._ticks.next(mark, has_records=ends != plain)
         now = {_TABLE: table} if table else {}
         if ends != plain:
             now = self._table_now()
