@@ -7,9 +7,9 @@ Records have 1,000 keys and come at 1,000 a second, with their own time as event
 local[2], the broker's default durability, and no limit of what a stream writes. `delay` is from the end of a window,
 by the clock, until its result is at a consumer that reads committed records. CPU is that of driver, JVM and workers.
 The twenty streams differ in window, aggregates and condition. `quiet` are twenty streams, each over a source of its
-own into which nothing comes. Of the backlog, one record comes every 10 ms of event time, in windows of a minute, so
-that a window of a key holds 6 records, and a hundred times as many where it is dense; `with its start` counts from
-the statement that makes the stream.
+own into which nothing has come for some minutes, so that most of their queries rest. Of the backlog, one record comes
+every 10 ms of event time, in windows of a minute, so that a window of a key holds 6 records, and a hundred times as
+many where it is dense; `with its start` counts from the statement that makes the stream.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KINDS = (
     "SELECT _wend, avg(temp) AS t, spread(temp) AS s FROM {source} INTERVAL({number}s) SLIDING(1s)",
 )
 QUIET = 20
-WARM_SECONDS = 20.0
+WARM_SECONDS, QUIET_SECONDS = 20.0, 150.0
 DEADLINE = 600.0
 Figure = tuple[str, str, float]
 
@@ -170,7 +170,7 @@ def quiet(broker: Barnabas, cluster: Cluster, seconds: float) -> list[Figure]:
         producer.produce(f"source-of-{name}", value(0))
     producer.flush()
     wait(cluster, names, lambda told: told.state == "RUNNING" and told.state_rows > 0)
-    time.sleep(WARM_SECONDS)
+    time.sleep(QUIET_SECONDS)
     driver = Meter(processes(broker, "driver")[0].pid)
     began, cpu = time.perf_counter(), driver.cpu()
     time.sleep(seconds)

@@ -13,6 +13,7 @@ from barnabas.scripts.stream_plan import picture, plan_lines, plan_text
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.queries.keys import FORMAT, SCHEMA
 from barnabas.wire.streams.clauses import Clauses, parse_stream
+from barnabas.wire.streams.event_time import meant_time, told_time
 from barnabas.wire.streams.keys import (
     PAUSED,
     RUNNING,
@@ -20,6 +21,7 @@ from barnabas.wire.streams.keys import (
     STREAM,
     STREAM_KEYS,
     STREAM_NAME,
+    STREAM_PLAN,
     STREAM_RUN,
     STREAM_STATE,
 )
@@ -51,7 +53,7 @@ _COLUMNS = (
 
 def create(cluster: Cluster, statement: CreateStream) -> None:
     """Make a stream, and the topic that it writes where that is not there. Raises ClientError."""
-    _parsed(statement.text)
+    clauses = _parsed(statement.text)
     if statement.name in _streams(cluster):
         if statement.if_not_exists:
             print(f"Stream {statement.name} is there already.")
@@ -65,9 +67,15 @@ def create(cluster: Cluster, statement: CreateStream) -> None:
         set_topic_config(cluster, statement.into, settings)
     else:
         check(made.error_code, f"Stream {statement.name}", made.error_message)
-    told = topic_configs(cluster, [statement.into], [SCHEMA, FORMAT]).get(statement.into, {})
+    told = topic_configs(cluster, [statement.into], [STREAM_PLAN, SCHEMA, FORMAT]).get(statement.into, {})
     print(visible(f"Created stream {statement.name} into topic {statement.into}."))
     print(visible(f"Its values: {told.get(FORMAT, 'raw')} {told.get(SCHEMA, '')}".rstrip() + "."))
+    if not clauses.by_clock:
+        print(visible(f"Its event time: {told_time(clauses.time)}."))
+    plan = stream_plan_of(told)
+    column = None if plan is None else meant_time(clauses, plan.schema)
+    if column is not None:
+        print(visible(f"{clauses.source} has a time {column}, too: write EVENT_TIME {column} for windows by that one."))
 
 
 def drop(cluster: Cluster, statement: DropStream) -> None:
@@ -105,6 +113,9 @@ def describe(cluster: Cluster, stream: str) -> None:
         if joined is not None:
             begins = "as a table" if joined.is_table else f"from offsets {', '.join(map(str, joined.starts))}"
             print(visible(f"Joined:  {joined.source}, {begins}"))
+    clauses = _parsed(configs[STREAM])
+    if not clauses.by_clock:
+        print(visible(f"Time:    {told_time(clauses.time)}"))
     print(visible(f"Into:    {name}"))
     print(visible(f"Values:  {configs.get(FORMAT, 'raw')} {configs.get(SCHEMA, '')}".rstrip()))
     print(visible(f"State:   {configs.get(STREAM_STATE, RUNNING)}"))

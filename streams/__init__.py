@@ -6,14 +6,13 @@ Spark, `streams.wal` reads the same records as Arrow batches.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from barnabas.wire.text import SPARK_REMEDY
 
-try:
-    import pyarrow  # noqa: F401
-except ModuleNotFoundError:
-    raise ImportError(f"streams needs pyarrow and pyspark: {SPARK_REMEDY}", name="pyarrow") from None
+if find_spec("pyarrow") is None:
+    raise ImportError(f"streams needs pyarrow and pyspark: {SPARK_REMEDY}", name="pyarrow")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -50,6 +50,7 @@ def options(*, brief: bool = False) -> str:
     """
     found = [
         "-Xss16m",
+        "-Xms64m",  # Java's own choice begins with a 64th of the machine's memory, and gives none of it back
         "-XX:SharedArchiveFile=" + str(ARCHIVE),
         "-Xshare:auto",
         "-Xlog:cds=off",

@@ -26,7 +26,7 @@ def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
         is_kind = {
             "driver": "barnabas.streams.query" in command,
             "jvm": name == "java",
-            "worker": "pyspark.daemon" in command,
+            "worker": "barnabas.streams.daemon" in command,
             "crew": "barnabas.streams.query.worker" in command,
             "all": True,
         }[kind]

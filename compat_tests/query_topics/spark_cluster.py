@@ -60,7 +60,7 @@ class Worker(SparkNode):
         assert self.process
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.Error):  # it has ended meanwhile, or is a zombie
-                if "pyspark.daemon" in child.cmdline():
+                if "barnabas.streams.daemon" in child.cmdline():
                     return True
         return False
 

@@ -108,6 +108,7 @@ def test_the_life_of_a_stream(broker: Barnabas, admin: Driver, capsys: pytest.Ca
     told = sql(broker, capsys, EXAMPLE)
     assert "Created stream avg10 into topic avg_by_device" in told
     assert "_wstart timestamp, _wend timestamp, device string, s double, c bigint" in told
+    assert told.endswith("Its event time: _timestamp, the record's own time.\n")
     expected = windows(first, 10_000, 5000)
     assert wait_for_results(broker, "avg_by_device", 2, len(expected)) == expected
     assert {key for key, _ in records(broker, "avg_by_device", 2)} == {b"a", b"b"}
@@ -118,6 +119,7 @@ def test_the_life_of_a_stream(broker: Barnabas, admin: Driver, capsys: pytest.Ca
     assert "avg10" in shown
     assert "RUNNING" in shown
     assert "sensors, from offsets 0, 0" in sql(broker, capsys, "DESCRIBE STREAM avg10")
+    assert "Time:    _timestamp, the record's own time" in sql(broker, capsys, "DESCRIBE STREAM avg10")
     assert "windows of 10s, one each 5s" in sql(broker, capsys, "EXPLAIN STREAM avg10")
     figures = wait_for_state(broker, "avg10", "RUNNING", rows=len(expected), state_rows=1)
     assert (figures["lag"], figures["late"], figures["ignored"], figures["last_error"]) == (0, 0, 0, None)
@@ -143,6 +145,19 @@ def test_the_life_of_a_stream(broker: Barnabas, admin: Driver, capsys: pytest.Ca
     assert "there is no stream avg10" in refused(broker, capsys, "DROP STREAM avg10")
     sql(broker, capsys, "DROP STREAM IF EXISTS avg10")
     sql(broker, capsys, "DROP TOPIC avg_by_device")
+
+
+def test_a_time_that_was_perhaps_meant_is_told(
+    broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sql(broker, capsys, "CREATE TOPIC timed (at TIMESTAMP, n INT) PARTITIONS 1")
+    own = sql(broker, capsys, "CREATE STREAM by_own AS SELECT count(*) AS c FROM timed INTERVAL(10s)")
+    assert "timed has a time at, too: write EVENT_TIME at for windows by that one." in own
+    by_at = sql(broker, capsys, "CREATE STREAM by_at EVENT_TIME at AS SELECT count(*) AS c FROM timed INTERVAL(10s)")
+    assert by_at.endswith("Its event time: at.\n")
+    until(lambda: "stream.event_time" in broker.log_file.read_text(), "the driver says so, too", DEADLINE)
+    for name in ("by_own", "by_at"):
+        sql(broker, capsys, f"DROP STREAM {name}")
 
 
 @pytest.mark.long

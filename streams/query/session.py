@@ -37,6 +37,7 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.log.level": "ERROR",
     # With a limit of bytes Spark measures a batch anew for each row that it adds, which takes more than all else.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.python.daemon.module": "barnabas.streams.daemon",
     # Otherwise each column that is made asks the JVM four times, for a line of ours in errors that are about SQL.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }

@@ -326,13 +326,14 @@ def test_a_query_lags_that_has_been_behind_for_a_while_and_does_not_catch_up(tmp
         return told.state
 
     start = 1000.0
-    told = [state(start, 100, 0), state(start + 10, 200, 90), state(start + 31, 400, 100), state(start + 40, 500, 200)]
+    told = [state(start, 100, 0), state(start + 10, 200, 90), state(start + 31, 400, 90), state(start + 40, 500, 200)]
     assert told == ["RUNNING", "RUNNING", "LAGGING", "LAGGING"]
     assert state(start + 62, 500, 300) == "RUNNING", "it catches up"
-    assert state(start + 93, 700, 500) == "LAGGING"
-    assert [state(start + 100, 700, 700), state(start + 124, 900, 600)] == ["LAGGING", "RUNNING"], (
+    assert state(start + 93, 700, 490) == "LAGGING"
+    assert [state(start + 100, 700, 700), state(start + 124, 1000, 700)] == ["LAGGING", "RUNNING"], (
         "it had none meanwhile"
     )
+    assert state(start + 155, 2000, 1000) == "RUNNING", "what came lately may wait for its batch"
 
 
 def test_a_lag_is_not_known_before_both_ends_are(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +21,13 @@ from pyspark.sql.types import StructType
 from barnabas.storage.config import LogConfig
 from barnabas.streams.tests.support import NOW, Logs, numbers
 from barnabas.streams.tests.windows_support import NOWHERE
-from barnabas.streams.wal import plan, read
+from barnabas.streams.wal import LogDir, plan, read
 from barnabas.streams.windows import source
+from barnabas.streams.windows.due import WAIT_MS, Rule, rule_of
 from barnabas.streams.windows.source import (
     QUIET_SECONDS,
     REST_SECONDS,
+    WAIT_SECONDS,
     MarkedReader,
     MarkPartition,
     StreamDataSource,
@@ -30,26 +35,46 @@ from barnabas.streams.windows.source import (
     write_mark,
 )
 from barnabas.streams.windows.watched import CLOCK, CLOSE
+from barnabas.wire.streams.clauses import parse_stream
 
 ALL = ReadAllAvailable()
 
 
-def reader(logs: Logs, close_file: Path, rate: int = 0, period: str = "") -> MarkedReader:
+def watermark(folder: Path, ms: int) -> None:
+    """Note the watermark after a batch, as Spark does."""
+    commits = folder / "checkpoint" / "commits"
+    commits.mkdir(parents=True, exist_ok=True)
+    (commits / str(len(os.listdir(commits)))).write_text(f'v1\n{{"nextBatchWatermarkMs":{ms}}}')
+
+
+def reader(
+    logs: Logs,
+    close_file: Path,
+    rate: int = 0,
+    period: str = "",
+    rule: Rule = Rule(),  # noqa: B008
+) -> MarkedReader:
     options = {"path": str(logs.path), "topics": "t", "bootstrap.servers": NOWHERE, "startingOffsets": "earliest"}
     data_source = StreamDataSource(
-        {**options, "closeFile": str(close_file), "bytesPerSecond": str(rate), "period": period}
-    )
-    fields = ("key binary", "value binary", "timestamp timestamp", "offset bigint", f"{CLOSE} timestamp")
-    schema = StructType.fromJson(
         {
-            "type": "struct",
-            "fields": [
-                {"name": name, "type": {"bigint": "long"}.get(kind, kind), "nullable": name != "offset", "metadata": {}}
-                for name, kind in map(str.split, fields)
-            ],
+            **options,
+            "closeFile": str(close_file),
+            "holdFile": str(close_file.with_name("hold")),
+            "bytesPerSecond": str(rate),
+            "period": period,
+            "rule": rule.encode(),
         }
     )
-    return data_source.streamReader(schema)
+    kinds = {"key": "binary", "value": "binary", "timestamp": "timestamp", "offset": "long"}
+    return data_source.streamReader(struct({**kinds, CLOSE: "timestamp"}, required=("offset",)))
+
+
+def struct(kinds: dict[str, str], required: Iterable[str] = ()) -> StructType:
+    """A schema, for which no Spark is needed."""
+    fields = [
+        {"name": name, "type": kind, "nullable": name not in required, "metadata": {}} for name, kind in kinds.items()
+    ]
+    return StructType.fromJson({"type": "struct", "fields": fields})
 
 
 def rows(made: MarkedReader, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
@@ -83,28 +108,174 @@ def test_a_mark_is_a_row_of_its_own_once_and_again_when_its_batch_is_repeated(tm
     assert [row["value"] for row in rows(made, second, third)] == numbers(5, 6)
 
 
-def test_a_quiet_source_rests_before_it_looks_until_something_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, rested = [100.0], list[float]()
-    monkeypatch.setattr(source, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=rested.append))
+class Clock:
+    """In the place of `time`: nobody waits."""
+
+    def __init__(self) -> None:
+        self.now, self.worked = 100.0, 0.0
+        self.slept: list[float] = []
+        #: What happens at times.
+        self.events: list[tuple[float, Callable[[], object]]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def thread_time(self) -> float:
+        return self.worked
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept.append(seconds)
+        while self.events and self.events[0][0] <= self.now:
+            self.events.pop(0)[1]()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(source, "time", made)
+    return made
+
+
+def settled(made: MarkedReader, at: dict[str, Any], write: Callable[[], object], clock: Clock) -> dict[str, Any]:
+    """The offset after some batches that were not needed: what comes next waits for long."""
+    for _ in range(5):
+        write()
+        before = at
+        while at == before:
+            at = made.latestOffset(before, ALL)
+    assert made.latestOffset(at, ALL) == at
+    clock.slept.clear()
+    return at
+
+
+def of_ten_seconds() -> Rule:
+    clauses = parse_stream("AS SELECT count(*) FROM t INTERVAL(10s)")
+    return rule_of(clauses, [clauses.window])
+
+
+def test_the_source_waits_for_what_closes_a_window(tmp_path: Path, clock: Clock) -> None:
+    logs, began = Logs(tmp_path / "data"), NOW // 10_000 * 10_000
+    logs.write(numbers(0, 5), timestamp=began)
+    made = reader(logs, tmp_path / "close", rule=of_ten_seconds())
+    first = made.latestOffset(made.initialOffset(), ALL)
+    assert first["t"] == {"0": 5}
+    watermark(tmp_path, began)
+    assert (made.latestOffset(first, ALL), clock.slept) == (first, []), "Spark has another batch to do perhaps"
+    first = settled(made, first, lambda: logs.write(numbers(0, 1), timestamp=began), clock)
+    logs.write(numbers(5, 6), timestamp=began + 1000)
+    assert made.latestOffset(first, ALL) == first
+    assert sum(clock.slept) <= WAIT_SECONDS + 0.01, "Spark is not kept for long"
+    clock.events.append((clock.now + 0.1, lambda: logs.write(numbers(6, 7), timestamp=began + 10_000)))
+    waited = clock.now
+    second = made.latestOffset(first, ALL)
+    assert second["t"] == {"0": 12}
+    assert 0.1 <= clock.now - waited <= 0.35, "and it goes on as soon as there is something to do"
+    watermark(tmp_path, began + 10_000)
+    assert made.latestOffset(second, ALL) == second
+    logs.write(numbers(7, 8), timestamp=began + 11_000)
+    waited, at = clock.now, second
+    while at == second:
+        at = made.latestOffset(at, ALL)
+    assert at["t"] == {"0": 13}
+    assert clock.now - waited <= WAIT_MS / 1000 + 0.01
+
+
+def test_marks_end_the_waiting_and_what_is_held_waits(tmp_path: Path, clock: Clock) -> None:
+    logs, began = Logs(tmp_path / "data"), NOW // 10_000 * 10_000
+    logs.write(numbers(0, 5), timestamp=began)
+    made = reader(logs, tmp_path / "close", rule=of_ten_seconds())
+    first = made.latestOffset(made.initialOffset(), ALL)
+    watermark(tmp_path, began)
+    first = settled(made, first, lambda: logs.write(numbers(0, 1), timestamp=began), clock)
+    logs.write(numbers(5, 6), timestamp=began)
+    (tmp_path / "hold").touch()
+    write_mark(str(tmp_path / "close"), began + 1)
+    assert made.latestOffset(first, ALL) == first
+    (tmp_path / "hold").unlink()
+    marked = made.latestOffset(first, ALL)
+    assert (marked["t"], marked["#close"]) == ({"0": 11}, {"at": began + 1})
+
+
+def test_a_quiet_source_rests_and_asks_seldom(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[float]()
+    ranges = LogDir.ranges
+
+    def ask(log_dir: LogDir, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        asked.append(clock.now)
+        return ranges(log_dir, keys)
+
+    monkeypatch.setattr(LogDir, "ranges", ask)
     logs = Logs(tmp_path / "data")
     logs.write(numbers(0, 5))
     made = reader(logs, tmp_path / "close")
     at = made.latestOffset(made.initialOffset(), ALL)
-    clock[0] += QUIET_SECONDS - 0.1
-    assert (made.latestOffset(at, ALL), rested) == (at, [])
-    clock[0] += 0.1
-    assert (made.latestOffset(at, ALL), rested) == (at, [REST_SECONDS])
+    made.latestOffset(at, ALL)
+    clock.now += QUIET_SECONDS
+    asked.clear()
+    for _ in range(60):
+        assert made.latestOffset(at, ALL) == at
+    assert set(clock.slept) == {REST_SECONDS}
+    assert len(asked) <= 13, "once in five seconds"
     logs.write(numbers(5, 6))
+    clock.slept.clear()
     following = made.latestOffset(at, ALL)
-    assert (following != at, len(rested)) == (True, 2)
-    assert (made.latestOffset(following, ALL), len(rested)) == (following, 2)
-    clock[0] += QUIET_SECONDS
-    write_mark(str(tmp_path / "close"), NOW)
-    marked = made.latestOffset(following, ALL)
-    assert (marked != following, len(rested)) == (True, 3)
-    assert (made.latestOffset(marked, ALL), len(rested)) == (marked, 3)
+    assert (following != at, clock.slept) == (True, [])
+
+
+def test_looks_take_a_small_part_of_a_core(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source may have thousands of partitions."""
+    logs = Logs(tmp_path / "data")
+    logs.write(numbers(0, 5))
+    made = reader(logs, tmp_path / "close", rule=of_ten_seconds())
+    at = made.latestOffset(made.initialOffset(), ALL)
+    made.latestOffset(at, ALL)
+    look = made._look
+
+    def long_look(start: dict[str, Any], limit: ReadAllAvailable) -> tuple[dict[str, Any], float]:
+        clock.worked += 0.01
+        clock.now += 0.01
+        return look(start, limit)
+
+    monkeypatch.setattr(made, "_look", long_look)
+    before, worked = clock.now, clock.worked
+    for _ in range(10):
+        made.latestOffset(at, ALL)
+    assert clock.worked - worked <= (clock.now - before) / 12
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_event_times_of_a_column_decide(tmp_path: Path, clock: Clock, format: str) -> None:
+    """A value without one does not, nor one whose time is too far ahead."""
+    logs, began = Logs(tmp_path / "data"), NOW // 10_000 * 10_000
+
+    def write(*times: int | None) -> None:
+        texts = [None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat() for ms in times]
+        values = [json.dumps({"at": text, "n": 1}) if format == "json" else f"{text or ''},1" for text in texts]
+        logs.write([value.encode() for value in [*values, "{"]], timestamp=began)
+
+    write(began)
+    clauses = parse_stream("EVENT_TIME at MAX_AHEAD 1m AS SELECT count(*) FROM t INTERVAL(10s)")
+    found = StreamDataSource(
+        {
+            "path": str(logs.path),
+            "topics": "t",
+            "bootstrap.servers": NOWHERE,
+            "startingOffsets": "earliest",
+            "format": format,
+            "closeFile": str(tmp_path / "close"),
+            "rule": rule_of(clauses, [clauses.window]).encode(),
+        }
+    )
+    kinds = {"at": "timestamp", "n": "integer", "_timestamp": "timestamp", "_corrupt_record": "string"}
+    made = found.streamReader(struct({**kinds, CLOSE: "timestamp"}))
+    first = made.latestOffset(made.initialOffset(), ALL)
+    watermark(tmp_path, began)
+    first = settled(made, first, lambda: write(began), clock)
+    write(began + 9999, began + 70_000, None)
+    assert made.latestOffset(first, ALL) == first
+    write(began + 10_000)
+    assert made.latestOffset(first, ALL) != first
 
 
 def test_records_have_the_time_at_which_they_are_read(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from barnabas.streams.wal.errors import DataLossError, NewTopicError, NotReadyEr
 from barnabas.streams.wal.log_dir import LogDir, Ranges
 from barnabas.streams.wal.plan import Planner, Split, plan
 from barnabas.streams.wal.read import COLUMNS, read, schema_of
+from barnabas.streams.wal.stamps import Stamps
 from barnabas.streams.wal.times import offset_at
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Planner",
     "Ranges",
     "Split",
+    "Stamps",
     "TooMuchError",
     "WalError",
     "offset_at",

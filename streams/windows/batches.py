@@ -58,6 +58,22 @@ class _Metadata(msgspec.Struct):
     batchWatermarkMs: int
 
 
+class _Commit(msgspec.Struct):
+    """What Spark notes when a batch is done."""
+
+    nextBatchWatermarkMs: int = 0
+
+
+def next_watermark_ms(checkpoint: str) -> int:
+    """The watermark after the last batch that is done, in ms since 1970; 0 for none."""
+    last = last_batch(checkpoint, COMMITS)
+    try:
+        text = Path(checkpoint, COMMITS, str(last)).read_text()
+        return msgspec.json.decode(text.split("\n")[1], type=_Commit).nextBatchWatermarkMs
+    except (OSError, IndexError, msgspec.DecodeError):
+        return 0
+
+
 def noted(cluster: Cluster, queries: Sequence[str]) -> dict[int, str]:
     """What the batches of a query read: as it is noted under these ids, the last of which counts most.
 

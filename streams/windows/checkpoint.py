@@ -26,7 +26,7 @@ from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.windows import batches, durable
 from barnabas.streams.windows.groups import Joined
-from barnabas.streams.windows.source import ends_of
+from barnabas.streams.windows.source import ends_of, mark_of, read_mark
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.streams.keys import CHECKPOINTS
 
@@ -115,6 +115,21 @@ class Folder:
         except (OSError, msgspec.DecodeError):
             path = os.path.join(self.checkpoint, batches.OFFSETS, str(last))
             raise QueryError(f"the checkpoint is damaged ({path}): {_RECALCULATE}") from None
+
+    def is_settled(self) -> bool:
+        """Whether its query would do nothing unless there were new records: its last batch is done, all windows are
+        closed that the watermark has passed, and no mark waits.
+        """
+        last = self.last_batch()
+        try:
+            text = batches.text_of(self.checkpoint, last) if last >= 0 else ""
+            return not text or (
+                batches.last_batch(self.checkpoint, batches.COMMITS) == last
+                and batches.watermark_ms(text) == batches.next_watermark_ms(self.checkpoint)
+                and read_mark(self.close_file) <= mark_of(batches.source_offset(text))
+            )
+        except (OSError, IndexError, msgspec.DecodeError):
+            return False
 
     def copy_to(self, other: Folder) -> None:
         """Give another query the same checkpoint, under an id of its own. Spark changes no file of one: they are linked

@@ -16,6 +16,7 @@ from barnabas.streams.query.source_rows import PARTS, value_columns
 from barnabas.streams.source.names import CORRUPT
 from barnabas.streams.source.offsets import to_wire
 from barnabas.streams.windows.checkpoint import Folder
+from barnabas.streams.windows.due import Rule
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES
 from barnabas.streams.windows.others import Other
 from barnabas.streams.windows.plan import source_schema
@@ -40,9 +41,10 @@ def source_frame(
     period: Interval | None = None,
     join: Join | None = None,
     reading: Reading | None = None,
+    rule: Rule = Rule(),  # noqa: B008  (frozen)
 ) -> DataFrame:
     """The rows of a query's source, from where the query begins; with `period`, and the time when each is read. All of
-    its columns, or what `reading` says.
+    its columns, or what `reading` says. `rule` says when there is a batch.
 
     Raises QueryError.
     """
@@ -61,6 +63,7 @@ def source_frame(
         "holdFile": folder.hold_file,
         "replayFile": folder.replay_file,
         "bytesPerSecond": str(rate),
+        "rule": rule.encode(),
         "period": f"{period.length_ms},{period.offset_ms}" if period is not None else "",
         "joined": Other(joined, _read_name(schema, join.keys[0][0])).encode() if joined is not None and join else "",
     }

@@ -1,5 +1,5 @@
 """All streams of one driver: which of them share a query; the queries are started one after the other, looked at, and
-started again.
+started again. Those that have nothing to do rest (resting.py).
 
 Starts, stops and changes of who shares a query take seconds, so they happen in a thread of their own; the driver's loop
 only looks. Each query waits longer from failure to failure, as query topics do.
@@ -21,13 +21,14 @@ from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.streams.java import JavaError, check_java
 from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
 from barnabas.streams.query.errors import FatalError, QueryError, reason_of
-from barnabas.streams.query.health import FAILED, now
+from barnabas.streams.query.health import FAILED, RUNNING, now
 from barnabas.streams.query.lazy_spark import LazySpark
 from barnabas.streams.windows.checkpoint import remove_others
 from barnabas.streams.windows.copier import Copier
 from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, names, new_group
 from barnabas.streams.windows.plain import Given, given
 from barnabas.streams.windows.plan import MemberError, Planned, check, parsed
+from barnabas.streams.windows.resting import resting
 from barnabas.streams.windows.restoring import restored
 from barnabas.streams.windows.runner import Home, Runner
 from barnabas.streams.windows.session import streams_session
@@ -37,6 +38,7 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries.messages import StreamStatus
 from barnabas.wire.streams import keys
 from barnabas.wire.streams.clauses import Clauses
+from barnabas.wire.streams.event_time import meant_time
 from barnabas.wire.streams.joins import Join
 from barnabas.wire.streams.plan import JoinedReads
 
@@ -48,7 +50,6 @@ _AGAIN_SECONDS = 5.0
 _HOLD_SECONDS = 5.0
 #: After so many failures in a row, the streams of a query part: then only the one at fault fails.
 _PART_AFTER = 4
-_PARTS = 16
 #: What Spark says of an idle worker that has died with its daemon. It finds out about one of them with each start.
 _DEAD_WORKER = "Stream closed"
 #: Between two copies of a checkpoint.
@@ -80,11 +81,11 @@ class Streams:
         self._up: set[Runner] = set()
         self._busy: set[Runner] = set()  # they are being started, stopped or changed
         self._held: dict[Runner, float] = {}
+        self._resting: set[Runner] = set()
         self._waiting: dict[str, str] = {}  # streams that have no query, and why
         self._ends: dict[TopicPartition, int] = {}
         self._asked_at = 0.0
         self._again_at = math.inf  # when streams are arranged again, after that has failed
-        self._starts = 0
         self._tasks = Tasks("streams", self._not_arranged)
 
     @property
@@ -296,7 +297,11 @@ class Streams:
                 group = new_group(definition, kind, slots_for(found.slots))
                 self._change({self._runner(group, {definition.topic: definition}): group})
             self._waiting.pop(definition.topic, None)
-            self._say("info", "stream.found", topic=definition.topic, source=definition.plan.source)
+            self._say("info", "stream.found", topic=definition.topic, source=plan.source, event_time=clauses.time)
+            if (column := meant_time(clauses, plan.schema)) is not None:
+                remedy = f"for windows by it make the stream with EVENT_TIME {column}"
+                what = f"{plan.source} has a time {column}, too, and the stream goes by the records' own: {remedy}"
+                self._say("warning", "stream.event_time", topic=definition.topic, message=what)
         for runner, new in joining.items():
             self._join(runner, new)
 
@@ -352,6 +357,11 @@ class Streams:
         if due:
             self._asked_at = at
             self._ask_ends(cluster)
+            for runner in list(self._runners):
+                if runner not in self._up:
+                    runner.know_place()
+                    runner.count_lag(self._ends, at)
+        self._resting = self._rests(at)
         self._copier.look(at, [runner for runner in self._runners if runner not in self._busy])
         for runner, until in list(self._held.items()):
             if at >= until:
@@ -364,7 +374,6 @@ class Streams:
         if not runner.runs:
             if runner in self._up:
                 self._stop(runner)
-            runner.count_lag(self._ends, at)
         elif runner not in self._up:
             self._start_if_due(runner, at)
         elif due:
@@ -378,9 +387,18 @@ class Streams:
             elif runner.is_to_count():
                 self._busy.add(runner)
                 self._do(lambda: self._count(runner))
+            elif runner in self._resting and runner not in self._held:
+                self._say("info", "stream.rests", topics=names(runner.group.members))
+                self._stop(runner)
+
+    def _rests(self, at: float) -> set[Runner]:
+        """The queries that have nothing to do."""
+        return resting([runner for runner in self._runners or () if runner.runs], at)
 
     def _start_if_due(self, runner: Runner, at: float) -> None:
-        if runner not in self._up and runner.health.may_run(at) and not self._is_full():
+        if runner in self._up or not runner.health.may_run(at) or self._is_full():
+            return
+        if runner not in self._rests(at):
             self._start(runner)
 
     def _is_full(self) -> bool:
@@ -425,11 +443,8 @@ class Streams:
         if runner in self._up or runner not in (self._runners or ()):
             self._busy.discard(runner)
             return
-        # Spark's triggers of one length are all at the same instants: these are not.
-        self._starts += 1
-        trigger_ms = self._trigger_ms + self._trigger_ms * (self._starts % _PARTS) // _PARTS
         try:
-            runner.start(now(), trigger_ms)
+            runner.start(now(), self._trigger_ms)
             self._up.add(runner)
         except MemberError as error:
             (member,) = (each for each in runner.group.members if each.number == error.number)
@@ -529,6 +544,8 @@ class Streams:
         if definition.state != keys.RUNNING:
             return definition.state.upper()
         if runner not in self._up and runner.health.error is None:
+            if runner in self._resting and runner not in self._busy:
+                return RUNNING
             return WAITING if runner not in self._busy and self._is_full() else STARTING
         return LAGGING if runner.is_behind and runner.health.error is None else runner.health.state
 

@@ -33,14 +33,17 @@ class Quiet:
 
     def mark(self, now: float, watermark: int, last_mark: int, state_rows: int) -> int | None:
         """The time of the mark that is to be set now; None for none. All that has come is in."""
-        if not self._delay or now - self._at < self._delay or not watermark:
-            return None
-        newest = watermark + self._behind_ms
-        is_open = self._may_wait if self._has_state else state_rows > 0
-        if newest <= last_mark and not is_open:  # the last thing that came was a mark
+        if now - self._at < self._delay or self.is_over(watermark, last_mark, state_rows):
             return None
         self._at, self._may_wait = now, False
-        return newest + self._span_ms + self._behind_ms
+        return watermark + self._behind_ms + self._span_ms + self._behind_ms
+
+    def is_over(self, watermark: int, last_mark: int, state_rows: int) -> bool:
+        """Whether there is no mark to come, unless something else comes before it."""
+        is_open = self._may_wait if self._has_state else state_rows > 0
+        # What came last was a mark, and it has closed all.
+        is_closed = watermark + self._behind_ms <= last_mark and not is_open
+        return not self._delay or not watermark or is_closed
 
 
 def _span(window: Window) -> int:

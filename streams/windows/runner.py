@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,12 +20,14 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.groups import Committed, committed
 from barnabas.client.offsets import EARLIEST, list_offsets
 from barnabas.client.transactional import TransactionalProducer
+from barnabas.streams.query import health
 from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.health import Health
 from barnabas.streams.windows import batches
 from barnabas.streams.windows.checkpoint import Folder, is_begun
 from barnabas.streams.windows.copies import Copies
+from barnabas.streams.windows.due import rule_of
 from barnabas.streams.windows.expired import Expired
 from barnabas.streams.windows.frames import source_frame
 from barnabas.streams.windows.groups import Group
@@ -47,7 +51,7 @@ from barnabas.wire.streams.windows import RowWindow
 
 # After this long without a sign of life the broker aborts a transaction. A batch writes for some seconds at most.
 _TRANSACTION_MS = 120_000
-# A query is behind if it has had a lag all this time, which has not become less.
+# A query is behind if it has not read what was there so long ago, and its lag has not become less: a batch may wait.
 _BEHIND_SECONDS = 30.0
 # The state of several streams is counted again when it has grown by a tenth: that reads all of it.
 _COUNT_AGAIN = 1.1
@@ -91,13 +95,19 @@ class Runner:
         self._watermark: int | None = None
         self._late = self._ignored = 0
         self.state_rows = self._counted_rows = 0
-        self._behind_at, self._behind_by, self._least_lag = 0.0, 0, 0
+        self._behind_at, self._behind_by = 0.0, 0
+        self._were: dict[TopicPartition, int] = {}  # the source's ends then
         self._quiet: Quiet | None = None
+        self._by_clock = False
         #: How many rows of state each stream may have, by topic.
         self.most_rows: dict[str, int] = {}
         #: How each stream is doing, and how far the query is in its source: before it starts only its checkpoint knows.
         self.streams = {topic: Health() for topic in definitions}
         self.ends: dict[TopicPartition, int] | None = None
+        #: When there was something to do, by `health.now`.
+        self.used_at = -math.inf
+        self._is_settled: bool | None = None  # of a query that does not run; None where nobody has looked
+        self._is_quiet = False  # of one that has run before: whether there was no mark to come
 
     @property
     def source(self) -> StreamPlan:
@@ -119,6 +129,7 @@ class Runner:
         self.group, self.definitions = group, dict(definitions)
         self.streams = {topic: self.streams.get(topic) or Health() for topic in definitions}
         self.health.changed()
+        self.used_at, self._is_settled = health.now(), None
 
     # --- starting and stopping ----------------------------------------------------------------------------------------
 
@@ -166,9 +177,13 @@ class Runner:
         self._home.say("info", "stream.batches_again", query=self.group.id, batches=count)
 
     def start(self, now: float, trigger_ms: int) -> None:
-        """Go on where the streams are. Raises QueryError, ClientError, and Spark's."""
+        """Go on where the streams are. `trigger_ms` are at least between two batches that read.
+
+        Raises QueryError, ClientError, and Spark's.
+        """
         first = self.open()
         assert self._producer is not None
+        self._is_settled, self._is_quiet = None, False
         self.ends = self.folder.planned_offsets()
         targets = {
             member: Target(member.topic, of.partitions, of.max_batch_bytes)
@@ -176,9 +191,10 @@ class Runner:
         }
         server, limits = self._home.server, self._home.limits
         members = self._members()
+        clauses, kinds = members[0].clauses, [member.clauses.window for member in members]
         plan = msgspec.structs.replace(self.source, starts=self.group.starts)
         rate = limits.source_bytes_per_second
-        of_rows = isinstance(members[0].clauses.window, RowWindow)
+        of_rows = isinstance(clauses.window, RowWindow)
         frame = source_frame(
             self._session,
             self._home.data_dir,
@@ -187,19 +203,19 @@ class Runner:
             self.folder,
             batch_bytes=MAX_ROWS_BATCH_BYTES if of_rows else MAX_BATCH_BYTES,
             rate=rate,
-            period=period_of(members[0].clauses),
-            join=members[0].clauses.join,
+            period=period_of(clauses),
+            join=clauses.join,
             reading=reading(self._session, members, self.group.slots, plan.values),
+            rule=rule_of(clauses, kinds, trigger_ms),
         )
         running = planned(self._session, members, self.group.slots, frame, plan.values)
         expired = None
-        if members[0].clauses.expired_ms:
+        if clauses.expired_ms:
             expired = Expired(self._home.data_dir, server, plan, self.folder, members, self.group.slots)
-        clauses = members[0].clauses
         results_of = batch_results(running.results_of, expired, clauses.parallelism)
         sink = TransactionSink(self._producer, server, targets, self.folder, self._note_batch, results_of, limits)
         sink.next_batch = first
-        self._quiet = Quiet(clauses, [member.clauses.window for member in members], now)
+        self._quiet, self._by_clock = Quiet(clauses, kinds, now), clauses.by_clock
         self.most_rows = {
             each.topic: _most_rows(member) for each, member in zip(self.group.members, members, strict=True)
         }
@@ -210,7 +226,7 @@ class Runner:
         self._query = (
             running.rows.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)
-            .trigger(processingTime=f"{trigger_ms} milliseconds")
+            .trigger(processingTime="0 seconds")  # its source says when there is something to do
             .foreachBatch(sink)
             .start()
         )
@@ -253,6 +269,7 @@ class Runner:
 
     def stop(self) -> None:
         """End the query, and the transaction that it may have open. Raises ClientError."""
+        self._is_quiet, self._is_settled = self._has_no_mark(), None
         query, self._query = self._query, None
         producer, self._producer = self._producer, None
         if query is not None:
@@ -304,6 +321,36 @@ class Runner:
         self._close_quiet(now)
         return None
 
+    def know_place(self) -> None:
+        """Find out how far it is, if it has not run yet."""
+        if self.ends is None:
+            with contextlib.suppress(QueryError):  # its start will say so
+                self.ends = self.folder.planned_offsets()
+
+    def may_rest(self) -> bool:
+        """Whether it would do nothing if it ran, as far as that is known; before the end of its source is known, it
+        waits for that.
+        """
+        if self.health.lag or self.health.error is not None:
+            return False
+        if self._query is not None:
+            return self.health.lag == 0 and self._has_no_mark() and self.folder.is_settled()
+        if self._is_settled is None:
+            self._is_settled = self.folder.is_settled()
+        return self._is_settled and (self._is_quiet or self._has_no_mark())
+
+    def _has_no_mark(self) -> bool:
+        """Whether no mark is to come, if no record does."""
+        if self.folder.last_batch() < 0:
+            return True
+        if self._query is not None and self._quiet is not None and not self._by_clock:
+            return self._quiet.is_over(self._watermark or 0, read_mark(self.folder.close_file), self.state_rows)
+        try:
+            clauses, _ = parsed(next(iter(self.definitions.values())).text)
+        except QueryError:  # its start will say so
+            return False
+        return not clauses.max_delay_ms and not clauses.by_clock
+
     def _note(self, progress: Any, now: float) -> None:
         watermark = progress.eventTime.get("watermark")
         if watermark is not None:
@@ -311,13 +358,16 @@ class Runner:
         if "addBatch" not in progress.durationMs or progress.batchId <= self._batch:
             return  # it only says that nothing has come
         self._batch = progress.batchId
-        self.health.ran(now, 0, 0, progress.durationMs.get("triggerExecution", 0) / 1000)
+        took = progress.durationMs.get("triggerExecution", 0) - progress.durationMs.get("latestOffset", 0)
+        self.health.ran(now, 0, 0, took / 1000)
         self.state_rows = sum(operator.numRowsTotal for operator in progress.stateOperators)
         for operator in progress.stateOperators:
             self._late += operator.numRowsDroppedByWatermark
         seen = progress.observedMetrics.get(OBSERVED)
         if seen is not None:
             self._ignored += seen[NO_TIME] + seen[AHEAD] + seen[MALFORMED]
+        if progress.numInputRows:
+            self.used_at = now
         if progress.numInputRows and self._quiet is not None:
             self._quiet.came(seen[RECORDS] if seen is not None else 0, now)
         for source in progress.sources:
@@ -355,11 +405,13 @@ class Runner:
             return
         topics = {topic for topic, _ in at}
         mine = {key: end for key, end in source_ends.items() if key[0] in topics}
-        lag = sum(max(end - at.get(key, 0), 0) for key, end in mine.items())
-        self.health.lag, self._least_lag = lag, min(self._least_lag, lag)
+        self.health.lag = lag = sum(max(end - at.get(key, 0), 0) for key, end in mine.items())
+        if lag:
+            self.used_at = now
         if now - self._behind_at >= _BEHIND_SECONDS:
-            self.is_behind = self._least_lag > 0 and lag >= self._behind_by > 0
-            self._behind_at, self._behind_by, self._least_lag = now, lag, lag
+            has_read = all(at.get(key, 0) >= end for key, end in self._were.items())
+            self.is_behind = not has_read and lag >= self._behind_by > 0
+            self._behind_at, self._behind_by, self._were = now, lag, mine
 
     def _close_quiet(self, now: float) -> None:
         """Close the windows of a topic into which nothing has come for MAX_DELAY."""

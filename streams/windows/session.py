@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from barnabas.streams.query.session import TEXT_SETTINGS
 from barnabas.streams.source.workers import check_workers
 from barnabas.streams.windows.limits import MAX_STATE_MEMORY_MB
+from barnabas.streams.windows.local_files import use_local_files
 from barnabas.streams.windows.source import StreamDataSource
 
 _TASKS = "spark.sql.shuffle.partitions"
@@ -21,7 +22,8 @@ _SETTINGS = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": str(MAX_STATE_MEMORY_MB),
-    # Spark's own choice for a local folder starts about 60 processes (chmod, readlink, stat) for a batch; this one 15.
+    # Spark's own choice for a local folder starts about 60 processes (chmod, readlink, stat) for a batch. This one has
+    # local_files.py below it, which starts none.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
     "FileSystemBasedCheckpointFileManager",
     # It refuses an operator with state behind an aggregate, for the sake of time-outs, which fill.py has none of. The
@@ -46,6 +48,7 @@ def streams_session(spark: SparkSession) -> SparkSession:
         for name, value in _SETTINGS.items():
             made.conf.set(name, value)
         check_workers(made)
+        use_local_files(made)
         made.dataSource.register(StreamDataSource)
         _made[application] = made
     return _made[application]

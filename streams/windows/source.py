@@ -6,6 +6,9 @@ source's offset, so Spark's checkpoint says which mark a batch has, and a batch 
 While the file `holdFile` is there, no record is new: a stream that is being made may share the query, which must not
 read its first record before.
 
+A batch is planned when it is due (due.py). Until then the source looks again and again, so that the batch begins as
+soon as the record is there that closes a window.
+
 Of a backlog, which takes several batches, the partitions are read at the pace of their records' times.
 
 Batches that are made again read what they read before (batches.py).
@@ -13,8 +16,8 @@ Batches that are made again read what they read before (batches.py).
 With a join there is a column of the other topic (others.py). Of two streams both topics are read; with a table the
 offsets say how new it must be.
 
-A source into which nothing has come for a while is looked at less often: twenty quiet streams should cost next to
-nothing.
+A source into which nothing has come for a while is looked at less often, and the broker is asked about it only when its
+files have changed: twenty quiet streams should cost next to nothing.
 """
 
 from __future__ import annotations
@@ -31,30 +34,41 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from barnabas.streams.source.batch import SplitPartition
+from barnabas.streams.source.names import CORRUPT, META
 from barnabas.streams.source.offsets import from_wire, to_wire
 from barnabas.streams.source.options import Options
 from barnabas.streams.source.rows import Rows, rows_of
 from barnabas.streams.source.source import WalDataSource
 from barnabas.streams.source.stream import StreamReader
-from barnabas.streams.wal import NotReadyError, Planner, Split, offset_at, read
-from barnabas.streams.windows.batches import Replay
+from barnabas.streams.wal import NotReadyError, Planner, Split, Stamps, offset_at, read
+from barnabas.streams.windows.ahead import OWN_TIME, Ahead
+from barnabas.streams.windows.batches import Replay, next_watermark_ms
+from barnabas.streams.windows.due import Due, Rule, Unread
 from barnabas.streams.windows.others import OTHER, Other, OtherRows, Table
 from barnabas.streams.windows.panes import Panes, panes_from
 from barnabas.streams.windows.ticks import Ticks
 from barnabas.streams.windows.watched import CLOCK, CLOSE
 from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.streams.clauses import RECORD_TIME
 
 FORMAT = "barnabas-stream"
 _FILES, _RATE, _PERIOD, _JOINED = ("closefile", "holdfile", "replayfile"), "bytespersecond", "period", "joined"
-_PARSED, _PANES = "parsed", "panes"
+_PARSED, _PANES, _RULE = "parsed", "panes", "rule"
 #: The mark in an offset, and the ends of a table's partitions; they can be no topics' names.
 _MARK, _AT, _TABLE = "#close", "at", "#table"
-# After this long without a record or a mark, the source rests before each look.
-QUIET_SECONDS = 10.0
-REST_SECONDS = 0.75
+# Spark waits so long for a batch before it looks after other things, such as whether its query is to stop; and so long
+# when nothing has come for a while, when the source also rests between its looks.
+WAIT_SECONDS, QUIET_WAIT_SECONDS = 0.5, 1.0
+QUIET_SECONDS, REST_SECONDS = 10.0, 0.25
+# While there are records that wait for nothing, but may not be read yet.
+_LOOK_SECONDS = 0.05
+# Of a core, a look takes no more than a twentieth, however many partitions there are.
+_PARTS_OF_LOOKS = 20
+# The end of a log that is written moves a little later, and is asked for in any case after a while.
+_SETTLED_SECONDS, _ASK_SECONDS = 2.0, 5.0
 # A worker forgets a table that no task has asked for in this time.
 _FORGET_SECONDS = 600.0
 # A worker serves many tasks. Of each table, when it was last asked for.
@@ -77,8 +91,8 @@ def read_mark(path: str) -> int:
 
 
 class StreamDataSource(WalDataSource):
-    """The `wal` source with `closeFile`, `holdFile`, `replayFile`, `bytesPerSecond`, `period` and `joined`, and the
-    column of the marks as the schema's last; with a period that of the clock behind it, and then that of a join.
+    """The `wal` source with `closeFile`, `holdFile`, `replayFile`, `bytesPerSecond`, `period`, `rule` and `joined`, and
+    the column of the marks as the schema's last; with a period that of the clock behind it, and then that of a join.
 
     With `parsed`, a value must fit all of these columns, and the schema has those of them that are needed. With
     `panes`, some rows stand for many (panes.py); their columns are before that of the marks.
@@ -86,13 +100,14 @@ class StreamDataSource(WalDataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         given = dict(options)
-        own = (*_FILES, _RATE, _PERIOD, _JOINED, _PARSED, _PANES)
+        own = (*_FILES, _RATE, _PERIOD, _JOINED, _PARSED, _PANES, _RULE)
         found = {name.lower(): given.pop(name) for name in list(given) if name.lower() in own}
         self._files = [found.get(name, "") for name in _FILES]
         self._rate = int(found.get(_RATE, "0"))
         self._period = found.get(_PERIOD, "")
         self._other = Other.decode(found.get(_JOINED, ""))
         self._parsed, self._panes = found.get(_PARSED, ""), panes_from(found.get(_PANES, ""))
+        self._rule = Rule.decode(found.get(_RULE, ""))
         super().__init__(given)
 
     @classmethod
@@ -108,7 +123,22 @@ class StreamDataSource(WalDataSource):
         if self._other is not None:
             others = OtherRows(self._other, to_arrow_schema(schema, timezone="UTC").field(OTHER).type)
         rows, panes = self._rows(StructType(inner)), self._panes
-        return MarkedReader(self._options, rows, *self._files, rate=self._rate, ticks=ticks, others=others, panes=panes)
+        more: dict[str, Any] = {"rate": self._rate, "ticks": ticks, "others": others, "panes": panes}
+        return MarkedReader(self._options, rows, *self._files, rule=self._rule, times=self._times(inner), **more)
+
+    def _times(self, inner: list[StructField]) -> Rows | None:
+        """Rows of nothing but the event time and the record's own; None where these are the same."""
+        if self._rule.time == RECORD_TIME or not self._rule.ends:
+            return None
+        found = [field for field in inner if field.name.lower() == self._rule.time.lower()]
+        own = [field for field in inner if field.name == OWN_TIME]
+        values = StructType(found)
+        if self._options.format != "json":  # a field is found by what is before it
+            given = StructType.fromJson(json.loads(self._parsed)).fields if self._parsed else inner
+            values = StructType([field for field in given if field.name not in META and field.name != CORRUPT])
+        return rows_of(
+            self._options, *(to_arrow_schema(each, timezone="UTC") for each in (StructType([*found, *own]), values))
+        )
 
     def _rows(self, schema: StructType) -> Rows:
         if not self._parsed:
@@ -148,11 +178,21 @@ class MarkedReader(StreamReader):
         ticks: Ticks | None = None,
         others: OtherRows | None = None,
         panes: Panes | None = None,
+        rule: Rule = Rule(),  # noqa: B008  (frozen)
+        times: Rows | None = None,
     ) -> None:
         """`rate` is in bytes of the log per second; 0 for no limit. `ticks` are those of windows by the clock, `others`
-        the rows of a join.
+        the rows of a join. `times` makes rows of event times, where those are not the records' own.
         """
         super().__init__(options, rows)
+        self._rule, self._times = rule, times
+        self._due = Due(rule, lambda: time.monotonic())
+        self._ahead: Ahead | None = None
+        self._stamps: Stamps | None = None
+        self._stamp: object = None
+        self._grew_at = self._asked_at = 0.0
+        self._last_start: dict[str, Any] | None = None
+        self._watermark = 0
         self._close_file, self._hold_file = close_file, hold_file
         self._replay = Replay(replay_file) if replay_file else None
         self._changed_at = time.monotonic()
@@ -183,30 +223,67 @@ class MarkedReader(StreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if self._replay is not None and (again := self._replay.next()) is not None:
             return again
-        if time.monotonic() - self._changed_at >= QUIET_SECONDS:
-            time.sleep(REST_SECONDS)
+        now = time.monotonic()
+        is_quiet = now - self._changed_at >= QUIET_SECONDS
+        until = now + (QUIET_WAIT_SECONDS if is_quiet else WAIT_SECONDS)
+        # A batch has just been done: Spark may have another one to do, without records, which gives results.
+        follows, self._last_start = start != self._last_start, start
+        if follows:
+            self._watermark = next_watermark_ms(os.path.join(os.path.dirname(self._close_file), "checkpoint"))
+        while True:
+            began = time.thread_time()
+            found, pause = self._look(start, limit)
+            pause = max(pause, _PARTS_OF_LOOKS * (time.thread_time() - began), REST_SECONDS if is_quiet else 0.0)
+            now = time.monotonic()
+            if found != start:
+                self._changed_at = now
+            if found != start or self._target is not None or now >= until or (follows and not self._due.holds()):
+                return found
+            time.sleep(min(pause, until - now))
+
+    def _look(self, start: dict[str, Any], limit: ReadLimit) -> tuple[dict[str, Any], float]:
+        """The end of a batch that is due, or `start`; and after how long to look again."""
         if self._hold_file and os.path.exists(self._hold_file):
-            return start
+            return start, _LOOK_SECONDS
         plain, mark, table = _apart(start)
-        ends = self._ends(plain, limit)
-        if self._ticks is None:
-            latest = max(mark, read_mark(self._close_file))
-        else:
-            latest = self._ticks.next(mark, has_records=ends != plain)
+        unread = self._unread(plain)
+        closing = max(mark, read_mark(self._close_file)) if self._ticks is None else mark
+        closes = closing > mark if self._ticks is None else self._ticks.is_over(mark)
+        is_due = self._due.is_due(unread, self._watermark) or closes or self._target is not None
+        ends = plain
+        if is_due and unread.size and time.monotonic() >= self._next_at:
+            ends = self._ends(plain, limit)
+        latest = closing if self._ticks is None else self._ticks.next(mark, has_records=ends != plain)
         now = {_TABLE: table} if table else {}
         if ends != plain:
             now = self._table_now()
-        found = {**ends, _MARK: {_AT: latest}, **now}
-        if found != start:
-            self._changed_at = time.monotonic()
-        return found
+            read = from_wire(ends)[0]
+            leaves = any(read.get(key, first) < end for key, (first, end) in self._seen.items())
+            self._due.planned(unread, self._watermark, leaves=leaves)
+        return {**ends, _MARK: {_AT: latest}, **now}, self._due.look_again(unread, self._watermark)
+
+    def _unread(self, plain: dict[str, Any]) -> Unread:
+        """What is there from an offset on."""
+        if self._ahead is None:
+            self._ahead = Ahead(self._open()[1], self._times, self._rule.ahead_ms)
+        return self._ahead.look(from_wire(plain)[0], self._ranges())
+
+    def _ranges(self) -> dict[TopicPartition, tuple[int, int]]:
+        """What can be read, asked for when the files have changed."""
+        if self._stamps is None:
+            self._stamps = Stamps(self._open()[0])
+        now, stamp = time.monotonic(), self._stamps.of(self._seen)
+        if stamp != self._stamp:
+            self._stamp, self._grew_at = stamp, now
+        if self._seen and now - self._grew_at >= _SETTLED_SECONDS and now - self._asked_at < _ASK_SECONDS:
+            return self._seen
+        self._asked_at = now
+        return super()._ranges()
 
     def _ends(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Up to where the next batch reads, no faster than it may."""
         if not self._rate:
             return self._in_time(start, super().latestOffset(start, limit))
-        if time.monotonic() < self._next_at:
-            return start
         most = min(limit.max_bytes, self._rate) if isinstance(limit, ReadMaxBytes) else self._rate
         end = self._in_time(start, super().latestOffset(start, ReadMaxBytes(most)))
         if end != start:
@@ -314,6 +391,11 @@ def ends_of(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """The source's own offsets in one of Spark's."""
     ends, _ = from_wire(_apart(dict(offset))[0])
     return ends
+
+
+def mark_of(offset: Mapping[str, Any]) -> int:
+    """The time of the last mark in one of Spark's."""
+    return _apart(dict(offset))[1]
 
 
 def _apart(offset: dict[str, Any]) -> tuple[dict[str, Any], int, dict[str, int]]:

@@ -27,10 +27,14 @@ class Ticks:
         now = int(self._clock() * 1000)
         if has_records:
             return max(now, before + 1)
-        if not before or before == self._last or now < self._end(before):
+        if not self.is_over(before):
             return before
         self._last = now
         return now
+
+    def is_over(self, before: int) -> bool:
+        """Whether a period is over of which there may be records, `before` being the time of the last batch."""
+        return bool(before) and before != self._last and int(self._clock() * 1000) >= self._end(before)
 
     def _end(self, at: int) -> int:
         """The end of the period of a time."""

@@ -1,0 +1,33 @@
+"""The process of which Spark's Python workers are copies: what they all need is loaded here once, and shared.
+
+Spark starts it in the place of its own (`spark.python.daemon.module`), once for each kind of worker, and has it fork.
+Only the kind that works on records loads what that needs: the others do a little when a query starts.
+
+Invariant: of what is loaded here only the allocator and the linear algebra have threads, and both start them again in a
+fork.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+
+from pyspark.daemon import manager
+
+_OF_RECORDS = "pyspark.worker"
+_LOADED = ("pyarrow.compute", "barnabas.streams.windows.source", "barnabas.streams.windows.sink")
+
+
+def load(kind: str) -> None:
+    """Load what workers of a kind need."""
+    if kind == _OF_RECORDS:
+        for name in (kind, *_LOADED):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a worker would write to, and so copy, all that is shared
+
+
+if __name__ == "__main__":
+    load(sys.argv[1] if len(sys.argv) > 1 else _OF_RECORDS)
+    manager()

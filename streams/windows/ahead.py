@@ -1,0 +1,83 @@
+"""What of a source a query has not read yet: its size, and its newest event time (due.py).
+
+The records' own times stand in the headers of record batches. Where the event time is a column, it is parsed out of the
+new records, and nothing else is. Each record is looked at once; of more than a batch needs, none is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.storage.errors import CorruptLogError
+from barnabas.storage.log_reader import opened
+from barnabas.streams.source.rows import Rows
+from barnabas.streams.wal import Planner, Split, WalError
+from barnabas.streams.windows.due import MOST_BYTES, Unread
+from barnabas.wire.aliases import TopicPartition
+
+#: The record's own time, beside a column that is the event time.
+OWN_TIME = "_timestamp"
+
+
+class Ahead:
+    """Of one query."""
+
+    def __init__(self, planner: Planner, times: Rows | None = None, ahead_ms: int = 0) -> None:
+        """`times` makes rows of the event time and `_timestamp`; without it the records' own times are taken."""
+        self._planner, self._times, self._ahead_ms = planner, times, ahead_ms
+        self._start: dict[TopicPartition, int] = {}
+        self._looked: dict[TopicPartition, int] = {}
+        self._unread = Unread()
+
+    def look(self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, tuple[int, int]]) -> Unread:
+        """What there is from `start` on; `ends` are the first and last offset of each partition. Raises WalError."""
+        if self._start != start:
+            self._start, self._looked, self._unread = dict(start), {}, Unread()
+        new = {}
+        for key, (first, end) in ends.items():
+            since = self._looked.get(key, max(start.get(key, first), first))
+            if since < end:
+                new[key] = since, end
+        if new:
+            splits = self._planner.plan(new)
+            self._looked |= {key: end for key, (_, end) in new.items()}
+            # Offsets without bytes, such as those that compaction has left, are to be passed, too.
+            size = self._unread.size + max(sum(split.end - split.start for split in splits), 1)
+            newest = self._unread.newest
+            if size < MOST_BYTES:
+                found = [newest, *map(self._newest, splits)]
+                newest = max((each for each in found if each is not None), default=None)
+            self._unread = Unread(size, newest)
+        return self._unread
+
+    def _newest(self, split: Split) -> int | None:
+        """The newest event time in a split, in ms since 1970. Of what is just being replaced or is damaged it is not
+        known: that is for those to handle who read it.
+        """
+        try:
+            return self._of_headers(split) if self._times is None else self._of_rows(split, self._times)
+        except (OSError, CorruptLogError, WalError):
+            return None
+
+    def _of_headers(self, split: Split) -> int | None:
+        """That of the batches, of which the first may begin before the split."""
+        return max(
+            (
+                header.max_timestamp
+                for _, header in opened(split.place).headers(split.start, split.end)
+                if not header.is_control and header.last_offset >= split.lo
+            ),
+            default=None,
+        )
+
+    def _of_rows(self, split: Split, times: Rows) -> int | None:
+        newest = None
+        for rows in times.batches(split):
+            time, own = (rows.column(number).cast(pa.int64()) for number in range(2))
+            found = pc.max(time.filter(pc.less_equal(time, pc.add(own, self._ahead_ms * 1000)))).as_py()
+            if found is not None:
+                newest = max(newest or found, found)
+        return None if newest is None else newest // 1000

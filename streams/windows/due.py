@@ -1,0 +1,143 @@
+"""When a query has something to do: a batch costs some hundred milliseconds of CPU, whatever it reads.
+
+INTERVAL windows give results only when the watermark passes the end of one. So a batch is planned when what is not read
+yet would bring it there; what comes before waits. All else bounds that waiting:
+
+    size        so much waits that a batch is worth it; and a backlog is read without a pause
+    pause       the batch before is so long ago. It begins with half a second and doubles with each batch that was not
+                needed, up to `wait_ms`; after `wait_ms` without a record the next one is read at once
+
+Where it cannot be told whether a record has a result (sessions, windows of records, joins, AT_ONCE, late records that
+are not ignored, windows by the clock), `wait_ms` is short.
+
+Invariant: a record waits no longer than `wait_ms` for the batch that reads it, but for the time that batches take.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from barnabas.wire.streams.clauses import RECORD_TIME, WINDOW_CLOSE, Clauses
+from barnabas.wire.streams.windows import Interval, Window
+
+#: What waits is read when it is so much: a batch stays short, and what it reads is still in the page cache.
+MOST_BYTES = 4 << 20
+#: The longest wait of a record without a result, and where that cannot be told.
+WAIT_MS, FRESH_MS = 10_000, 500
+#: With MAX_DELAY a record waits for a part of it at most.
+_PART_OF_DELAY = 4
+_LEAST_LOOK, _MOST_LOOK = 0.04, 0.25
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """What decides, of all streams of a query.
+
+    `ends` are the ends of their windows as (step, remainder) in ms; none where they do not tell what has a result.
+    `time` is the column of the event time, of which what is more than `ahead_ms` after the record's own does not count.
+    """
+
+    least_ms: int = 0
+    wait_ms: int = 0
+    delay_ms: int = 0
+    ends: tuple[tuple[int, int], ...] = ()
+    time: str = RECORD_TIME
+    ahead_ms: int = 0
+
+    def encode(self) -> str:
+        """As an option of the source."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def decode(text: str) -> Rule:
+        """What `encode` has written; without a text, nothing waits."""
+        return msgspec.json.decode(text, type=Rule) if text else Rule()
+
+    def next_end(self, watermark: int) -> int | None:
+        """The first end of a window that the watermark has yet to reach."""
+        return min((watermark + step - (watermark - place) % step for step, place in self.ends), default=None)
+
+
+def rule_of(clauses: Clauses, windows: Iterable[Window], least_ms: int = 0) -> Rule:
+    """The rule of a query. `windows` are those of all of its streams, `least_ms` the shortest time between two batches
+    that read.
+    """
+    wait_ms = min(WAIT_MS, clauses.max_delay_ms // _PART_OF_DELAY) if clauses.max_delay_ms else WAIT_MS
+    closes = clauses.trigger == WINDOW_CLOSE and not clauses.by_clock and not clauses.expired_ms
+    ends = {
+        (each.sliding_ms, (each.offset_ms + each.length_ms) % each.sliding_ms)
+        for each in windows
+        if isinstance(each, Interval)
+    }
+    if not closes or not ends or clauses.join is not None:
+        return Rule(least_ms, min(FRESH_MS, wait_ms))
+    return Rule(least_ms, wait_ms, clauses.watermark_ms, tuple(sorted(ends)), clauses.time, clauses.max_ahead_ms)
+
+
+class Unread(NamedTuple):
+    """What of the source is not read: how much of the log, and its newest event time if that is known."""
+
+    size: int = 0
+    newest: int | None = None
+
+
+class Due:
+    """When the batches of a query are planned; times of the clock are in seconds."""
+
+    def __init__(self, rule: Rule, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rule, self._clock = rule, clock
+        self._first = min(FRESH_MS, rule.wait_ms) / 1000
+        self._pause = self._first
+        self._planned_at = -float("inf")
+        self._came_at: float | None = None  # of the oldest record that waits
+        self._leaves = False
+
+    def is_due(self, unread: Unread, watermark: int) -> bool:
+        """Whether a batch is to be planned, the watermark being that after the last one."""
+        if not unread.size:
+            self._came_at = None
+            return False
+        now = self._clock()
+        if self._came_at is None:
+            self._came_at = now
+        if self._leaves or unread.size >= MOST_BYTES:
+            return True
+        since = now - self._planned_at
+        if since < self._rule.least_ms / 1000:
+            return False
+        return since >= self._pause or self._is_needed(unread, watermark)
+
+    def _is_needed(self, unread: Unread, watermark: int) -> bool:
+        """Whether a window closes with what is not read."""
+        end = self._rule.next_end(watermark)
+        return end is not None and unread.newest is not None and unread.newest - self._rule.delay_ms >= end
+
+    def planned(self, unread: Unread, watermark: int, *, leaves: bool) -> None:
+        """A batch reads that now, or a part of it and leaves the rest."""
+        now, longest = self._clock(), self._rule.wait_ms / 1000
+        came_at = now if self._came_at is None else self._came_at
+        if came_at - self._planned_at >= longest:  # it was quiet
+            self._pause = self._first
+        elif not leaves and not self._is_needed(unread, watermark):
+            self._pause = min(2 * self._pause, longest)
+        self._planned_at, self._came_at, self._leaves = now, None, leaves
+
+    def holds(self) -> bool:
+        """Whether a batch without records can wait for what is not read, as that is read soon."""
+        return self._came_at is not None and not self._rule.ends
+
+    def look_again(self, unread: Unread, watermark: int) -> float:
+        """After how many seconds to look again.
+
+        As event time mostly goes with the clock, half of what is left to the end of a window is early enough.
+        """
+        if not unread.size:
+            return _LEAST_LOOK
+        end = self._rule.next_end(watermark)
+        left = self._planned_at + self._pause - self._clock()
+        if end is not None and unread.newest is not None:
+            left = min(left, (end + self._rule.delay_ms - unread.newest) / 2000)
+        return min(max(left, _LEAST_LOOK), _MOST_LOOK)

@@ -1,0 +1,34 @@
+"""Which queries rest. One that runs has a planner process and a part of the JVM's memory, also when nothing comes.
+
+A query rests when nothing has come for a minute and nothing is due. The few that were used last run on, so that single
+streams never notice. A stream over a source into which nothing has come yet is not even started, if there are others.
+The driver asks for the ends of all sources anyway: when there is something to read, the query starts where it was.
+
+Invariant: a query that rests would do nothing if it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+#: So many run on, and so long after the last record each does.
+AWAKE, REST_SECONDS = 4, 60.0
+
+
+class Query(Protocol):
+    """What is to be known of a query. `used_at` is when it had something to do."""
+
+    used_at: float
+
+    def may_rest(self) -> bool:
+        """Whether it has nothing to do."""
+
+
+Q = TypeVar("Q", bound=Query)
+
+
+def resting(queries: Iterable[Q], at: float) -> set[Q]:
+    """Those that rest from now on."""
+    by_use = sorted(queries, key=lambda query: -query.used_at)
+    return {query for query in by_use[AWAKE:] if at - query.used_at >= REST_SECONDS and query.may_rest()}
