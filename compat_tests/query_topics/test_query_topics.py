@@ -465,7 +465,9 @@ def test_the_driver_comes_back_and_goes_on_where_it_was(broker: Barnabas, admin:
     source, results = f"life-{victim}", f"after-{victim}"
     admin.create_topic(source, PARTITIONS, SENSORS)
     admin.create_topic(
-        results, -1, {"barnabas.query": f"SELECT device FROM `{source}` WHERE works(_offset) >= 0 AND device = 'd1'"}
+        results,
+        -1,
+        {"barnabas.query": f"SELECT device FROM `{source}` WHERE works(_offset + 0.5D) >= 0 AND device = 'd1'"},
     )
     fill(admin, source, 0, 30)
     wait_for(broker, results, source)
