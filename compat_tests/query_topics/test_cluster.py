@@ -24,6 +24,7 @@ if reason := missing("java"):
 from compat_tests.query_topics.spark_cluster import driver_on, spark_cluster  # it needs pyspark
 
 PARTITIONS, EACH = 4, 500
+PAD = b"." * 2000
 QUERIES = {  # one that is computed by the JVM, and one that needs none
     "computed": "SELECT n * 2 AS n FROM source WHERE n % 5 = 0",
     "chosen": "SELECT n FROM source WHERE n >= 100",
@@ -43,10 +44,11 @@ def test_queries_run_on_both_workers(tmp_path: Path) -> None:
         admin = KafkaPythonDriver(broker.address)
         schema = {"barnabas.value.format": "json", "barnabas.value.schema": "n BIGINT"}
         admin.create_topic("source", PARTITIONS, schema)
-        for topic, query in QUERIES.items():
-            admin.create_topic(topic, -1, {"barnabas.query": query})
         for partition in range(PARTITIONS):
-            admin.produce("source", [Record(b'{"n": %d}' % n, partition=partition) for n in range(EACH)])
+            values = [b'{"n": %d, "pad": "%s"}' % (n, PAD) for n in range(EACH)]
+            admin.produce("source", [Record(value, partition=partition) for value in values])
+        for topic, query in QUERIES.items():  # over a backlog, which is more than the driver reads itself
+            admin.create_topic(topic, -1, {"barnabas.query": query})
         with Cluster(broker.address) as told:
             for topic in QUERIES:
                 until(partial(all_there, told, topic), f"{topic} is there", 120)

@@ -142,7 +142,7 @@ def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Rando
     finally:
         writer.finish()
     total = ends(broker, SOURCE)
-    until(lambda: all(ends(broker, t) == total for t in QUERIES), "the queries come to the end", 120)
+    until(lambda: all(ends(broker, t) == total for t in QUERIES), "the queries come to the end", 240)
     assert not writer.failures
     assert not writer.refused
     assert broker.stop() == 0

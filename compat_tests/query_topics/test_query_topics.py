@@ -464,7 +464,11 @@ def test_an_empty_topic_becomes_a_query_topic_in_sql_too(
 def test_the_driver_comes_back_and_goes_on_where_it_was(broker: Barnabas, admin: Driver, victim: str) -> None:
     source, results = f"life-{victim}", f"after-{victim}"
     admin.create_topic(source, PARTITIONS, SENSORS)
-    admin.create_topic(results, -1, {"barnabas.query": f"SELECT device FROM `{source}` WHERE device = 'd1'"})
+    admin.create_topic(
+        results,
+        -1,
+        {"barnabas.query": f"SELECT device FROM `{source}` WHERE works(_offset + 0.5D) >= 0 AND device = 'd1'"},
+    )
     fill(admin, source, 0, 30)
     wait_for(broker, results, source)
     assert kill(broker, victim)
@@ -486,9 +490,10 @@ def test_the_definitions_survive_and_a_broker_without_queries_has_no_jvm(tmp_pat
         assert not processes(broker, "all")
         admin.create_topic("nothing", 1, SENSORS)
         admin.create_topic("waiting", -1, {"barnabas.query": "SELECT temp FROM nothing"})
-        until(lambda: processes(broker, "worker"), "a worker is there before the first record")
+        until(lambda: processes(broker, "driver"), "the driver is there before the first record")
         admin.create_topic("results", -1, {"barnabas.query": "SELECT temp FROM source"})
         wait_for(broker, "results", "source")
+        assert not processes(broker, "jvm")  # no query needs it
         left = processes(broker, "all")
         assert broker.stop() == 0
         assert not psutil.wait_procs(left, timeout=120)[1]

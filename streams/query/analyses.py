@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.streams.query import plain
 from barnabas.streams.query.analysis import source_of
-from barnabas.streams.query.catalyst import jvm_has_ended
+from barnabas.streams.query.catalyst import has_gateway, jvm_has_ended
 from barnabas.streams.query.errors import FatalError, NoSparkError, QueryError, StartingError, reason_of
 from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.job import Job
@@ -69,7 +69,9 @@ class Analyses:
         raise StartingError
 
     def check_jvm(self) -> None:
-        """Raises FatalError if Spark's JVM has ended: a new driver starts with a new one."""
+        """Raises FatalError if Spark's JVM has ended, also as it started: a new driver starts with a new one."""
+        if self._spark.why is not None and has_gateway():
+            raise FatalError(self._spark.why)
         if self._spark.is_up and jvm_has_ended(self._spark.get()):
             raise FatalError(
                 "Spark's JVM has ended: if it was out of memory, raise barnabas.streams.driver.memory (--driver-memory)"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from barnabas.streams.query.session import SUBSTITUTE
@@ -93,6 +94,11 @@ def jvm_has_ended(spark: SparkSession) -> bool:
     except (OSError, Py4JNetworkError):
         return True
     return False
+
+
+def has_gateway() -> bool:
+    """Whether this process has, or had, a JVM: PySpark makes no second one, even if the first has ended."""
+    return getattr(SparkContext, "_gateway", None) is not None
 
 
 def status_tracker(spark: SparkSession) -> Any:
