@@ -11,7 +11,7 @@ from compat_tests.broker_process import Barnabas
 
 
 def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
-    """The driver itself, its jvm, its workers, or all of them, as far as they run now."""
+    """The driver itself, its jvm, its workers, the planners of its streams, or all, as far as they run now."""
     assert broker.process
     found = []
     try:
@@ -27,6 +27,7 @@ def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
             "driver": "barnabas.streams.query" in command,
             "jvm": name == "java",
             "worker": "barnabas.streams.daemon" in command,
+            "planner": "pyspark.sql.streaming.python_streaming_source_runner" in command,
             "all": True,
         }[kind]
         if is_kind:
