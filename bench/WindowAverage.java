@@ -42,6 +42,8 @@ public class WindowAverage {
         settings.put("processing.guarantee", "exactly_once_v2");
         settings.put("auto.offset.reset", "earliest");
         settings.put("num.stream.threads", "2");
+        // The first window that closes makes its cache walk through all segments since 1970, a minute each.
+        settings.put("producer.transaction.timeout.ms", "600000");
 
         Serializer<Sum> write = (topic, sum) ->
             sum == null ? null : ByteBuffer.allocate(16).putDouble(sum.total()).putLong(sum.count()).array();

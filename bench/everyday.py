@@ -50,7 +50,7 @@ from compat_tests.waiting import until
 
 PARTITIONS, KEYS = 2, 1000
 SCHEMA = {"barnabas.value.format": "json", "barnabas.value.schema": "device STRING, temp DOUBLE, n BIGINT, sent BIGINT"}
-WINDOW_SECONDS, WARM_SECONDS, PATIENT = 10, 25.0, 120.0
+WINDOW_SECONDS, WARM_SECONDS, PATIENT = 10, 25.0, 400.0
 STREAMS = (
     "SELECT _wend, device, avg(temp) AS t FROM {source} PARTITION BY device INTERVAL(10s)",
     "SELECT _wend, device, min(temp) AS a, max(temp) AS b FROM {source} PARTITION BY device INTERVAL(10s)",
