@@ -11,7 +11,7 @@ from compat_tests.broker_process import Barnabas
 
 
 def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
-    """The driver itself, its jvm, that one's workers, its own crew, or all of them, as far as they run now."""
+    """The driver itself, its jvm, that one's workers, the planners of its streams, its own crew, or all, as they run."""
     assert broker.process
     found = []
     try:
@@ -28,6 +28,7 @@ def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
             "jvm": name == "java",
             "worker": "barnabas.streams.daemon" in command,
             "crew": "barnabas.streams.query.worker" in command,
+            "planner": "pyspark.sql.streaming.python_streaming_source_runner" in command,
             "all": True,
         }[kind]
         if is_kind:

@@ -408,6 +408,8 @@ class Runner:
         self.health.lag = lag = sum(max(end - at.get(key, 0), 0) for key, end in mine.items())
         if lag:
             self.used_at = now
+        else:
+            self.is_behind = False
         if now - self._behind_at >= _BEHIND_SECONDS:
             has_read = all(at.get(key, 0) >= end for key, end in self._were.items())
             self.is_behind = not has_read and lag >= self._behind_by > 0
