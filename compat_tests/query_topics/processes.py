@@ -11,7 +11,7 @@ from compat_tests.broker_process import Barnabas
 
 
 def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
-    """The driver itself, its jvm, that one's workers, the planners of its streams, its own crew, or all, as they run."""
+    """The driver itself, its jvm, that one's workers, the planners of its streams, its own crew, or all of them."""
     assert broker.process
     found = []
     try:
