@@ -108,8 +108,9 @@ def run(args: argparse.Namespace) -> int:
         say("error", "streams.fatal", reason=f"Query topics need Spark ({error.name or error}): {SPARK_REMEDY}")
         return 1
     from barnabas.client.errors import ClientError
+    from barnabas.client.sasl import LoginError
 
-    _be_the_driver(args.data_dir, args.child)
+    is_by_data_dir = _be_the_driver(args.data_dir, args.child)
     try:
         spark = LazySpark(partial(_start, args, say))
         if is_submitted():  # a session is there, and its master is who knows where
@@ -136,6 +137,9 @@ def run(args: argparse.Namespace) -> int:
                 say("info", "streams.ready", server=args.server, master=master)
                 driver.run()
             except ClientError as error:
+                if isinstance(error, LoginError) and is_by_data_dir and not (args.child or connected):
+                    other = f"{args.data_dir} is perhaps another broker's: set --data-dir to the broker's log.dir"
+                    raise FatalError(f"{error}; {other}") from None
                 if args.child or not connected:  # a broker starts its own driver again
                     raise FatalError(str(error)) from None
                 say("warning", "broker.gone", error=str(error), retry_seconds=RETRY_SECONDS)
@@ -167,13 +171,16 @@ def _start(args: argparse.Namespace, say: Callable[..., None]) -> SparkSession:
     return spark
 
 
-def _be_the_driver(data_dir: str | None, child: bool) -> None:
-    """Get in as the broker's data directory says, unless the operator says it with a file of their own."""
+def _be_the_driver(data_dir: str | None, child: bool) -> bool:
+    """Get in as the broker's data directory says, unless the operator says it with a file of their own; whether that
+    is so."""
     if data_dir is None or (VARIABLE in os.environ and not child):
-        return
+        return False
     path = os.path.join(data_dir, PROPERTIES_FILE)
-    if os.path.exists(path):
-        use(path)
+    if not os.path.exists(path):
+        return False
+    use(path)
+    return True
 
 
 def _say_in_json(level: str, event: str, **fields: Any) -> None:
