@@ -46,14 +46,14 @@ def test_a_query_is_refused_in_one_line_or_runs_the_slower_way(tmp_path: Path) -
     with Barnabas(tmp_path, settings) as broker:
         at = ("-b", broker.address)
         run("sql", "CREATE TOPIC sensors (device STRING, temp DOUBLE)", *at)
-        told = run("sql", "CREATE TOPIC no AS SELECT device AS moved FROM sensors", *at, status=1)
+        told = run("sql", "CREATE TOPIC no AS SELECT upper(device) AS moved FROM sensors", *at, status=1)
         assert "INVALID_CONFIG (Spark cannot take this query: " in told
         assert "has no attribute '_jsparkSession'" in told
         (driver,) = processes(broker, "driver")
-        run("sql", "CREATE TOPIC hot AS SELECT device FROM sensors WHERE temp > 80", *at)
+        run("sql", "CREATE TOPIC hot AS SELECT upper(device) AS device FROM sensors WHERE temp > 80", *at)
         client = ConfluentDriver(broker.address)
         client.produce("sensors", [Record(b'{"device":"a","temp":95}'), Record(b'{"device":"b","temp":2}')])
-        assert [record.value for record in client.consume("hot", 1)] == [b'{"device":"a"}']
+        assert [record.value for record in client.consume("hot", 1)] == [b'{"device":"A"}']
         client.close()
         assert processes(broker, "driver") == [driver], "neither question has ended it"
         log = broker.log_file.read_text()

@@ -124,7 +124,8 @@ def test_the_sink_asks_before_each_request_and_over_batches(monkeypatch: pytest.
 
 def test_a_source_is_read_no_faster_than_it_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(source, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=clock.sleep))
+    times = {"monotonic": lambda: clock.now, "sleep": clock.sleep, "thread_time": lambda: 0.0}
+    monkeypatch.setattr(source, "time", SimpleNamespace(**times))
     logs = Logs(tmp_path / "data", LogConfig(index_interval_bytes=100))
     logs.write(numbers(0, 400), each=5)
     size = sum(path.stat().st_size for path in (tmp_path / "data").glob("t-0/*.log"))

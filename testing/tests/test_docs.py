@@ -24,7 +24,7 @@ def test_the_blocks_of_python(pytester: pytest.Pytester) -> None:
     with_pytest, properties, with_unittest, lost = blocks("python")
     pytester.makeconftest(properties)
     pytester.makepyfile(test_first=with_pytest, test_second=with_unittest, test_third=lost)
-    result = pytester.runpytest_subprocess("-p", "barnabas.testing.plugin", "-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=3)
 
 

@@ -1,11 +1,10 @@
-"""The fixtures, in a run of pytest of their own."""
+"""The fixtures, in a run of pytest of their own, which finds them by the entry point of the installed package."""
 
 from __future__ import annotations
 
 import pytest
 
 pytest_plugins = ["pytester"]
-PLUGIN = ("-p", "barnabas.testing.plugin", "-p", "no:cacheprovider")
 
 
 def test_a_topic_for_each_test_and_the_log_of_the_broker_with_a_failure(pytester: pytest.Pytester) -> None:
@@ -46,7 +45,7 @@ def test_a_topic_for_each_test_and_the_log_of_the_broker_with_a_failure(pytester
             assert False
         """
     )
-    result = pytester.runpytest_subprocess(*PLUGIN)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=3, failed=2)
     text = result.stdout.str()
     assert text.count("- barnabas -") == 1
@@ -57,6 +56,6 @@ def test_a_topic_for_each_test_and_the_log_of_the_broker_with_a_failure(pytester
 
 def test_no_broker_is_started_for_who_asks_for_none(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(): pass")
-    result = pytester.runpytest_subprocess(*PLUGIN, "-v")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-v")
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("*barnabas is ready*")
