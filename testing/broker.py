@@ -64,6 +64,7 @@ class Broker:
         self._process: subprocess.Popen[str] | None = None
         self._changed = threading.Condition()
         self._is_ready, self._faults_set = False, 0
+        self._asking = threading.Lock()  # for faults: each asker waits for its own answer
 
     # --- for clients --------------------------------------------------------------------------------------------------
 
@@ -187,6 +188,10 @@ class Broker:
     # --- the process --------------------------------------------------------------------------------------------------
 
     def _set(self, **faults: Any) -> None:
+        with self._asking:
+            self._ask(faults)
+
+    def _ask(self, faults: Mapping[str, Any]) -> None:
         process, wanted = self._process, self._faults_set + 1
         if process is None or process.stdin is None or process.poll() is not None:
             if process is not None and faults == {"disk_seconds": 0}:

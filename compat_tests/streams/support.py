@@ -25,6 +25,11 @@ SETTINGS = {
     "log.retention.ms": "-1",
 }
 SENSORS = {"barnabas.value.format": "json", "barnabas.value.schema": "device STRING, temp DOUBLE"}
+#: A stream over a topic, whose results `windows(readings, 10_000, 5_000)` gives.
+SLIDING = (
+    "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM {} "
+    "PARTITION BY device INTERVAL(10s) SLIDING(5s)"
+)
 #: A moment at which windows of whole minutes begin; brokers take times in the past.
 BASE = 1_700_000_040_000
 DEADLINE = 240.0

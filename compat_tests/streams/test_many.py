@@ -16,6 +16,7 @@ from compat_tests.streams.support import (
     DEADLINE,
     SENSORS,
     SETTINGS,
+    SLIDING,
     Reading,
     make_stream,
     readings,
@@ -33,11 +34,6 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
 
-TEXT = (
-    "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM {} "
-    "PARTITION BY device INTERVAL(10s) SLIDING(5s)"
-)
-
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
@@ -47,8 +43,8 @@ def test_the_stream_at_fault_goes_alone_with_its_state_and_queries_are_bounded(t
         admin = KafkaPythonDriver(broker.address)
         for name in ("source", "another"):
             admin.create_topic(name, 1, SENSORS)
-        make_stream(broker, "good", 1, TEXT.format("source"))
-        make_stream(broker, "bad", 1, TEXT.format("source"))
+        make_stream(broker, "good", 1, SLIDING.format("source"))
+        make_stream(broker, "bad", 1, SLIDING.format("source"))
         send(broker, "source", first[:5])  # no window of these has closed
         for name in ("good", "bad"):
             wait_for_state(broker, name, "RUNNING", state_rows=2)
@@ -64,14 +60,14 @@ def test_the_stream_at_fault_goes_alone_with_its_state_and_queries_are_bounded(t
         assert results(broker, "bad", 1) == []
 
         with pytest.raises(Refused):
-            admin.create_topic("third", 1, {"barnabas.stream": TEXT.format("another")})
+            admin.create_topic("third", 1, {"barnabas.stream": SLIDING.format("another")})
         with Cluster(broker.address) as cluster:
             set_topic_config(cluster, "good", {"barnabas.stream.state": "paused"})
             wait_for_state(broker, "good", "PAUSED")
             set_topic_config(cluster, "bad", {}, unset=["max.message.bytes"])
             assert wait_for_results(broker, "bad", 1, len(expected)) == expected
             until(lambda: status_of(broker, "bad")["last_error"] is None, "it is well again", DEADLINE)
-            admin.create_topic("third", 1, {"barnabas.stream": TEXT.format("another")})
+            admin.create_topic("third", 1, {"barnabas.stream": SLIDING.format("another")})
             wait_for_state(broker, "third", "RUNNING")
             set_topic_config(cluster, "good", {"barnabas.stream.state": "running"})
             assert "barnabas.streams.max" in wait_for_state(broker, "good", "WAITING")["last_error"]

@@ -14,6 +14,7 @@ from compat_tests.streams.support import (
     DEADLINE,
     SENSORS,
     SETTINGS,
+    SLIDING,
     make_stream,
     readings,
     send,
@@ -31,10 +32,6 @@ from barnabas.streams.windows.resting import AWAKE
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
 
-TEXT = (
-    "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM {} "
-    "PARTITION BY device INTERVAL(10s) SLIDING(5s)"
-)
 NAMES = [f"of-{number}" for number in range(AWAKE + 2)]
 
 
@@ -52,7 +49,7 @@ def test_a_query_that_rests_has_no_process_and_goes_on_where_it_was(tmp_path: Pa
         for name in NAMES:
             admin.create_topic(f"source-{name}", 1, SENSORS)
         for name in NAMES:
-            make_stream(broker, name, 1, TEXT.format(f"`source-{name}`"))
+            make_stream(broker, name, 1, SLIDING.format(f"`source-{name}`"))
         until(lambda: planners(broker) == AWAKE, "only some are started where nothing has come", DEADLINE)
         assert status_of(broker, NAMES[-1])["state"] == "RUNNING"
         for name in NAMES:

@@ -26,7 +26,6 @@ from barnabas.streams.query.errors import QueryError, TakenOverError
 from barnabas.streams.query.sink import Report
 from barnabas.streams.query.tick import Tick
 from barnabas.streams.wal import TooMuchError
-from barnabas.wire.aliases import TopicPartition
 
 #: Of log: what is read here though others could; what is read here in pieces as their start would take longer; a piece.
 SMALL_BYTES, CREW_BYTES, PIECE_BYTES = 256 << 10, 8 << 20, 1 << 20
@@ -37,6 +36,10 @@ MAX_CPU_SECONDS = 1.0
 #: Of queries that Spark evaluates here: what a byte costs them nobody knows before they have been asked.
 FIRST_TRUST, MAX_TRUST = 256 << 10, 8 << 20
 NOTE_FILE = "streams-driver.tick"
+#: Partitions of which it is known that records are for others: those that were left first are tried here once more.
+MOST_LEFT = 10_000
+#: A topic's id, and a partition of it.
+Place = tuple[str, int]
 
 
 class Budget:
@@ -68,12 +71,11 @@ class Inline:
     """Runs ticks here. `data_dir` is where the note stands, if it can be written there."""
 
     def __init__(self, data_dir: str) -> None:
-        #: By source partition: up to which offset its records are for other processes.
-        self._elsewhere: dict[TopicPartition, int] = {}
+        #: By a source's id and partition: up to which offset its records are for other processes.
+        self._elsewhere: dict[Place, int] = {}
         self._dear: set[str] = set()
-        self._trusted: dict[
-            str, int
-        ] = {}  # the weight that a query of Spark's may have here, once it has shown its cost
+        #: The weight that a query of Spark's may have here, once it has shown its cost.
+        self._trusted: dict[str, int] = {}
         self._note: FileIO | None = None
         with contextlib.suppress(OSError):
             self._note = FileIO(os.path.join(data_dir, NOTE_FILE), "a+")
@@ -82,7 +84,7 @@ class Inline:
     def may_run(self, tick: Tick, topics: Iterable[str]) -> bool:
         """Whether the records of a tick may be read here, for the queries of these topics."""
         return self._dear.isdisjoint(topics) and all(
-            part.lo == part.hi or part.lo >= self._elsewhere.get((part.source, part.partition), 0)
+            part.lo == part.hi or part.lo >= self._elsewhere.get((part.topic_id, part.partition), 0)
             for part in tick.parts
         )
 
@@ -127,8 +129,10 @@ class Inline:
         """The records of a tick are for others."""
         for part in tick.parts:
             if part.lo < part.hi:
-                key = part.source, part.partition
-                self._elsewhere[key] = max(part.hi, self._elsewhere.get(key, 0))
+                key = part.topic_id, part.partition
+                self._elsewhere[key] = max(part.hi, self._elsewhere.pop(key, 0))
+        while len(self._elsewhere) > MOST_LEFT:
+            del self._elsewhere[next(iter(self._elsewhere))]
 
     def forget(self, topics: Iterable[str]) -> None:
         """These queries are others now, or gone."""
@@ -143,13 +147,13 @@ class Inline:
         file.seek(0)
         noted = file.read()
         with contextlib.suppress(msgspec.DecodeError):
-            for source, partition, hi in msgspec.json.decode(noted, type=list[tuple[str, int, int]]):
-                self._elsewhere[source, partition] = hi
+            for topic_id, partition, hi in msgspec.json.decode(noted, type=list[tuple[str, int, int]]):
+                self._elsewhere[topic_id, partition] = hi
 
     def _write_note(self, tick: Tick) -> None:
         """It need not be on disk: it is there for whoever comes after this process."""
         if self._note is not None:
-            ranges = [(part.source, part.partition, part.hi) for part in tick.parts if part.lo < part.hi]
+            ranges = [(part.topic_id, part.partition, part.hi) for part in tick.parts if part.lo < part.hi]
             self._note.truncate(0)
             self._note.write(msgspec.json.encode(ranges))
 

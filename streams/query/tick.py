@@ -3,6 +3,8 @@ job, with its functions, stays the same from tick to tick."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 from pyspark import TaskContext
 
@@ -12,6 +14,7 @@ PROPERTY = "barnabas.tick"
 
 #: A split without its topic and partition: path, start, end, lo, hi, topic id, identity, aborted transactions.
 Piece = tuple[str, int, int, int, int, str, str, tuple[tuple[int, int, int], ...]]
+_TOPIC_ID: Literal[5] = 5
 
 
 def piece_of(split: Split) -> Piece:
@@ -33,6 +36,11 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     splits: list[Piece]
     ends: list[int]
     dead: list[int] = []
+
+    @property
+    def topic_id(self) -> str:
+        """That of the source, whose name another topic may have had; none where there is nothing to read."""
+        return self.splits[0][_TOPIC_ID] if self.splits else ""
 
 
 class Tick(msgspec.Struct, frozen=True):

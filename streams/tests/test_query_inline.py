@@ -39,8 +39,14 @@ class Stub:
         return [Report(0, number, 1, 0, tick.parts[number].hi)]
 
 
-def tick(*ranges: tuple[int, int]) -> Tick:
-    return Tick(1, [Part("s", number, lo, hi, [], [lo]) for number, (lo, hi) in enumerate(ranges)])
+def tick(*ranges: tuple[int, int], topic_id: str = "first") -> Tick:
+    return Tick(
+        1,
+        [
+            Part("s", number, lo, hi, [("path", 0, 1, lo, hi, topic_id, "", ())], [lo])
+            for number, (lo, hi) in enumerate(ranges)
+        ],
+    )
 
 
 def run(here: Inline, stub: Stub, at: Tick, topics: list[str] | None = None) -> list[Report]:
@@ -79,6 +85,22 @@ def test_what_is_too_much_is_for_others_from_then_on(tmp_path: Path) -> None:
     assert not here.may_run(tick((5, 6), (2, 2)), ["q"])
     assert not here.may_run(tick((8, 20), (2, 2)), ["another"])
     assert here.may_run(tick((9, 20), (0, 3)), ["q"])
+
+
+def test_a_topic_of_the_same_name_begins_anew(tmp_path: Path) -> None:
+    here = Inline(str(tmp_path))
+    here.leave(tick((5, 9)))
+    assert not here.may_run(tick((0, 9)), ["q"])
+    assert here.may_run(tick((0, 9), topic_id="again"), ["q"])
+
+
+def test_what_is_known_of_topics_that_come_and_go_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inline, "MOST_LEFT", 3)
+    here = Inline(str(tmp_path))
+    for number in (0, 1, 2, 0, 3):
+        here.leave(tick((5, 9), topic_id=str(number)))
+    may = [here.may_run(tick((5, 9), topic_id=str(number)), ["q"]) for number in range(4)]
+    assert may == [False, True, False, False]
 
 
 def test_records_over_which_a_driver_has_ended_are_not_read_in_the_next_one(tmp_path: Path) -> None:
