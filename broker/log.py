@@ -9,6 +9,7 @@ import logging
 import sys
 import time
 import traceback
+from collections import Counter
 from typing import Any, TextIO
 
 from barnabas.wire.logfmt import LEVELS, event_of, level_of, message_of, told
@@ -23,9 +24,12 @@ class EventLog:
     def __init__(self, stream: TextIO | None = None, level: str = "info") -> None:
         self.stream, self.level = stream or sys.stderr, LEVELS[level]
         self._said: set[str] = set()
+        #: How often each event was told, by level and event, also where the level is not written.
+        self.told: Counter[tuple[str, str]] = Counter()
 
     def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """A line, if its level is written."""
+        self.told[level, event] += 1
         if LEVELS[level] < self.level:
             return
         now = time.time()

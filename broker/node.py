@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -55,6 +56,9 @@ from barnabas.storage.io import Io
 from barnabas.storage.pace import Pace, cpu_of_this_thread
 from barnabas.storage.vnode import Vnode
 
+if TYPE_CHECKING:
+    from barnabas.broker.metrics.exposition import Metrics
+
 # The settings of topics are not those of the metadata log: a large topic is one large batch there.
 METADATA_LOG = LogConfig(segment_bytes=256 << 20, max_message_bytes=64 << 20)
 # What storage tells that is an error; the rest is a warning.
@@ -71,12 +75,17 @@ class Node:
         *,
         io: Io | None = None,
         clock: Clock | None = None,
-        handlers: Callable[[Parts], Handlers] = Handlers,
+        handlers: Callable[..., Handlers] = Handlers,
     ) -> None:
         self.config, self.log, self.io = config, log or EventLog(), io or Io()
         self.identity = Identity(config)
         self.clock = clock or Clock()
         self._handlers = handlers
+        self.metrics: Metrics | None = None
+        if config["barnabas.http.listen"]:
+            from barnabas.broker.metrics.exposition import Metrics
+
+            self.metrics = Metrics()
         self.metadata = MetadataImage(config.node_id, self.clock)
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.workers = Workers()
@@ -121,6 +130,8 @@ class Node:
         another cluster, not writable).
         """
         bound = listening.bind(self.config)
+        if self.metrics is not None:
+            self.metrics.begin()
         self.identity.bound = [listener for listener, _ in bound]
         try:
             descriptors = raise_descriptor_limit()
@@ -143,7 +154,7 @@ class Node:
                         self.log.warning("acls.not.enforced", acls=acls, remedy=remedy)
                     listening.listen(bound, self.config)
                     self.connections.serve(
-                        self._handlers(self._parts),
+                        self._made_handlers(nursery),
                         nursery,
                         bound,
                         descriptors=descriptors - self.data_dir.most_open_files,
@@ -163,6 +174,8 @@ class Node:
                     await self.data_dir.close()
         finally:
             listening.close(bound)
+            if self.metrics is not None:
+                self.metrics.end()
             self.stopped.set()
 
     async def _start(self, nursery: trio.Nursery) -> None:
@@ -192,6 +205,13 @@ class Node:
         nursery.start_soon(self.authentication.run)
         nursery.start_soon(self.owners.run)
 
+    def _made_handlers(self, nursery: trio.Nursery) -> Handlers:
+        """What serves requests; where metrics can be read, requests are counted."""
+        if self.metrics is None:
+            return self._handlers(self._parts)
+        self.metrics.start(self._parts, self.flusher, nursery)
+        return self._handlers(self._parts, endpoint=self.metrics.requests.endpoint)
+
     def _assemble(self) -> None:
         """The parts that stand on the metadata log, and who hears of its changes: settings before what uses them."""
         pace = Pace(cpu_of_this_thread())
@@ -206,6 +226,7 @@ class Node:
         )
         parts = self._parts
         parts.add(self.data_dir)
+        parts.add(self.connections)
         self.audit = parts.add(Audit(self.log, trio.current_time))
         self.flusher = parts.add(Flusher(self.io, around=self.turn))
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))

@@ -62,6 +62,9 @@ class Connections:
         self._poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
         self.handshakes = Handshakes(self._poller)
         self._all: set[Connection] = set()
+        #: Connections that were let in, by listener, and those that were turned away.
+        self.accepted: Counter[str] = Counter()
+        self.refused = 0
         self._per_address: Counter[str] = Counter()
         self._per_client: Counter[str] = Counter()
         self._per_listener: Counter[str] = Counter()
@@ -73,6 +76,11 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    @property
+    def per_listener(self) -> Mapping[str, int]:
+        """How many connections each listener has."""
+        return self._per_listener
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self._all))
@@ -156,6 +164,7 @@ class Connections:
             await trio.sleep(delay)
         delay = self._rates.refusal(address[0], trio.current_time())
         if delay:
+            self.refused += 1
             self._tell_seldom("connection.too_fast", client=address[0])
             if len(self._refused) < MOST_REFUSED:
                 self._refused.add(sock)
@@ -163,6 +172,7 @@ class Connections:
             else:
                 sock.close()
         elif not self._has_room(address[0], listener.name):
+            self.refused += 1
             self._tell_seldom("connection.refused", client=address[0], connections=len(self._all))
             sock.close()
         else:
@@ -214,6 +224,7 @@ class Connections:
             plain = PlainTransport(sock, self._workers, client)
             connection = Connection(self._shared, plain, address[0], address[1], listener, self._login(listener))
         self._all.add(connection)
+        self.accepted[listener.name] += 1
         self._per_address[connection.host] += 1
         self._per_client[connection.client] += 1
         self._per_client_of.setdefault(connection.listener, Counter())[connection.client] += 1

@@ -247,6 +247,7 @@ BROKER = _keys([
         check=_credentials),
     ConfigKey("barnabas.idle.poll.us", "int", 100, "Microseconds that the broker polls for the next request instead of "
         "sleeping, while requests come as quickly as that; 0: not at all.", minimum=0, maximum=1000),
+    ConfigKey("barnabas.http.listen", "string", None, "HOST:PORT of an HTTP listener: health, metrics, console."),
     ConfigKey("barnabas.streams.driver", "string", "auto",
         "auto: the broker starts the Spark driver with the first query "
         "topic. none: `barnabas streams` is run by hand.", choices=("auto", "none")),

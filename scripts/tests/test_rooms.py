@@ -47,6 +47,7 @@ INNER: dict[str, dict[str, set[str]]] = {
         "coordinators": {"metadata", "moving", "net", "settings"},
         "jobs": {"metadata", "reading", "security", "settings"},
         "metadata": {"security", "settings"},
+        "metrics": {"coordinators", "jobs", "metadata", "net", "reading"},
         "moving": {"metadata", "settings"},
         "net": {"quotas", "security", "settings"},
         "quotas": {"metadata", "security", "settings"},
@@ -207,8 +208,12 @@ def test_the_inner_tables_name_nothing_that_nobody_needs() -> None:
     assert doors == INNER_DOORS
 
 
-#: Who makes and drops vnodes, or serves nobody. All others come to a partition by `Partitions`, which checks.
-VNODES = {"partitions.py", "node.py", "metadata/topic_manager.py", "clean_logs.py", "stopped_users.py"}
+#: Who makes and drops vnodes, counts them, or serves nobody. All others come to a partition by `Partitions`, which
+#: checks.
+VNODES = {
+    *("partitions.py", "node.py", "metadata/topic_manager.py", "clean_logs.py", "stopped_users.py"),
+    *("metrics/watch.py", "metrics/collector.py"),
+}
 
 
 def test_one_door_leads_from_a_partition_to_its_vnode() -> None:
