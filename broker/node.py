@@ -130,8 +130,6 @@ class Node:
         another cluster, not writable).
         """
         bound = listening.bind(self.config)
-        if self.metrics is not None:
-            self.metrics.begin()
         self.identity.bound = [listener for listener, _ in bound]
         try:
             descriptors = raise_descriptor_limit()
@@ -174,8 +172,6 @@ class Node:
                     await self.data_dir.close()
         finally:
             listening.close(bound)
-            if self.metrics is not None:
-                self.metrics.end()
             self.stopped.set()
 
     async def _start(self, nursery: trio.Nursery) -> None:
@@ -209,7 +205,7 @@ class Node:
         """What serves requests; where metrics can be read, requests are counted."""
         if self.metrics is None:
             return self._handlers(self._parts)
-        self.metrics.start(self._parts, self.flusher, nursery)
+        self.metrics.start(self._parts, self.flusher, self.connections, nursery)
         return self._handlers(self._parts, endpoint=self.metrics.requests.endpoint)
 
     def _assemble(self) -> None:

@@ -29,7 +29,7 @@ from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.jobs.streams import Streams
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
-from barnabas.broker.metrics.loop import LoopMeter
+from barnabas.broker.metrics.loop import Holds
 from barnabas.broker.metrics.measures import Histogram, quantile
 from barnabas.broker.metrics.requests import Answered, RequestCounts
 from barnabas.broker.metrics.watch import Watch
@@ -132,10 +132,8 @@ class Series:
 class Collector:
     """`await collect()` gives the families. It lets others have their turn, and reads no log."""
 
-    def __init__(
-        self, sources: Sources, counts: RequestCounts, loop: LoopMeter, fsyncs: Histogram, watch: Watch
-    ) -> None:
-        self._from, self._counts, self._loop, self._fsyncs, self._watch = sources, counts, loop, fsyncs, watch
+    def __init__(self, sources: Sources, counts: RequestCounts, holds: Holds, fsyncs: Histogram, watch: Watch) -> None:
+        self._from, self._counts, self._holds, self._fsyncs, self._watch = sources, counts, holds, fsyncs, watch
         self._process = ProcessCollector(registry=None)
         self._started = time.time()
         # Of logs that nobody has used since the start: they do not change while that is so.
@@ -168,10 +166,10 @@ class Collector:
         to.histogram(
             "barnabas_event_loop_hold_seconds",
             "How long the event loop served without a look for more.",
-            [((), self._loop.holds)],
+            [((), self._holds.histogram)],
         )
         to.gauge("barnabas_event_loop_longest_hold_seconds", "The longest hold since the start.").add(
-            [], self._loop.longest
+            [], self._holds.longest
         )
         to.histogram("barnabas_fsync_seconds", "How long flushes of logs took.", [((), self._fsyncs)])
         to.counter("kafka_log_logflushstats_logflushrateandtimems_count", "Flushes of logs.").add(

@@ -12,10 +12,11 @@ import trio
 from prometheus_client.exposition import choose_encoder
 
 from barnabas.broker.metrics.collector import Collected, Collector
-from barnabas.broker.metrics.loop import LoopMeter
+from barnabas.broker.metrics.loop import Holds
 from barnabas.broker.metrics.measures import Histogram
 from barnabas.broker.metrics.requests import RequestCounts
 from barnabas.broker.metrics.watch import Watch
+from barnabas.broker.net.connections import Connections
 from barnabas.broker.parts import Parts
 from barnabas.storage.flusher import Flusher
 
@@ -25,28 +26,21 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests = RequestCounts()
-        self.loop = LoopMeter()
+        self.holds = Holds()
         self.fsyncs = Histogram()
         self.watch: Watch
         self._collector: Collector
         self._making: dict[str, _Making] = {}
 
-    def begin(self) -> None:
-        """Measure the event loop, from before anything else does: see `broker.metrics.loop`."""
-        trio.lowlevel.add_instrument(self.loop)
-
-    def start(self, parts: Parts, flusher: Flusher, nursery: trio.Nursery) -> None:
+    def start(self, parts: Parts, flusher: Flusher, connections: Connections, nursery: trio.Nursery) -> None:
         """The parts are there: note what has to be noted, in a task."""
         flusher.observe = self.fsyncs.observe
+        connections.poller.held = self.holds.held
         self.watch = parts.make(Watch, counts=self.requests)
         self._collector = parts.make(
-            Collector, counts=self.requests, loop=self.loop, fsyncs=self.fsyncs, watch=self.watch
+            Collector, counts=self.requests, holds=self.holds, fsyncs=self.fsyncs, watch=self.watch
         )
         nursery.start_soon(self.watch.run)
-
-    def end(self) -> None:
-        """Measure no more."""
-        trio.lowlevel.remove_instrument(self.loop)
 
     async def render(self, accept: str) -> tuple[bytes, str]:
         """The text and its content type, for a reader that sends this Accept header. Raises OSError."""

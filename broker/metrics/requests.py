@@ -10,10 +10,11 @@ one lose counts.
 
 from __future__ import annotations
 
-import threading
-import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
+from threading import get_ident
+from time import perf_counter
 from typing import Any
 
 from barnabas.broker.metrics.measures import Histogram
@@ -46,13 +47,20 @@ class Answered:
 class ApiCounts:
     """Of one API."""
 
-    __slots__ = ("answered", "answered_in_thread", "name", "requests")
+    __slots__ = ("answered", "answered_in_thread", "endpoints", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: By version.
-        self.requests: Counter[int] = Counter()
+        self.endpoints: list[CountingEndpoint] = []
         self.answered, self.answered_in_thread = Answered(), Answered()
+
+    @property
+    def requests(self) -> Counter[int]:
+        """How many there were, by version."""
+        found: Counter[int] = Counter()
+        for endpoint in self.endpoints:
+            found[endpoint.version] += endpoint.requests
+        return found
 
     def all_answered(self) -> Answered:
         """What the event loop and the thread have counted."""
@@ -67,7 +75,7 @@ class RequestCounts:
 
     def __init__(self) -> None:
         self.by_api: dict[int, ApiCounts] = {}
-        self.loop = threading.get_ident()
+        self._loop = get_ident()
 
     def endpoint(
         self, api: Api, version: int, handle: Callable[[Context, Any], Answer], *, reads: bool = True
@@ -76,13 +84,15 @@ class RequestCounts:
         counts = self.by_api.get(api.key)
         if counts is None:
             counts = self.by_api[api.key] = ApiCounts(api.name)
-        return CountingEndpoint(api, version, handle, counts, self.loop, reads=reads)
+        endpoint = CountingEndpoint(api, version, handle, counts, self._loop, reads=reads)
+        counts.endpoints.append(endpoint)
+        return endpoint
 
 
 class CountingEndpoint(Endpoint):
     """One API in one version, whose requests and answers are counted."""
 
-    __slots__ = ("_counts", "_loop")
+    __slots__ = ("_bounds", "_counts", "_has_code", "_look", "_loop", "requests")
 
     def __init__(
         self,
@@ -94,29 +104,32 @@ class CountingEndpoint(Endpoint):
         *,
         reads: bool = True,
     ) -> None:
-        requests = counts.requests
-
         def counted(context: Context, request: Any) -> Answer:
-            requests[version] += 1
+            self.requests += 1
             return handle(context, request)
 
         super().__init__(api, version, counted, reads=reads)
+        #: Those that were handed to the handler.
+        self.requests = 0
         self._counts, self._loop = counts, loop
+        self._bounds = counts.answered.seconds.bounds
+        self._has_code = "error_code" in api.response.__struct_fields__
+        self._look: Callable[[Any, Answered], None] | None = LOOKS.get(api.key)
 
     def encode(self, response: Message, context: Context) -> list[SizedChunk]:
-        chunks = super().encode(response, context)
+        chunks = Endpoint.encode(self, response, context)
+        # Each call less is worth its lines here: this runs for every answer.
         counts = self._counts
-        answered = counts.answered if threading.get_ident() == self._loop else counts.answered_in_thread
-        answered.seconds.observe(time.perf_counter() - context.received_at)
-        for chunk in chunks:
-            answered.bytes += len(chunk)
-        if isinstance(response, FetchResponse):
-            _look_at_fetch(response, answered)
-        elif isinstance(response, ProduceResponse):
-            _look_at_produce(response, answered)
-        code = getattr(response, "error_code", 0)
-        if code:
-            answered.errors[code] += 1
+        answered = counts.answered if get_ident() == self._loop else counts.answered_in_thread
+        seconds = perf_counter() - context.received_at
+        histogram = answered.seconds
+        histogram.counts[bisect_left(self._bounds, seconds)] += 1
+        histogram.total += seconds
+        answered.bytes += len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
+        if self._look is not None:
+            self._look(response, answered)
+        if self._has_code and response.error_code:  # type: ignore[attr-defined]
+            answered.errors[response.error_code] += 1  # type: ignore[attr-defined]
         return chunks
 
 
@@ -137,3 +150,10 @@ def _look_at_produce(response: ProduceResponse, answered: Answered) -> None:
         for part in topic.partition_responses:
             if part.error_code:
                 answered.errors[part.error_code] += 1
+
+
+#: By API key, what is counted of the partitions in an answer.
+LOOKS: dict[int, Callable[[Any, Answered], None]] = {
+    ProduceResponse.__wire__.key: _look_at_produce,
+    FetchResponse.__wire__.key: _look_at_fetch,
+}

@@ -59,8 +59,8 @@ class Connections:
         self._workers, self._tls = workers, tls
         self.memory = RequestMemory(config["queued.max.request.bytes"])
         self._buffers = FrameBuffers()
-        self._poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
-        self.handshakes = Handshakes(self._poller)
+        self.poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
+        self.handshakes = Handshakes(self.poller)
         self._all: set[Connection] = set()
         #: Connections that were let in, by listener, and those that were turned away.
         self.accepted: Counter[str] = Counter()
@@ -105,7 +105,7 @@ class Connections:
         self._address_limits.read(nursery.start_soon)
         self._shared = Shared(
             nursery=nursery,
-            poller=self._poller,
+            poller=self.poller,
             turn=self._turn,
             log=self._log,
             find=handlers.find,
@@ -123,7 +123,7 @@ class Connections:
             known=self.strangers.remove,
             client_changed=self._client_changed,
         )
-        nursery.start_soon(self._poller.run)
+        nursery.start_soon(self.poller.run)
         nursery.start_soon(self._close_idle)
         nursery.start_soon(self._close_slow)
         for listener, sockets in bound:
@@ -136,7 +136,7 @@ class Connections:
             connection.close()
         for sock in self._refused:
             sock.close()
-        self._poller.close()
+        self.poller.close()
 
     async def _accept(self, listener: Listener, listening: socket.socket) -> None:
         while True:

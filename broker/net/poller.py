@@ -49,6 +49,9 @@ class Poller(trio.abc.Instrument):
         self._epoll = select.epoll()
         self._anything = select.poll()  # whether trio has any reason to wake
         self._tasks: Sized = ()  # of trio's, that are to run
+        #: Hears for how many seconds nothing but what was ready was served, from one wait to the next.
+        self.held: Callable[[float], None] | None = None
+        self._woke = time.perf_counter()
         self._waits_from = 0.0
         self._short_waits = 0
         self._calls: dict[int, Callable[[], None]] = {}
@@ -103,6 +106,8 @@ class Poller(trio.abc.Instrument):
     def before_io_wait(self, timeout: float) -> None:
         """Trio calls this in each pass, after the tasks, and sleeps next if it has a `timeout`."""
         self._waits_from = time.perf_counter()
+        if self.held is not None:
+            self.held(self._waits_from - self._woke)
         if timeout > self._idle_poll:
             self._look()
 
@@ -111,6 +116,8 @@ class Poller(trio.abc.Instrument):
         if timeout:
             waited = time.perf_counter() - self._waits_from
             self._short_waits = self._short_waits + 1 if waited < self._idle_poll else 0
+        if self.held is not None:
+            self._woke = time.perf_counter()
         self._find()
         if not self._is_ready:
             return
