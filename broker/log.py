@@ -1,4 +1,5 @@
 """The broker's log on standard error: `time level event key=value ...`, one line per event, as `wire.logfmt` forms it.
+As JSON, if that is asked for.
 
 What other packages tell Python's `logging` comes here too (`Bridge`).
 """
@@ -12,7 +13,7 @@ import traceback
 from collections import Counter
 from typing import Any, TextIO
 
-from barnabas.wire.logfmt import LEVELS, event_of, level_of, message_of, told
+from barnabas.wire.logfmt import LEVELS, event_of, level_of, message_of, told, told_as_json
 
 # Lines of `logging` below error in a second: clients can make any number of them happen.
 BRIDGE_LINES_PER_SECOND = 200
@@ -21,8 +22,8 @@ BRIDGE_LINES_PER_SECOND = 200
 class EventLog:
     """A sink of events. `level` is the lowest that is written."""
 
-    def __init__(self, stream: TextIO | None = None, level: str = "info") -> None:
-        self.stream, self.level = stream or sys.stderr, LEVELS[level]
+    def __init__(self, stream: TextIO | None = None, level: str = "info", *, as_json: bool = False) -> None:
+        self.stream, self.level, self._as_json = stream or sys.stderr, LEVELS[level], as_json
         self._said: set[str] = set()
         #: How often each event was told, by level and event, also where the level is not written.
         self.told: Counter[tuple[str, str]] = Counter()
@@ -35,7 +36,10 @@ class EventLog:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
         try:
-            self.stream.write(f"{stamp} {level} {told(event, fields)}\n")
+            if self._as_json:
+                self.stream.write(f"{told_as_json(stamp, level, event, fields)}\n")
+            else:
+                self.stream.write(f"{stamp} {level} {told(event, fields)}\n")
             self.stream.flush()
         except (OSError, ValueError):
             pass  # a log that nobody can read must not stop the broker

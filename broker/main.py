@@ -51,6 +51,7 @@ def serve(
     overrides: Sequence[str],
     *,
     log_level: str = "info",
+    log_format: str = "logfmt",
     ready_file: str | None = None,
     node: Callable[[BrokerConfig, EventLog], Node] | None = None,
 ) -> int:
@@ -60,7 +61,7 @@ def serve(
     is another than usual.
     """
     began = time.perf_counter()
-    log = EventLog(level=log_level)
+    log = EventLog(level=log_level, as_json=log_format == "json")
     take_logging(log)
     failures: list[BaseException] = []
     try:

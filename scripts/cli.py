@@ -44,7 +44,12 @@ def _serve(args: argparse.Namespace) -> int:
         data_dir = args.data_dir
         if args.ephemeral:
             data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True))
-        return serve(args.config, data_dir, listen, args.override, log_level=args.log_level, ready_file=args.ready_file)
+        return serve(
+            *(args.config, data_dir, listen, args.override),
+            log_level=args.log_level,
+            log_format=args.log_format,
+            ready_file=args.ready_file,
+        )
 
 
 class _Version(argparse.Action):
@@ -145,6 +150,12 @@ def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
         choices=("debug", "info", "warning", "error"),
         default="info",
         help="lowest level of log lines on standard error (default: info)",
+    )
+    serve.add_argument(
+        "--log-format",
+        choices=("logfmt", "json"),
+        default="logfmt",
+        help="form of those lines: logfmt (default), or a JSON object on each",
     )
     serve.set_defaults(run=_serve)
 
