@@ -21,7 +21,6 @@ costs no more than its backlog; a request that must not overtake an earlier one 
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ from barnabas.broker.net.frame_timer import FrameTimer
 from barnabas.broker.net.framing import KEPT_BYTES, FrameError, Framing, SpeaksTls
 from barnabas.broker.net.metering import Meter
 from barnabas.broker.net.poller import Poller
-from barnabas.broker.net.transport import Transport
+from barnabas.broker.net.transport import Transport, is_closed
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.registry import Answer, Context, Endpoint
@@ -208,9 +207,7 @@ class Connection:
     @property
     def is_left(self) -> bool:
         """Whether the client has closed its side, which shows while nothing is read, too."""
-        events = select.poll()
-        events.register(self._transport, select.POLLRDHUP)
-        return bool(events.poll(0))
+        return is_closed(self._transport.fileno())
 
     def close(self, reason: str | None = None) -> None:
         """End the connection; `reason` is for the log."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import resource
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -49,6 +50,8 @@ PACE_CHECK_SECONDS = 0.5
 MOST_REFUSED = 64
 # Large requests and answers that threads decode and encode at one time.
 LARGE_REQUESTS = 1
+# More than this macOS gives no process, whatever its limit says.
+MACOS_OPEN_MAX = 10_240
 
 
 class Connections:
@@ -305,10 +308,11 @@ def _less(counter: Counter[str], key: str) -> None:
 def raise_descriptor_limit() -> int:
     """Use all descriptors that the operator allows; gives their number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard and hard != resource.RLIM_INFINITY:
+    wanted = MACOS_OPEN_MAX if hard == resource.RLIM_INFINITY and sys.platform == "darwin" else hard
+    if soft != wanted != resource.RLIM_INFINITY:
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
         except (OSError, ValueError):
             pass
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft
