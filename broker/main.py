@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.log import EventLog, take_logging
+from barnabas.broker.service_manager import ServiceManager
 from barnabas.broker.settings.config import BrokerConfig, read_properties
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.storage.errors import StorageError
@@ -103,8 +104,10 @@ async def _serve(
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*GC_THRESHOLDS)
     node = (make or Node)(config, log)
+    manager = ServiceManager()
+    node.on_recovery = manager.recovering
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_stop_on_signal, node, nursery.cancel_scope)
+        nursery.start_soon(_stop_on_signal, node, nursery.cancel_scope, manager)
         await nursery.start(node.run)
         # What start-up made stays; collections need not look at it again. One now would find next to nothing, and the
         # first client would wait for it.
@@ -117,7 +120,9 @@ async def _serve(
         address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
         if sys.stdout.isatty():
             _say(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
+        nursery.start_soon(manager.watched)
         with _ready(ready_file, address):
+            manager.ready(addresses)
             await node.stopped.wait()
         nursery.cancel_scope.cancel()
     log.info("stopped")
@@ -149,7 +154,7 @@ def _say(line: str) -> None:
         pass
 
 
-async def _stop_on_signal(node: Node, scope: trio.CancelScope) -> None:
+async def _stop_on_signal(node: Node, scope: trio.CancelScope, manager: ServiceManager) -> None:
     stops = {signal.SIGTERM, signal.SIGINT}
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup a broker outlives its terminal
         stops.add(signal.SIGHUP)
@@ -158,5 +163,6 @@ async def _stop_on_signal(node: Node, scope: trio.CancelScope) -> None:
             if node.stopping:
                 scope.cancel()
                 return
+            manager.stopping()
             node.log.info("stopping", signal=signal.Signals(number).name)
             node.stop()

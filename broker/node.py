@@ -100,6 +100,8 @@ class Node:
             *(self.turn, self.clock, self.log, self.tls),
         )
         self._progress_told, self._loading_told = time.monotonic(), False
+        #: Hears how many partitions of how many have been looked at, at a start.
+        self.on_recovery: Callable[[int, int], None] | None = None
 
     # --- what others ask ----------------------------------------------------------------------------------------------
 
@@ -279,6 +281,8 @@ class Node:
         if now - self._progress_told >= 2 or (done == total and self._loading_told):
             self._progress_told, self._loading_told = now, done < total
             self.log.info("recovery", done=done, total=total, partition=what)
+            if self.on_recovery is not None:
+                self.on_recovery(done, total)
 
     # --- chores -------------------------------------------------------------------------------------------------------
 
