@@ -437,9 +437,14 @@ class Collector:
             "Lines of the broker's log by level and event: findings of recovery, compaction, damage, full disks.",
             ["level", "event"],
         )
+        by_level = Counter(dict.fromkeys(("error", "info", "warning"), 0))
         for (level, event), count in sorted(self._from.log.told.items()):
-            if level != "debug":
+            if level in by_level:
                 events.add([level, event], count)
+                by_level[level] += count
+        lines = to.counter("barnabas_log_lines", "Lines of the log by level.", ["level"])
+        for level, count in by_level.items():
+            lines.add([level], count)
 
 
 class Figures(NamedTuple):
