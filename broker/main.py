@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def load_config(
-    file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str]
+    file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], http: str | None = None
 ) -> BrokerConfig:
     """Settings from a properties file, on top of which go the command line's. Raises ConfigError."""
     properties = read_properties(Path(file)) if file else {}
@@ -34,6 +34,8 @@ def load_config(
         if not equals or not key.strip():
             raise ConfigError(f"--override {pair}: expected key=value")
         properties[key.strip()] = value
+    if http:
+        properties["barnabas.http.listen"] = http
     if data_dir:
         properties.pop("log.dirs", None)
         properties["log.dir"] = data_dir
@@ -51,6 +53,7 @@ def serve(
     listen: Sequence[str],
     overrides: Sequence[str],
     *,
+    http: str | None = None,
     log_level: str = "info",
     log_format: str = "logfmt",
     ready_file: str | None = None,
@@ -66,7 +69,7 @@ def serve(
     take_logging(log)
     failures: list[BaseException] = []
     try:
-        config = load_config(file, data_dir, listen, overrides)
+        config = load_config(file, data_dir, listen, overrides, http)
         if config.unknown:
             log.warning("config.unknown", keys=",".join(config.unknown), effect="ignored")
         if config.unused():
@@ -118,6 +121,8 @@ async def _serve(
             f"{time.perf_counter() - began:.2f} s"
         )
         address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
+        if node.http is not None:
+            _say(f"HTTP is on {node.http.url}")
         if sys.stdout.isatty():
             _say(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
         nursery.start_soon(manager.watched)

@@ -42,6 +42,7 @@ from barnabas.broker.security.authentication import Authentication
 from barnabas.broker.security.authorizer import STANDARD, AclAuthorizer, Authorizer
 from barnabas.broker.security.tls import TlsListeners
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.settings.resource_configs import ResourceConfigs
 from barnabas.broker.workers import Workers
@@ -57,6 +58,7 @@ from barnabas.storage.pace import Pace, cpu_of_this_thread
 from barnabas.storage.vnode import Vnode
 
 if TYPE_CHECKING:
+    from barnabas.broker.http.listener import HttpListener
     from barnabas.broker.metrics.exposition import Metrics
 
 # The settings of topics are not those of the metadata log: a large topic is one large batch there.
@@ -81,11 +83,6 @@ class Node:
         self.identity = Identity(config)
         self.clock = clock or Clock()
         self._handlers = handlers
-        self.metrics: Metrics | None = None
-        if config["barnabas.http.listen"]:
-            from barnabas.broker.metrics.exposition import Metrics
-
-            self.metrics = Metrics()
         self.metadata = MetadataImage(config.node_id, self.clock)
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"])
         self.workers = Workers()
@@ -93,6 +90,10 @@ class Node:
         self.deadlines = Deadlines(trio.current_time)
         self.tls = TlsListeners(config, self.log, self.workers)
         self.connections = Connections(config, self.log, self.turn, self.workers, self.tls)
+        self.metrics: Metrics | None = None
+        self.http: HttpListener | None = None
+        if config.http is not None:
+            self._listen_for_http()
         self.stopped = trio.Event()
         self._stop = trio.Event()
         self._parts = Parts(
@@ -102,6 +103,17 @@ class Node:
         self._progress_told, self._loading_told = time.monotonic(), False
         #: Hears how many partitions of how many have been looked at, at a start.
         self.on_recovery: Callable[[int, int], None] | None = None
+
+    def _listen_for_http(self) -> None:
+        """Raises ConfigError where what it needs is not installed."""
+        try:
+            from barnabas.broker.http.listener import HttpListener
+            from barnabas.broker.metrics.exposition import Metrics
+        except ModuleNotFoundError as error:
+            remedy = "install it with pip install 'barnabas[http]'"
+            raise ConfigError(f"barnabas.http.listen needs {error.name}: {remedy}") from None
+        self.metrics = Metrics()
+        self.http = HttpListener(self.config, self.log, self.tls, self.metrics)
 
     # --- what others ask ----------------------------------------------------------------------------------------------
 
@@ -134,6 +146,8 @@ class Node:
         bound = listening.bind(self.config)
         self.identity.bound = [listener for listener, _ in bound]
         try:
+            if self.http is not None:
+                self.http.bind()
             descriptors = raise_descriptor_limit()
             self.data_dir = DataDir.open(
                 self.config.data_dir,
@@ -145,6 +159,8 @@ class Node:
             self.identity.cluster_id = self.data_dir.cluster_id
             try:
                 async with trio.open_nursery() as nursery:
+                    if self.http is not None:
+                        await self.http.run(nursery)
                     self._assemble()
                     self.owners.authorizer = self._authorizer()
                     await self._start(nursery)
@@ -163,6 +179,8 @@ class Node:
                         quotas=self.quotas,
                         rates=ConnectionRates(self.config, self.metadata),
                     )
+                    if self.http is not None:
+                        self.http.ready(self._parts, self.owners.authorizer)
                     self._announce()
                     task_status.started()
                     await self._stop.wait()
@@ -174,6 +192,8 @@ class Node:
                     await self.data_dir.close()
         finally:
             listening.close(bound)
+            if self.http is not None:
+                self.http.close()
             self.stopped.set()
 
     async def _start(self, nursery: trio.Nursery) -> None:
@@ -281,6 +301,8 @@ class Node:
         if now - self._progress_told >= 2 or (done == total and self._loading_told):
             self._progress_told, self._loading_told = now, done < total
             self.log.info("recovery", done=done, total=total, partition=what)
+            if self.http is not None:
+                self.http.recovering(done, total)
             if self.on_recovery is not None:
                 self.on_recovery(done, total)
 

@@ -18,7 +18,15 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from compat_tests.tools import ECOSYSTEM_JARS, KAFKA_JARS, KAFKAJS, PROMETHEUS, TOOLS, ZOOKEEPER_JARS, kafka_python_source
+from compat_tests.tools import (
+    ECOSYSTEM_JARS,
+    KAFKA_JARS,
+    KAFKAJS,
+    PROMETHEUS,
+    TOOLS,
+    ZOOKEEPER_JARS,
+    kafka_python_source,
+)
 
 HERE = Path(__file__).resolve().parent
 POM = HERE / "java" / "pom.xml"

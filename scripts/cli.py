@@ -46,6 +46,7 @@ def _serve(args: argparse.Namespace) -> int:
             data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True))
         return serve(
             *(args.config, data_dir, listen, args.override),
+            http=args.http,
             log_level=args.log_level,
             log_format=args.log_format,
             ready_file=args.ready_file,
@@ -133,6 +134,11 @@ def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
         help="address to listen on, port 0 for any free one; may be repeated",
     )
     serve.add_argument("--port", type=int, metavar="N", help="the same as --listen 127.0.0.1:N")
+    serve.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="address of an HTTP listener for health, metrics and the console, such as 127.0.0.1:9644",
+    )
     serve.add_argument(
         "--ready-file",
         metavar="FILE",

@@ -45,6 +45,7 @@ INNER: dict[str, dict[str, set[str]]] = {
     "broker": {
         "apis": {"coordinators", "jobs", "metadata", "net", "quotas", "reading", "security", "settings"},
         "coordinators": {"metadata", "moving", "net", "settings"},
+        "http": {"metadata", "metrics", "net", "security", "settings"},
         "jobs": {"metadata", "reading", "security", "settings"},
         "metadata": {"security", "settings"},
         "metrics": {"coordinators", "jobs", "metadata", "net", "reading"},

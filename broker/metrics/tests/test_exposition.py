@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from barnabas.broker.metrics import collector
 from barnabas.broker.node import Node
 from barnabas.broker.tests.client import Client, batch_of, fetch_request, frame_of, produce_request
-from barnabas.broker.tests.conftest import Running, Start, start, until  # noqa: F401  a fixture
+from barnabas.broker.tests.conftest import Running, Start
 from barnabas.broker.tests.test_transactions import Producer
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -72,13 +72,13 @@ async def commit(client: Client, group: str, topic: str, offset: int) -> None:
     assert code == 0
 
 
-async def test_a_broker_that_nobody_watches_measures_nothing(start: Start) -> None:  # noqa: F811
+async def test_a_broker_that_nobody_watches_measures_nothing(start: Start) -> None:
     async with start() as running:
         assert running.node.metrics is None
         assert running.node.flusher.observe is None
 
 
-async def test_records_bytes_and_requests_are_counted(start: Start) -> None:  # noqa: F811
+async def test_records_bytes_and_requests_are_counted(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
         await client.create_topic("b", 2)
@@ -114,7 +114,7 @@ async def test_records_bytes_and_requests_are_counted(start: Start) -> None:  # 
         assert found.of("process_resident_memory_bytes") > 0
 
 
-async def test_requests_without_an_answer_are_counted(start: Start) -> None:  # noqa: F811
+async def test_requests_without_an_answer_are_counted(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
         await client.send_bytes(frame_of(produce_request("a", batch_of(b"x"), acks=0), 9))
@@ -124,7 +124,7 @@ async def test_requests_without_an_answer_are_counted(start: Start) -> None:  # 
         assert found.of("barnabas_request_seconds_count", request="Produce") == 1
 
 
-async def test_a_fetch_by_topic_id_counts_for_its_topic(start: Start) -> None:  # noqa: F811
+async def test_a_fetch_by_topic_id_counts_for_its_topic(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
         await client.produce("a", batch_of(b"x"))
@@ -144,7 +144,7 @@ async def test_a_fetch_by_topic_id_counts_for_its_topic(start: Start) -> None:  
         assert (await told(running.node)).of("kafka_server_brokertopicmetrics_bytesout_total", topic="a") == size
 
 
-async def test_a_topic_that_is_gone_has_no_series_and_stays_in_the_total(start: Start) -> None:  # noqa: F811
+async def test_a_topic_that_is_gone_has_no_series_and_stays_in_the_total(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
         await client.produce("a", batch_of(b"x", b"y"))
@@ -162,7 +162,7 @@ async def test_a_topic_that_is_gone_has_no_series_and_stays_in_the_total(start: 
         assert after.of(out, topic="") == before.of(out, topic="")
 
 
-async def test_the_lag_of_a_group_in_records_and_in_seconds(start: Start) -> None:  # noqa: F811
+async def test_the_lag_of_a_group_in_records_and_in_seconds(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
         for _ in range(10):
@@ -184,7 +184,7 @@ async def test_the_lag_of_a_group_in_records_and_in_seconds(start: Start) -> Non
         assert found.of("barnabas_consumergroup_lag_seconds", **where) == 0
 
 
-async def test_an_open_transaction_has_an_age(start: Start) -> None:  # noqa: F811
+async def test_an_open_transaction_has_an_age(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
         producer = Producer(client)
@@ -195,7 +195,7 @@ async def test_an_open_transaction_has_an_age(start: Start) -> None:  # noqa: F8
         assert found.of("barnabas_transaction_oldest_open_seconds") >= 0
 
 
-async def test_names_that_clients_choose_do_not_break_the_text(start: Start) -> None:  # noqa: F811
+async def test_names_that_clients_choose_do_not_break_the_text(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
         await client.produce("a", batch_of(b"x"))
@@ -205,7 +205,7 @@ async def test_names_that_clients_choose_do_not_break_the_text(start: Start) -> 
         assert [each["consumergroup"] for each in found.labels("kafka_consumergroup_lag")] == [name]
 
 
-async def test_open_metrics_for_who_asks_for_it(start: Start) -> None:  # noqa: F811
+async def test_open_metrics_for_who_asks_for_it(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
         await client.produce("a", batch_of(b"x"))
@@ -217,7 +217,7 @@ async def test_open_metrics_for_who_asks_for_it(start: Start) -> None:  # noqa: 
         assert "kafka_consumergroup_lag" in names
 
 
-async def test_no_family_grows_beyond_its_bound(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+async def test_no_family_grows_beyond_its_bound(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "MOST_SERIES", 3)
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
@@ -229,7 +229,7 @@ async def test_no_family_grows_beyond_its_bound(start: Start, monkeypatch: pytes
         assert found.of("barnabas_metrics_series_left_out", family="kafka_consumergroup_lag") == 2
 
 
-async def test_logs_that_nobody_has_used_are_not_opened(start: Start) -> None:  # noqa: F811
+async def test_logs_that_nobody_has_used_are_not_opened(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
         await client.produce("a", batch_of(b"x"))
@@ -241,7 +241,7 @@ async def test_logs_that_nobody_has_used_are_not_opened(start: Start) -> None:  
         assert found.of("kafka_log_log_logendoffset", topic="a", partition="0") is None
 
 
-async def test_an_offline_partition_is_told(start: Start) -> None:  # noqa: F811
+async def test_an_offline_partition_is_told(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await client.create_topic("a")
         await client.produce("a", batch_of(b"x"))
@@ -254,7 +254,7 @@ async def test_an_offline_partition_is_told(start: Start) -> None:  # noqa: F811
         assert "partition.offline" in events
 
 
-async def test_readers_at_the_same_time_get_one_text(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+async def test_readers_at_the_same_time_get_one_text(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     async with start(more=WATCHED) as running:
         metrics = running.node.metrics
         assert metrics is not None
@@ -281,7 +281,7 @@ async def test_readers_at_the_same_time_get_one_text(start: Start, monkeypatch: 
         assert len(set(texts)) == 1
 
 
-async def test_a_large_answer_that_a_thread_encodes_is_counted(start: Start) -> None:  # noqa: F811
+async def test_a_large_answer_that_a_thread_encodes_is_counted(start: Start) -> None:
     async with start(more=WATCHED) as running, await running.client() as client:
         await describe_log_dirs(running, client)
         found = await told(running.node)
