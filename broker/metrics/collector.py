@@ -104,13 +104,11 @@ class Families:
 
     def finish(self) -> list[Metric]:
         """All of them, and how much was left out."""
-        left_out = self.gauge(
-            "barnabas_metrics_series_left_out",
-            f"Series beyond {MOST_SERIES} of a family, which are not told.",
-            ["family"],
-        )
+        text = f"Series beyond {MOST_SERIES} of a family, which are not told."
+        left_out = GaugeMetricFamily("barnabas_metrics_series_left_out", text, labels=["family"])
         for name, count in sorted(self._left_out.items()):
-            left_out.add([name], count)
+            left_out.add_metric([name], count)
+        self.made.append(left_out)
         return self.made
 
 
