@@ -427,13 +427,20 @@ def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.A
     start.add_argument("--from-beginning", action="store_true", help="start with the oldest record (default: new ones)")
     start.add_argument(
         "--offset",
-        type=int,
-        help="start at this offset, which all partitions that are read must have; a negative one counts from the end",
+        metavar="WHERE",
+        help="start there: beginning, end, an offset (which all partitions that are read must have), -N for the last N "
+        "records of each partition, @TIME for the first record since then (@2026-01-31T12:00, @-2h, @MILLISECONDS)",
     )
     consume.add_argument("--partition", type=int, help="only this partition")
     consume.add_argument("--group", metavar="ID", help="read as a member of this group, and commit")
     consume.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after N records")
     consume.add_argument("-e", "--exit", action="store_true", help="stop at the end of the topic")
+    consume.add_argument(
+        "--json",
+        action="store_true",
+        help="each record as a line of JSON: topic, partition, offset, timestamp, key, value, headers; bytes that are "
+        "no text in base64. 'produce --json' takes such lines",
+    )
     consume.add_argument("--raw", action="store_true", help="records as they are, to a terminal too")
     consume.add_argument(
         "--format",

@@ -17,9 +17,12 @@ from barnabas.client.produce import Batch, produce
 from barnabas.scripts.form import unescape
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import CompressionType
+from barnabas.wire.lines import NATIVE, Encoded, LineRules, encode_lines
 from barnabas.wire.text import visible_bytes
 
 BATCH_RECORDS = 1000
+# Most lines of a batch that is made many at a time.
+MOST_LINES = 20_000
 BATCH_BYTES = 512 << 10
 # How long a line waits for more before it is sent.
 LINGER_SECONDS = 0.1
@@ -37,27 +40,31 @@ class Lines:
     """The records of the input's lines, with the lines' numbers. Raises ClientError for options that make no sense."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self._strip_cr: bool = args.strip_cr
-        self._null = None if args.null_value is None else args.null_value.encode()
-        self._separator = unescape(args.key_separator, "--key-separator") if args.key_separator else None
-        self._headers = []
+        headers = []
         for text in args.header:
             name, equals, value = text.partition("=")
             if not equals:
                 raise ClientError(f"--header {text}: expected NAME=VALUE")
-            self._headers.append((name, value.encode()))
+            headers.append((name, value.encode()))
+        self.rules = LineRules(
+            separator=unescape(args.key_separator, "--key-separator") if args.key_separator else None,
+            null=None if args.null_value is None else args.null_value.encode(),
+            headers=tuple(headers),
+            strip_cr=args.strip_cr,
+        )
 
     def records(self, lines: Iterable[bytes]) -> Iterator[Numbered]:
         """Raises BadLineError at the first line that is no record."""
+        rules = self.rules
         for number, raw in enumerate(lines, 1):
-            line = raw.rstrip(b"\r\n") if self._strip_cr else raw.removesuffix(b"\n")
+            line = raw.rstrip(b"\r\n") if rules.strip_cr else raw.removesuffix(b"\n")
             key: bytes | None = None
-            if self._separator:
-                key, found, line = line.partition(self._separator)
+            if rules.separator:
+                key, found, line = line.partition(rules.separator)
                 if not found:
                     raise BadLineError(f"Line {number} has no key separator: {visible_bytes(key[:60])}")
-            value = None if line == self._null else line
-            yield number, Record(key, value, time.time_ns() // 1_000_000, tuple(self._headers))
+            value = None if line == rules.null else line
+            yield number, Record(key, value, time.time_ns() // 1_000_000, rules.headers)
 
 
 class Sender:
@@ -153,6 +160,85 @@ def lines_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
             yield from more
 
 
+class TextSender:
+    """Gathers text, and sends its lines in batches, each to one partition: the next one in turn, or the one that is
+    asked for."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, rules: LineRules, codec: CompressionType, partition: int | None = None
+    ) -> None:
+        leaders = cluster.leaders(topic, create=True)
+        if partition is not None and partition not in leaders:
+            raise ClientError(f"Topic {topic} has no partition {partition}: it has {len(leaders)}")
+        self._cluster, self._topic, self._rules, self._codec = cluster, topic, rules, codec
+        self._partitions = [partition] if partition is not None else sorted(leaders)
+        self._turn = 0
+        self._text = bytearray()
+        self.sent = 0
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether a whole line is gathered."""
+        return b"\n" in self._text
+
+    def add(self, piece: bytes) -> None:
+        """Take text, and send what is gathered if that is enough. Raises ClientError."""
+        self._text += piece
+        if len(self._text) >= BATCH_BYTES:
+            self.send()
+
+    def send(self, *, is_end: bool = False) -> None:
+        """Send the lines that are whole; at the end what is there. Raises ClientError, which names refused lines."""
+        whole = len(self._text) if is_end else self._text.rfind(b"\n") + 1
+        text, at = bytes(memoryview(self._text)[:whole]), 0
+        del self._text[:whole]
+        while at < whole:
+            now = time.time_ns() // 1_000_000
+            encoded = encode_lines(
+                text, at, self._rules, now, most_records=MOST_LINES, most_bytes=BATCH_BYTES, codec=self._codec
+            )
+            if encoded.records:
+                self._produce(encoded)
+            if encoded.is_bad:
+                line = text[encoded.end :].partition(b"\n")[0]
+                raise BadLineError(f"Line {self.sent + 1} has no key separator: {visible_bytes(line[:60])}")
+            at = encoded.end
+
+    def _produce(self, encoded: Encoded) -> None:
+        partition = self._partitions[self._turn % len(self._partitions)]
+        self._turn += 1
+        part = produce(self._cluster, [Batch(self._topic, partition, encoded.batch)])[self._topic, partition]
+        refused = [error.batch_index for error in part.record_errors or () if error.batch_index < encoded.records]
+        first, last = min(refused, default=0), max(refused, default=encoded.records - 1)
+        numbers = (self.sent + 1 + first, self.sent + 1 + last)
+        what = f"Line {numbers[0]}" if first == last else f"Lines {numbers[0]} to {numbers[1]}"
+        check(part.error_code, f"{what} to {self._topic}-{partition}", part.error_message)
+        self.sent += encoded.records
+
+
+def _many(args: argparse.Namespace, cluster: Cluster, rules: LineRules, codec: CompressionType) -> int:
+    """Send the input's lines many at a time; how many. A line waits for LINGER_SECONDS at most, as in `lines_of`."""
+    sender = TextSender(cluster, args.topic, rules, codec, args.partition)
+    descriptor = sys.stdin.fileno()
+    linger = 0 if os.isatty(descriptor) else LINGER_SECONDS
+    poll, due = select.poll(), 0.0
+    poll.register(descriptor, select.POLLIN)
+    try:
+        while True:
+            if sender.has_lines:
+                due = due or time.monotonic() + linger
+                if not poll.poll(max(0, due - time.monotonic()) * 1000):
+                    sender.send()
+            due = due if sender.has_lines else 0.0
+            piece = os.read(descriptor, _PIECE)
+            if not piece:
+                sender.send(is_end=True)
+                return sender.sent
+            sender.add(piece)
+    except BadLineError as error:
+        raise ClientError(f"{error}; {sender.sent} record(s) before it were sent") from None
+
+
 def run(args: argparse.Namespace) -> int:
     """Send until the input ends; a batch goes when it is full, or when its first line has waited for LINGER_SECONDS.
 
@@ -161,6 +247,11 @@ def run(args: argparse.Namespace) -> int:
     lines = Lines(args)
     with Cluster(args.server) as cluster:
         codec = CompressionType[args.compression.upper()]
+        leaders = cluster.leaders(args.topic, create=True)
+        if NATIVE and (args.partition is not None or lines.rules.separator is None or len(leaders) == 1):
+            sent = _many(args, cluster, lines.rules, codec)
+            print(f"{sent} record(s) sent to {args.topic}.", file=sys.stderr)
+            return 0
         sender = Sender(cluster, args.topic, partition=args.partition, codec=codec)
         try:
             for number, record in lines.records(lines_of(sys.stdin.fileno(), sender)):
