@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import select
+import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import msgspec
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
@@ -27,6 +31,8 @@ BATCH_BYTES = 512 << 10
 # How long a line waits for more before it is sent.
 LINGER_SECONDS = 0.1
 _PIECE = 256 << 10
+# Of a smaller file no progress is drawn.
+BAR_BYTES = 4 << 20
 
 #: A record, and the line that it stands in.
 Numbered = tuple[int, Record]
@@ -95,9 +101,17 @@ class Sender:
         """Whether records are gathered that are not sent."""
         return bool(self._pending)
 
-    def add(self, number: int, record: Record) -> None:
-        """Take a record, and send what is gathered if that is enough. Raises ClientError."""
-        self._pending.setdefault(self._partition(record), []).append((number, record))
+    def add(self, number: int, record: Record, partition: int | None = None) -> None:
+        """Take a record, perhaps for a partition that it names, and send what is gathered if that is enough.
+
+        Raises ClientError; BadLineError for a partition that is not there.
+        """
+        if partition is None or self._fixed is not None:
+            partition = self._partition(record)
+        elif not 0 <= partition < self._partitions:
+            where = f"{self._topic} has {self._partitions} partition(s)"
+            raise BadLineError(f"{self._unit} {number} is for partition {partition}, and {where}")
+        self._pending.setdefault(partition, []).append((number, record))
         self._bytes += len(record.value or b"") + len(record.key or b"") + 64
         if self._bytes >= BATCH_BYTES or sum(map(len, self._pending.values())) >= BATCH_RECORDS:
             self.send()
@@ -160,6 +174,53 @@ def lines_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
             yield from more
 
 
+class JsonRecord(msgspec.Struct):
+    """A line of `produce --json`, which is one of `consume --json`: topic and offset are not looked at."""
+
+    value: Any = None
+    key: Any = None
+    headers: list[tuple[str, Any]] = []
+    partition: int | None = None
+    timestamp: int | None = None
+
+
+def record_of(line: bytes, number: int) -> tuple[int | None, Record]:
+    """The partition and the record that a line of JSON says. Raises BadLineError."""
+    try:
+        found = msgspec.json.decode(line, type=JsonRecord)
+        headers = tuple((name, _bytes_of(value)) for name, value in found.headers)
+        now = time.time_ns() // 1_000_000 if found.timestamp is None else found.timestamp
+        return found.partition, Record(_bytes_of(found.key), _bytes_of(found.value), now, headers)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise BadLineError(f"Line {number} is no record in JSON: {error}") from None
+
+
+def _bytes_of(value: Any) -> bytes | None:
+    """Text as it is, bytes from base64, null; what else JSON has as JSON. Raises ValueError."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
+        return base64.b64decode(value["base64"], validate=True)
+    return msgspec.json.encode(value)
+
+
+def _as_json(args: argparse.Namespace, cluster: Cluster, codec: CompressionType) -> int:
+    """Send lines of JSON; the first that is no record ends it, when all before it are sent. Raises ClientError."""
+    sender = Sender(cluster, args.topic, partition=args.partition, codec=codec)
+    try:
+        for number, line in enumerate(lines_of(sys.stdin.fileno(), sender), 1):
+            partition, record = record_of(line, number)
+            sender.add(number, record, partition)
+    except BadLineError as error:
+        sender.send()
+        raise ClientError(f"{error}; {sender.sent} record(s) before it were sent") from None
+    sender.send()
+    print(f"{sender.sent} record(s) sent to {args.topic}.", file=sys.stderr)
+    return 0
+
+
 class TextSender:
     """Gathers text, and sends its lines in batches, each to one partition: the next one in turn, or the one that is
     asked for."""
@@ -216,6 +277,24 @@ class TextSender:
         self.sent += encoded.records
 
 
+def _bar(descriptor: int) -> Callable[[], None]:
+    """Draws how far a file is read, on a terminal; nothing for other input, or elsewhere."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size < BAR_BYTES or not sys.stderr.isatty():
+        return lambda: None
+    width, told = 40, -1
+
+    def draw() -> None:
+        nonlocal told
+        done = min(os.lseek(descriptor, 0, os.SEEK_CUR) / status.st_size, 1.0)
+        if (percent := int(done * 100)) != told:
+            told = percent
+            bar = "#" * round(done * width)
+            print(f"\r[{bar:<{width}}] {percent:3d} %", end="\n" if done == 1.0 else "", file=sys.stderr, flush=True)
+
+    return draw
+
+
 def _many(args: argparse.Namespace, cluster: Cluster, rules: LineRules, codec: CompressionType) -> int:
     """Send the input's lines many at a time; how many. A line waits for LINGER_SECONDS at most, as in `lines_of`."""
     sender = TextSender(cluster, args.topic, rules, codec, args.partition)
@@ -223,8 +302,10 @@ def _many(args: argparse.Namespace, cluster: Cluster, rules: LineRules, codec: C
     linger = 0 if os.isatty(descriptor) else LINGER_SECONDS
     poll, due = select.poll(), 0.0
     poll.register(descriptor, select.POLLIN)
+    bar = _bar(descriptor)
     try:
         while True:
+            bar()
             if sender.has_lines:
                 due = due or time.monotonic() + linger
                 if not poll.poll(max(0, due - time.monotonic()) * 1000):
@@ -247,6 +328,8 @@ def run(args: argparse.Namespace) -> int:
     lines = Lines(args)
     with Cluster(args.server) as cluster:
         codec = CompressionType[args.compression.upper()]
+        if args.json:
+            return _as_json(args, cluster, codec)
         leaders = cluster.leaders(args.topic, create=True)
         if NATIVE and (args.partition is not None or lines.rules.separator is None or len(leaders) == 1):
             sent = _many(args, cluster, lines.rules, codec)

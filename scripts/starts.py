@@ -20,7 +20,7 @@ class Start(NamedTuple):
     number: int = 0
 
 
-def parse_start(text: str | None, now: datetime | None = None) -> Start | None:
+def parse_start(text: str | None, now: datetime | None = None, option: str = "--offset") -> Start | None:
     """None for None. A time without a zone is this machine's. Raises ClientError."""
     if text is None:
         return None
@@ -30,15 +30,15 @@ def parse_start(text: str | None, now: datetime | None = None) -> Start | None:
     if word in ("end", "latest"):
         return Start("end")
     if word.startswith("@"):
-        return Start("time", _time(word[1:], now or datetime.now(UTC)))
+        return Start("time", _time(word[1:], now or datetime.now(UTC), option))
     try:
         number = int(word)
     except ValueError:
-        raise ClientError(f"--offset {text}: expected {FORMS}") from None
+        raise ClientError(f"{option} {text}: expected {FORMS}") from None
     return Start("last", -number) if number < 0 or word.startswith("-") else Start("offset", number)
 
 
-def _time(text: str, now: datetime) -> int:
+def _time(text: str, now: datetime, option: str) -> int:
     ago = _AGO.match(text)
     if ago is not None:
         return int((now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).timestamp() * 1000)
@@ -47,4 +47,4 @@ def _time(text: str, now: datetime) -> int:
     try:
         return int(datetime.fromisoformat(text.upper()).timestamp() * 1000)
     except ValueError:
-        raise ClientError(f"--offset @{text}: expected {FORMS}") from None
+        raise ClientError(f"{option} @{text}: expected {FORMS}") from None
