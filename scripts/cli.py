@@ -897,10 +897,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(words)
     if args.command == "serve":
         return _serve(args)
+    from barnabas.client import silence
     from barnabas.client.command_config import use
     from barnabas.client.errors import ClientError
     from barnabas.wire.text import visible
 
+    silence.tell_with(lambda line: print(f"barnabas: {line}", file=sys.stderr, flush=True))
     if getattr(args, "command_config", None):
         use(args.command_config)
     try:
