@@ -93,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
     _add_export(commands)
     _add_offsets(commands)
     _add_connect(commands)
+    _add_trace(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     completion = commands.add_parser(
@@ -115,6 +116,32 @@ def _completion(args: argparse.Namespace) -> int:
 #: Between two runs of a command with --watch.
 AGAIN_SECONDS = 2.0
 Commands = argparse._SubParsersAction  # argparse gives this type no public name
+
+
+def _add_trace(commands: Commands[Parser]) -> None:
+    trace = commands.add_parser(
+        "trace",
+        help="the requests that a broker serves, as they come",
+        description="Print requests and how they are answered until interrupted: when, API, client, address, user, "
+        "topics, time, bytes, errors. The broker needs its HTTP listener (barnabas serve --http). Its user must be "
+        "allowed to describe the cluster; the password is typed, or that of BARNABAS_PASSWORD.",
+        epilog="Example: barnabas trace --topic orders --api Produce",
+    )
+    trace.add_argument(
+        "--url", default="http://127.0.0.1:9644", help="of the HTTP listener (default: http://127.0.0.1:9644)"
+    )
+    trace.add_argument("--user", metavar="NAME", help="who to log in as, where clients log in")
+    trace.add_argument("--ca", metavar="FILE", help="certificates to trust, in PEM (default: the system's)")
+    for option, what in (
+        ("--topic", "requests about this topic"),
+        ("--client", "requests of this client id"),
+        ("--principal", "requests of this user, as User:alice"),
+        ("--api", "this API, as Produce"),
+    ):
+        trace.add_argument(option, default="", help=f"only {what}")
+    trace.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after N requests")
+    trace.add_argument("--json", action="store_true", help="a JSON object on each line, for programs")
+    trace.set_defaults(run=_lazy("barnabas.scripts.trace", "run"))
 
 
 def _add_serve(commands: Commands[Parser]) -> None:
