@@ -116,13 +116,13 @@ async def _serve(
         # first client would wait for it.
         gc.freeze()
         addresses = ", ".join(f"{b.host or '*'}:{b.port}" for b in node.bound)
+        if node.http is not None:
+            _say(f"HTTP is on {node.http.url}")
         _say(
             f"barnabas is ready on {addresses}, data in {config.data_dir}, started in "
             f"{time.perf_counter() - began:.2f} s"
         )
         address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
-        if node.http is not None:
-            _say(f"HTTP is on {node.http.url}")
         if sys.stdout.isatty():
             _say(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
         nursery.start_soon(manager.watched)

@@ -56,6 +56,8 @@ class TaskWatch:
         with scope:
             while True:
                 await trio.lowlevel.wait_readable(fd)
+                if scope.cancel_called:  # it was removed when this task was to run already
+                    return
                 served = self._served[fd] = trio.Event()
                 self.found.append(fd)
                 self._wake()

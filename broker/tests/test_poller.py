@@ -15,6 +15,7 @@ import trio.testing
 from barnabas.broker.net import transport
 from barnabas.broker.net.connection import Connection
 from barnabas.broker.net.poller import Poller, wake_trio
+from barnabas.broker.net.task_watch import TaskWatch
 from barnabas.broker.tests.conftest import Start
 from barnabas.wire import portable
 from barnabas.wire.codegen import message_codec
@@ -141,6 +142,39 @@ async def test_tasks_run_while_a_socket_is_always_readable(way: str) -> None:
                 nursery.cancel_scope.cancel()
         poller.close()
     assert 5 <= seen.count("served") <= 12
+
+
+class RemovesFirst(trio.abc.Instrument):
+    """Removes a socket between the moment that its task is to run and the moment that it does."""
+
+    def __init__(self, watch: TaskWatch, fd: int) -> None:
+        self._watch, self._fd, self.has_removed = watch, fd, False
+
+    def after_io_wait(self, timeout: float) -> None:
+        events = select.poll()
+        events.register(self._fd, select.POLLIN)
+        if not self.has_removed and events.poll(0):
+            self.has_removed = True
+            self._watch.remove(self._fd)
+
+
+async def test_a_socket_that_is_removed_before_its_task_runs_is_not_found() -> None:
+    watch = TaskWatch(lambda: None)
+    with pairs(1) as [(ours, theirs)]:
+        watch.add(ours.fileno())
+        instrument = RemovesFirst(watch, ours.fileno())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch.run)
+            await trio.testing.wait_all_tasks_blocked()
+            trio.lowlevel.add_instrument(instrument)
+            theirs.send(b"x")
+            with trio.fail_after(60):
+                while not instrument.has_removed:
+                    await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked()
+            trio.lowlevel.remove_instrument(instrument)
+            assert watch.find() == []
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.door
