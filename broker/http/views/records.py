@@ -1,0 +1,429 @@
+"""The records of a topic: pages from a place on, or back from the end; one record whole; those that come, as events.
+
+A page ends with as many records as are wanted, or when it has cost enough: bytes of log, bytes that were decompressed,
+records that were looked at. Then its cursor says where the next page goes on, also in the middle of a search. So what a
+search reads is bounded for each request, and the one who asks keeps asking.
+
+Batches are decompressed and looked through in one of two threads, which visitors take in turn. The thread lets others
+have Python's lock every few hundred records. A batch that decompresses to more than `MOST_BATCH` is told, not shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import trio
+
+from barnabas.broker.http.asking import Asker, check
+from barnabas.broker.http.messages import Refused, Request, Response, json_answer
+from barnabas.broker.http.views.given import number, text
+from barnabas.broker.http.views.search import Search, WrongSearch, search_of
+from barnabas.broker.http.views.shown import shown
+from barnabas.broker.workers import Turns
+from barnabas.wire.aborted import Aborted
+from barnabas.wire.batch import iter_batches, iter_records
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+BY_NAME = 12  # the last version of Fetch that names topics
+READ_COMMITTED = 1
+EARLIEST, LATEST = -2, -1
+MOST_RECORDS, MOST_PARTITIONS = 200, 500
+#: What a page may cost, and one look in a thread.
+PAGE_BYTES, PAGE_LOOKS, PAGE_FETCHES = 32 << 20, 200_000, 200
+LOOK_BYTES, LOOK_DECOMPRESSED, LOOK_RECORDS = 4 << 20, 32 << 20, 50_000
+MOST_BATCH = 32 << 20
+_PARTITION_BYTES = 512 << 10
+#: Offsets of each partition that a look back from the end takes at a time, at most.
+MOST_WIDTH = 100_000
+#: Of the events of one page that stays open: how long until it asks anew, and how much each event may have.
+TAIL_SECONDS, TAIL_WAIT_MS, TAIL_RECORDS = 600.0, 5000, 100
+TAIL_PAUSE_SECONDS = 0.25
+
+
+class Cursor(msgspec.Struct, forbid_unknown_fields=True):
+    """Where the next page begins: by partition, as JSON has names only. `back` pages go towards the beginning."""
+
+    at: dict[str, int]
+    until: dict[str, int]
+    back: bool = False
+
+
+class Look(NamedTuple):
+    """What a thread finds in one answer of Fetch."""
+
+    rows: list[dict[str, Any]]
+    positions: dict[int, int]
+    looked_at: int
+
+
+class Records:
+    """The views. `Turns` are the threads that look through batches."""
+
+    def __init__(self) -> None:
+        self._turns = Turns(2)
+
+    async def page(self, asker: Asker, request: Request) -> Response:
+        """A page of records. Query: name, from (newest, oldest, offset, time), at, partition, limit, search, cursor."""
+        query = request.query
+        topic, search = text(query, "name"), _search(query)
+        limit = number(query, "limit", 50, 1, MOST_RECORDS)
+        cursor = _cursor(query) or await self._begin(asker, topic, query)
+        reading = _Reading(self._turns, asker, topic, search, limit, committed=query.get("committed") != "false")
+        if cursor.back:
+            rows, after = await reading.back(cursor)
+        else:
+            rows, after = await reading.on(cursor)
+        told = {
+            "records": rows,
+            "cursor": None if after is None else msgspec.json.encode(after).decode(),
+            "looked_at": reading.looked_at,
+            "bytes": reading.bytes,
+        }
+        return json_answer(told)
+
+    async def _begin(self, asker: Asker, topic: str, query: Mapping[str, str]) -> Cursor:
+        wanted = number(query, "partition", -1, -1, 2**31 - 1)
+        partitions = await partitions_of(asker, topic)
+        if wanted >= 0 and wanted not in partitions:
+            raise Refused(404, f"{topic} has no partition {wanted}")
+        partitions = [wanted] if wanted >= 0 else partitions
+        if len(partitions) > MOST_PARTITIONS:
+            raise Refused(
+                400, f"choose a partition: {topic} has {len(partitions)}, and {MOST_PARTITIONS} can be merged"
+            )
+        starts = await offsets(asker, {topic: partitions}, EARLIEST)
+        ends = await offsets(asker, {topic: partitions}, LATEST)
+        first = {str(p): starts[topic, p] for p in partitions}
+        end = {str(p): ends[topic, p] for p in partitions}
+        where = query.get("from", "newest")
+        if where == "newest":
+            return Cursor(at=first, until=end, back=True)
+        if where == "offset":
+            at = number(query, "at", 0)
+            return Cursor(at={p: min(max(at, first[p]), end[p]) for p in first}, until=end)
+        if where == "time":
+            times = await offsets(asker, {topic: partitions}, number(query, "at", 0))
+            found = {str(p): times[topic, p] for p in partitions}
+            return Cursor(at={p: at if at >= 0 else end[p] for p, at in found.items()}, until=end)
+        if where == "oldest":
+            return Cursor(at=first, until=end)
+        raise Refused(400, "from is newest, oldest, offset or time")
+
+    async def _one(self, asker: Asker, query: Mapping[str, str]) -> Any:
+        """The record with an offset. Raises Refused."""
+        topic, partition, offset = text(query, "name"), number(query, "partition", 0), number(query, "offset", 0)
+        part = (await fetch(asker, topic, {partition: offset}, committed=False))[partition]
+        client = asker.client
+
+        def find() -> Any:
+            for header, batch in iter_batches(_bytes(part)):
+                if header.last_offset >= offset and not header.is_control:
+                    for record in iter_records(batch, max_decompressed=MOST_BATCH):
+                        if record.offset == offset:
+                            return record
+                        if record.offset > offset:
+                            return None
+            return None
+
+        try:
+            found = await self._turns.run(client, find)
+        except (KafkaError, UnicodeDecodeError) as error:
+            raise Refused(400, f"{topic}-{partition} at {offset}: {error}") from None
+        if found is None:
+            raise Refused(404, f"{topic}-{partition} has no record at offset {offset}")
+        return found
+
+    async def record(self, asker: Asker, request: Request) -> Response:
+        """One record, its key and value as long as a page can show. Query: name, partition, offset."""
+        found = await self._one(asker, request.query)
+        return json_answer(shown(number(request.query, "partition", 0), found, whole=True))
+
+    async def download(self, asker: Asker, request: Request) -> Response:
+        """The bytes of a record's value, or of its key (`part=key`)."""
+        found = await self._one(asker, request.query)
+        value = found.key if request.query.get("part") == "key" else found.value
+        headers = [("Content-Disposition", 'attachment; filename="record"'), ("Cache-Control", "no-store")]
+        return Response(200, value or b"", "application/octet-stream", headers)
+
+    async def tail(self, asker: Asker, request: Request) -> Response:
+        """Records as they come, as server-sent events. Query: name, partition, search."""
+        topic, search = text(request.query, "name"), _search(request.query)
+        cursor = await self._begin(asker, topic, {**request.query, "from": "newest"})
+        positions = {int(p): end for p, end in cursor.until.items()}
+        reading = _Reading(self._turns, asker, topic, search, TAIL_RECORDS, committed=True)
+        return Response(200, self._events(reading, positions), "text/event-stream", [("Cache-Control", "no-store")])
+
+    async def _events(self, reading: _Reading, positions: dict[int, int]) -> AsyncGenerator[bytes, None]:
+        """Up to `TAIL_RECORDS` in each event, and some events a second: of what comes faster, the newest."""
+        yield b"retry: 2000\n\n"
+        until = trio.current_time() + TAIL_SECONDS
+        while trio.current_time() < until:
+            try:
+                parts = await fetch(reading.asker, reading.topic, positions, wait_ms=TAIL_WAIT_MS)
+            except Refused as error:
+                yield b"event: refused\ndata: " + bytes(error.response.body) + b"\n\n"  # type: ignore[arg-type]
+                return
+            rows: list[dict[str, Any]] = []
+            left_out = 0
+            await reading.pass_over(parts, positions)
+            for partition, part in parts.items():
+                if part.high_watermark - positions[partition] > TAIL_RECORDS * 100:
+                    left_out += part.high_watermark - positions[partition] - TAIL_RECORDS
+                    positions[partition] = part.high_watermark - TAIL_RECORDS
+                elif len(part.records or b""):
+                    found = await reading.look({partition: part}, positions, LOOK_RECORDS)
+                    positions.update(found.positions)
+                    rows += found.rows
+            left_out += max(0, len(rows) - TAIL_RECORDS)
+            told = {"records": rows[-TAIL_RECORDS:], "left_out": left_out}
+            yield b"data: " + msgspec.json.encode(told) + b"\n\n"
+            await trio.sleep(TAIL_PAUSE_SECONDS)
+
+
+class _Reading:
+    """One page of a topic while it is read."""
+
+    def __init__(
+        self, turns: Turns, asker: Asker, topic: str, search: Search | None, limit: int, *, committed: bool
+    ) -> None:
+        self.asker, self.topic, self._turns, self._search, self._limit = asker, topic, turns, search, limit
+        self._committed = committed
+        self.looked_at = self.bytes = self._fetches = 0
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.bytes >= PAGE_BYTES or self.looked_at >= PAGE_LOOKS or self._fetches >= PAGE_FETCHES
+
+    async def on(self, cursor: Cursor) -> tuple[list[dict[str, Any]], Cursor | None]:
+        """Records from positions on, up to the ends that there were when it began."""
+        at = {int(p): offset for p, offset in cursor.at.items()}
+        until = {int(p): offset for p, offset in cursor.until.items()}
+        rows: list[dict[str, Any]] = []
+        while len(rows) < self._limit and not self._is_spent:
+            open_ = {p: at[p] for p in at if at[p] < until.get(p, 0)}
+            if not open_:
+                return _by_time(rows), None
+            found = await self._fetch(open_, until, max(1, -(-(self._limit - len(rows)) // len(open_))))
+            rows += found.rows
+            at.update(found.positions)
+        after = {str(p): offset for p, offset in at.items()}
+        return _by_time(rows), Cursor(at=after, until=cursor.until)
+
+    async def back(self, cursor: Cursor) -> tuple[list[dict[str, Any]], Cursor | None]:
+        """The last records before the ends, window after window towards the beginning.
+
+        A window is some offsets of each partition. Where little is found in it, the next one is wider; where there is
+        more in it than one page can have, it is tried again with a narrower one.
+        """
+        first = {int(p): offset for p, offset in cursor.at.items()}
+        end = {int(p): offset for p, offset in cursor.until.items()}
+        rows: list[dict[str, Any]] = []
+        width = -(-self._limit // max(1, len(end)))
+        least = width
+        while len(rows) < self._limit and not self._is_spent:
+            starts = {p: max(first.get(p, 0), end[p] - width) for p in end if end[p] > first.get(p, 0)}
+            if not starts:
+                return _by_time(rows)[::-1], None
+            found = await self._window(starts, end, None if width == least else 2 * self._limit)
+            if found is None:
+                width = max(least, width // 16)
+                continue
+            rows += found
+            end.update(starts)
+            if 2 * len(found) < self._limit:
+                width = min(2 * width, MOST_WIDTH)
+        after = Cursor(at=cursor.at, until={str(p): offset for p, offset in end.items()}, back=True)
+        return _by_time(rows)[::-1], after
+
+    async def _window(
+        self, starts: Mapping[int, int], ends: Mapping[int, int], most: int | None
+    ) -> list[dict[str, Any]] | None:
+        """All records of a window; None if there are more than `most`."""
+        rows: list[dict[str, Any]] = []
+        at = dict(starts)
+        while left := {p: offset for p, offset in at.items() if offset < ends[p]}:
+            found = await self._fetch(left, ends, LOOK_RECORDS if most is None else most + 1)
+            rows += found.rows
+            at.update(found.positions)
+            if most is not None and len(rows) > most:
+                return None
+        return rows
+
+    async def _fetch(self, positions: dict[int, int], until: Mapping[int, int], limit: int) -> Look:
+        """One fetch, looked through. What a partition does not have any more is passed over."""
+        self._fetches += 1
+        parts = await fetch(self.asker, self.topic, positions, committed=self._committed)
+        gone = await self._gone(parts)
+        parts = {p: part for p, part in parts.items() if p not in gone}
+        look = await self.look(parts, positions, limit, until)
+        look.positions.update({p: max(start, until[p] if start < positions[p] else 0) for p, start in gone.items()})
+        if not gone and not any(len(part.records or b"") for part in parts.values()):
+            look.positions.update({p: until[p] for p in positions})  # nothing that may be shown stands before the ends
+        return look
+
+    async def _gone(self, parts: Mapping[int, PartitionData]) -> dict[int, int]:
+        """Of the partitions whose log does not have the offset, where it begins now."""
+        gone = [p for p, part in parts.items() if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE]
+        starts = await offsets(self.asker, {self.topic: gone}, EARLIEST) if gone else {}
+        return {p: starts[self.topic, p] for p in gone}
+
+    async def pass_over(self, parts: Mapping[int, PartitionData], positions: dict[int, int]) -> None:
+        """Let the positions that a log does not have any more be those where it begins."""
+        positions.update(await self._gone(parts))
+
+    async def look(
+        self,
+        parts: dict[int, PartitionData],
+        positions: Mapping[int, int],
+        limit: int,
+        until: Mapping[int, int] | None = None,
+    ) -> Look:
+        """Look through what was fetched, in a thread; at most `limit` rows of each partition."""
+        search = self._search
+        self.bytes += sum(len(part.records or b"") for part in parts.values())
+        found = await self._turns.run(
+            self.asker.client, lambda: look_through(parts, positions, search, limit, until or {})
+        )
+        self.looked_at += found.looked_at
+        return found
+
+
+def look_through(
+    parts: Mapping[int, PartitionData],
+    positions: Mapping[int, int],
+    search: Search | None,
+    limit: int,
+    until: Mapping[int, int],
+) -> Look:
+    """The records that are looked for, and how far each partition was looked through. For a thread."""
+    look = Look([], dict(positions), 0)
+    looked_at = decompressed = 0
+    for partition, part in parts.items():
+        rows: list[dict[str, Any]] = []
+        position, end = positions[partition], until.get(partition, 2**63 - 1)
+        aborted = Aborted(part)
+        for header, batch in iter_batches(_bytes(part)):
+            is_spent = looked_at >= LOOK_RECORDS or decompressed >= LOOK_DECOMPRESSED
+            if len(rows) >= limit or position >= end or is_spent:
+                break
+            try:
+                if not aborted.has(header, batch) and not header.is_control:
+                    for record in iter_records(batch, max_decompressed=MOST_BATCH):
+                        if record.offset < position:
+                            continue
+                        if record.offset >= end or len(rows) >= limit:
+                            break
+                        looked_at += 1
+                        if not looked_at % 256:
+                            time.sleep(0)  # others have Python's lock
+                        decompressed += len(record.key or b"") + len(record.value or b"")
+                        position = record.offset + 1
+                        if search is None or search(record):
+                            rows.append(shown(partition, record))
+            except (KafkaError, UnicodeDecodeError) as error:
+                rows.append(_problem(partition, max(position, header.base_offset), header.max_timestamp, error))
+                position = header.last_offset + 1
+            if len(rows) < limit:
+                position = max(position, header.last_offset + 1)
+        look.positions[partition] = min(max(position, positions[partition]), max(end, positions[partition]))
+        look.rows.extend(rows)
+    return look._replace(looked_at=looked_at)
+
+
+def _problem(partition: int, offset: int, timestamp: int, error: Exception) -> dict[str, Any]:
+    """A batch that cannot be shown, in the place of its records."""
+    told = {"partition": partition, "offset": offset, "timestamp": timestamp, "problem": str(error)[:300]}
+    return {**told, "key": None, "value": None, "headers": [], "header_count": 0}
+
+
+def _by_time(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (row["timestamp"], row["partition"], row["offset"]))
+
+
+def _bytes(part: PartitionData) -> bytes:
+    """What was fetched of a partition; it may have to come from the disk. For a thread."""
+    records: Any = part.records
+    return records if isinstance(records, bytes) else bytes(records.read()) if records is not None else b""
+
+
+def _search(query: Mapping[str, str]) -> Search | None:
+    try:
+        return search_of(query.get("search", ""))
+    except WrongSearch as error:
+        raise Refused(400, f"the search: {error}") from None
+
+
+def _cursor(query: Mapping[str, str]) -> Cursor | None:
+    given = query.get("cursor", "")
+    if not given:
+        return None
+    try:
+        cursor = msgspec.json.decode(given, type=Cursor)
+        parts = [int(p) for p in (*cursor.at, *cursor.until) if len(p) < 11]
+    except (msgspec.DecodeError, ValueError):
+        raise Refused(400, "the cursor is not one of these pages") from None
+    places = (*cursor.at.values(), *cursor.until.values())
+    is_ours = (
+        len(parts) == len(places) and len(cursor.at) <= MOST_PARTITIONS and cursor.at.keys() == cursor.until.keys()
+    )
+    if not is_ours or min(parts, default=0) < 0 or not all(0 <= each < 2**63 for each in places):
+        raise Refused(400, "the cursor is not one of these pages")
+    return cursor
+
+
+async def partitions_of(asker: Asker, topic: str) -> list[int]:
+    """The partitions of a topic. Raises Refused."""
+    wanted = [MetadataRequestTopic(name=topic)]
+    (found,) = (await asker.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))).topics
+    check(found.error_code, topic)
+    return sorted(part.partition_index for part in found.partitions)
+
+
+async def offsets(asker: Asker, topics: Mapping[str, Sequence[int]], timestamp: int) -> dict[tuple[str, int], int]:
+    """Offsets by time, of at most 500 partitions at a time; -1 where there is none. Raises Refused."""
+    found: dict[tuple[str, int], int] = {}
+    everything = [(name, index) for name, indexes in topics.items() for index in indexes]
+    for start in range(0, len(everything), 500):
+        asked: dict[str, list[ListOffsetsPartition]] = {}
+        for name, index in everything[start : start + 500]:
+            asked.setdefault(name, []).append(ListOffsetsPartition(partition_index=index, timestamp=timestamp))
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name, parts) for name, parts in asked.items()]
+        )
+        for topic in (await asker.ask(request)).topics:
+            for part in topic.partitions:
+                check(part.error_code, f"{topic.name}-{part.partition_index}")
+                found[topic.name, part.partition_index] = part.offset
+    return found
+
+
+async def fetch(
+    asker: Asker, topic: str, positions: Mapping[int, int], *, committed: bool = True, wait_ms: int = 0
+) -> dict[int, PartitionData]:
+    """One fetch of partitions of a topic. Raises Refused, but not for an offset that is out of range."""
+    wanted = [
+        FetchPartition(partition=p, fetch_offset=at, partition_max_bytes=_PARTITION_BYTES)
+        for p, at in positions.items()
+    ]
+    request = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=LOOK_BYTES,
+        isolation_level=READ_COMMITTED if committed else 0,
+        topics=[FetchTopic(topic=topic, partitions=wanted)],
+    )
+    answer = await asker.ask(request, BY_NAME)
+    check(answer.error_code, topic)
+    found: dict[int, PartitionData] = {}
+    for each in answer.responses:
+        for part in each.partitions:
+            if part.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                check(part.error_code, f"{topic}-{part.partition_index}")
+            found[part.partition_index] = part
+    return found

@@ -1,0 +1,220 @@
+"""Topics: a list that is filtered and sorted here, as there may be ten thousand; and one topic from all its sides.
+
+A page of the list asks about its own topics only. A sort by what stands in the logs has to ask about all of them: up to
+`MOST_SORTED` partitions, in pieces.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from barnabas.broker.http.asking import Asker, Broker, check
+from barnabas.broker.http.messages import Refused, Request, Response, json_answer
+from barnabas.broker.http.views import jobs
+from barnabas.broker.http.views.cluster import RESOURCE_TOPIC, kind_of, must_write, settings_of
+from barnabas.broker.http.views.given import body, number, text
+from barnabas.broker.http.views.records import EARLIEST, LATEST, offsets, partitions_of
+from barnabas.broker.workers import Yielder
+from barnabas.client.partitioner import murmur2
+from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from barnabas.wire.messages.list_groups import ListGroupsRequest
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from barnabas.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+MOST_TOPICS, MOST_SORTED, MOST_PARTITIONS, MOST_GROUPS = 200, 50_000, 500, 500
+SORTS = ("name", "partitions", "records", "bytes")
+_PRODUCE_BY_NAME, _GROUPS_BY_NAME = 12, 9
+
+
+class Sizes(msgspec.Struct):
+    """What a topic holds. None for what the visitor may not know."""
+
+    records: int | None = None
+    bytes: int | None = None
+
+
+async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
+    """A page of the list. Query: filter, kind, internal, sort, order (asc, desc), limit, start."""
+    query = request.query
+    limit, start = number(query, "limit", 50, 1, MOST_TOPICS), number(query, "start", 0)
+    wanted, kind, sort = query.get("filter", "").lower(), query.get("kind", ""), query.get("sort", "name")
+    if sort not in SORTS:
+        raise Refused(400, f"sort is one of {', '.join(SORTS)}")
+    answer = await asker.ask(MetadataRequest(topics=None))
+    yielder, found, total = Yielder(), [], 0
+    for topic in answer.topics:
+        await yielder()
+        if topic.is_internal and query.get("internal") != "true":
+            continue
+        total += 1
+        if wanted in (topic.name or "").lower() and (not kind or kind_of(broker, topic.name or "") == kind):
+            found.append(topic)
+    sizes: dict[str, Sizes] = {}
+    is_down = query.get("order") == "desc"
+    if sort in ("records", "bytes"):
+        if sum(len(topic.partitions) for topic in found) > MOST_SORTED:
+            raise Refused(
+                400, f"sort by name or filter: more than {MOST_SORTED:,} partitions cannot be sorted by {sort}"
+            )
+        sizes = await _sizes(asker, found)
+        found.sort(key=lambda topic: (getattr(sizes[topic.name or ""], sort) or 0, topic.name), reverse=is_down)
+    elif sort == "partitions":
+        found.sort(key=lambda topic: (len(topic.partitions), topic.name), reverse=is_down)
+    elif is_down:
+        found.reverse()
+    page = found[start : start + limit]
+    sizes = sizes or await _sizes(asker, page)
+    retention = await _retention(asker, page)
+    rows = [
+        {
+            "name": topic.name,
+            "kind": kind_of(broker, topic.name or ""),
+            "internal": topic.is_internal,
+            "partitions": len(topic.partitions),
+            "records": sizes[topic.name or ""].records,
+            "bytes": sizes[topic.name or ""].bytes,
+            **retention.get(topic.name or "", {}),
+        }
+        for topic in page
+    ]
+    return json_answer({"topics": rows, "matched": len(found), "total": total, "start": start})
+
+
+async def _sizes(asker: Asker, topics: list[MetadataResponseTopic]) -> dict[str, Sizes]:
+    found = {topic.name or "": Sizes() for topic in topics}
+    asked = {topic.name or "": [part.partition_index for part in topic.partitions] for topic in topics}
+    try:
+        first, last = await offsets(asker, asked, EARLIEST), await offsets(asker, asked, LATEST)
+        yielder = Yielder()
+        for (name, index), end in last.items():
+            found[name].records = (found[name].records or 0) + max(0, end - first[name, index])
+            await yielder()
+    except Refused:  # a topic was deleted meanwhile, or a log is offline: the page says that it does not know
+        pass
+    dirs = await asker.ask(DescribeLogDirsRequest(topics=[DescribableLogDirTopic(*each) for each in asked.items()]))
+    for each in dirs.results:
+        for topic in each.topics:
+            if topic.name in found:
+                found[topic.name].bytes = sum(part.partition_size for part in topic.partitions)
+    return found
+
+
+async def _retention(asker: Asker, topics: list[MetadataResponseTopic]) -> dict[str, dict[str, str | None]]:
+    keys = ["cleanup.policy", "retention.ms"]
+    resources = [DescribeConfigsResource(RESOURCE_TOPIC, topic.name or "", keys) for topic in topics]
+    answer = await asker.ask(DescribeConfigsRequest(resources=resources))
+    return {
+        each.resource_name: {entry.name.replace(".", "_"): entry.value for entry in each.configs}
+        for each in answer.results
+        if not each.error_code
+    }
+
+
+async def one(asker: Asker, broker: Broker, request: Request) -> Response:
+    """A topic, a page of its partitions, and what writes it. Query: name, start."""
+    name, start = text(request.query, "name"), number(request.query, "start", 0)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    (topic,) = (await asker.ask(asked)).topics
+    check(topic.error_code, name)
+    parts = sorted(topic.partitions, key=lambda part: part.partition_index)
+    page = parts[start : start + MOST_PARTITIONS]
+    indexes = {name: [part.partition_index for part in page]}
+    first, last = await offsets(asker, indexes, EARLIEST), await offsets(asker, indexes, LATEST)
+    dirs = await asker.ask(DescribeLogDirsRequest(topics=[DescribableLogDirTopic(name, indexes[name])]))
+    sizes = {
+        part.partition_index: part.partition_size
+        for each in dirs.results
+        for of_topic in each.topics
+        for part in of_topic.partitions
+    }
+    told = {
+        "name": name,
+        "id": topic.topic_id.hex(),
+        "internal": topic.is_internal,
+        "kind": kind_of(broker, name),
+        "partition_count": len(parts),
+        "partitions": [
+            {
+                "index": part.partition_index,
+                "leader": part.leader_id,
+                "epoch": part.leader_epoch,
+                "start": first[name, part.partition_index],
+                "end": last[name, part.partition_index],
+                "bytes": sizes.get(part.partition_index),
+            }
+            for part in page
+        ],
+        "job": await jobs.of_topic(asker, broker, name),
+    }
+    return json_answer(told)
+
+
+async def settings(asker: Asker, broker: Broker, request: Request) -> Response:
+    """A topic's settings with what they mean. Query: name."""
+    return json_answer({"settings": await settings_of(asker, RESOURCE_TOPIC, text(request.query, "name"))})
+
+
+async def groups(asker: Asker, broker: Broker, request: Request) -> Response:
+    """Groups that have committed offsets of a topic: a page looks at `MOST_GROUPS` groups. Query: name, start."""
+    name, start = text(request.query, "name"), number(request.query, "start", 0)
+    parts = (await partitions_of(asker, name))[:MOST_PARTITIONS]
+    ends = await offsets(asker, {name: parts}, LATEST)
+    listing = await asker.ask(ListGroupsRequest())
+    check(listing.error_code, "the list of groups")
+    known = sorted(listing.groups, key=lambda group: group.group_id)
+    rows = []
+    for group in known[start : start + MOST_GROUPS]:
+        wanted = OffsetFetchRequestGroup(
+            group_id=group.group_id, topics=[OffsetFetchRequestTopics(name=name, partition_indexes=parts)]
+        )
+        (found,) = (await asker.ask(OffsetFetchRequest(groups=[wanted]), _GROUPS_BY_NAME)).groups
+        committed = {
+            part.partition_index: part.committed_offset
+            for of_topic in found.topics
+            for part in of_topic.partitions
+            if part.committed_offset >= 0 and not part.error_code
+        }
+        if committed:
+            lag = sum(max(0, ends[name, index] - at) for index, at in committed.items())
+            rows.append({"id": group.group_id, "state": group.group_state, "partitions": len(committed), "lag": lag})
+    after = start + MOST_GROUPS
+    return json_answer({"groups": rows, "next": after if after < len(known) else None})
+
+
+class NewRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A record to produce. Key and value are texts, or null; without a partition, one is chosen as by a client."""
+
+    topic: str
+    value: str | None
+    key: str | None = None
+    headers: list[tuple[str, str]] = []
+    partition: int | None = None
+
+
+async def produce(asker: Asker, broker: Broker, request: Request) -> Response:
+    """Append one record. The body is a `NewRecord`."""
+    must_write(broker)
+    given = body(request, NewRecord)
+    parts = await partitions_of(asker, given.topic)
+    key = None if given.key is None else given.key.encode()
+    partition = given.partition
+    if partition is None:
+        partition = parts[murmur2(key) % len(parts)] if key is not None else parts[broker.clock.wall_ms() % len(parts)]
+    headers = tuple((name, value.encode()) for name, value in given.headers)
+    value = None if given.value is None else given.value.encode()
+    batch = build_batch([Record(key, value, broker.clock.wall_ms(), headers)])
+    data = [PartitionProduceData(index=partition, records=memoryview(batch))]
+    topic_data = [TopicProduceData(name=given.topic, partition_data=data)]
+    asked = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topic_data)
+    answer = (await asker.ask(asked, _PRODUCE_BY_NAME)).responses[0].partition_responses[0]
+    what = "; ".join(each.batch_index_error_message or "" for each in answer.record_errors) or answer.error_message
+    check(answer.error_code, f"{given.topic}-{partition}", what)
+    return json_answer({"partition": partition, "offset": answer.base_offset, "error": ErrorCode.NONE.name})
