@@ -35,6 +35,16 @@ export function put(node, ...children) {
   return node;
 }
 
+/** A text whose parts in backquotes are code. */
+export function prose(text) {
+  return text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
+}
+
+/** A dotted name, which may break behind its dots only. */
+export function dotted(name) {
+  return name.split(/(?<=\.)/).map((part) => [part, h("wbr")]);
+}
+
 /** A short note at the bottom of the page. */
 export function note(text, kind = "") {
   const shown = h("div", { class: `note ${kind}` }, text);

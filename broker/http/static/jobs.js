@@ -2,26 +2,35 @@
 
 import { get } from "./api.js";
 import { graph } from "./charts.js";
-import { h, put } from "./dom.js";
+import { h, prose, put } from "./dom.js";
 import { badge, duration, number } from "./format.js";
 import { filterField } from "./table.js";
-import { head, into, topicLink } from "./view.js";
+import { head, repeat, topicLink } from "./view.js";
+
+const SECONDS = 5;
 
 export async function jobsView({ main, query, signal, set }) {
   const list = h("div");
-  const read = () => into(list, signal, async () => shown(await get("jobs", {}, signal), (query.filter ?? "").toLowerCase()));
+  let told = null;
+  const draw = () => {
+    // What somebody reads or walks through stays as it is.
+    if (told && !list.contains(document.activeElement) && !getSelection().toString()) put(list, shown(told, (query.filter ?? "").toLowerCase()));
+  };
   put(main, head("Queries & streams", { sub: "Topics whose records are the results of a SELECT over other topics." }),
     h("div", { class: "tools-row" }, filterField(query.filter ?? "", "Filter by name, text or source", (filter) => {
       set({ filter });
-      read();
+      draw();
     })), list);
-  await read();
+  await repeat(signal, SECONDS, async () => {
+    told = await get("jobs", {}, signal);
+    draw();
+  }, (error) => put(list, h("p", { class: "wrong", role: "alert" }, error.message)));
 }
 
 function shown({ jobs, driver, left_out: leftOut }, filter) {
   const found = jobs.filter((job) => [job.topic, job.name, job.text, ...job.sources].some((text) => text.toLowerCase().includes(filter)));
   if (!jobs.length) {
-    return h("p", { class: "calm" }, "There are no query topics or streams. CREATE TOPIC hot AS SELECT … FROM sensors makes one: see `barnabas sql`.");
+    return h("p", { class: "calm" }, prose("There are no query topics or streams. `CREATE TOPIC hot AS SELECT … FROM sensors` makes one, in `barnabas sql`."));
   }
   const age = driver.told_ms_ago === null ? "The streams driver has not told yet how they are." : `Told by the streams driver ${duration(driver.told_ms_ago)} ago.`;
   return [

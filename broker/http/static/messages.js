@@ -112,7 +112,7 @@ export async function messagesTab(body, topic, { query, signal, set }) {
   for (const field of [search, at]) field.addEventListener("change", restart);
   put(body,
     h("div", { class: "tools-row" }, from, at, partition, h("div", { class: "grow" }, search), limit, stop),
-    h("div", { class: "tools-row" }, status),
+    h("div", { class: "tools-row status" }, status),
     list.node, more);
   await restart();
 }
@@ -199,9 +199,11 @@ class List {
         } }, "Show all") : null,
         h("a", { href: `#/topics/${encodeURIComponent(this.topic.name)}/messages?from=offset&at=${record.offset}&partition=${record.partition}&limit=25` }, "Link to this offset"));
       put(place, tools,
-        whole.headers.length ? h("div", { class: "part" }, h("p", { class: "name" }, `Headers (${number(whole.header_count)})`),
-          h("dl", { class: "facts mono" }, whole.headers.map(([name, value]) => [h("dt", {}, name), h("dd", {}, brief(value))]))) : null,
-        part("Key", whole.key), part("Value", whole.value));
+        h("div", { class: "parts" },
+          h("div", {}, part("Key", whole.key),
+            whole.headers.length ? h("div", { class: "part" }, h("p", { class: "name" }, `Headers (${number(whole.header_count)})`),
+              h("dl", { class: "facts mono" }, whole.headers.map(([name, value]) => [h("dt", {}, name), h("dd", {}, brief(value))]))) : null),
+          part("Value", whole.value)));
     };
     show(record);
     return place;

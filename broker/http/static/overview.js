@@ -36,7 +36,7 @@ function shown(told, rate) {
   return [
     head("Overview", { sub: `barnabas ${told.version} · speaks Kafka ${told.kafka}${up}` }),
     h("div", { class: "tiles" },
-      tile("Topics", counts.topics, "#/topics", `${number(counts.internal_topics)} internal beside them`),
+      tile("Topics", counts.topics, "#/topics", `and ${number(counts.internal_topics)} internal`),
       tile("Partitions", counts.partitions, null, "of all topics"),
       tile("Consumer groups", counts.groups, "#/groups"),
       tile("Query topics", counts.query_topics, "#/queries"),

@@ -1,7 +1,7 @@
 // The smaller views: transactions, users and ACLs, the broker's settings.
 
 import { get } from "./api.js";
-import { h, put } from "./dom.js";
+import { dotted, h, prose, put } from "./dom.js";
 import { badge, duration, number } from "./format.js";
 import { filterField, pager, table } from "./table.js";
 import { head, into, topicLink } from "./view.js";
@@ -18,9 +18,9 @@ function listView(title, sub, path, label, shown) {
     };
     const read = () => into(list, signal, async () => {
       const told = await get(path, query, signal);
-      return [shown(told), pager(told.start, SIZE, told.matched, (start) => change({ start: start || "" }))];
+      return [shown(told), told.enforced === false ? null : pager(told.start, SIZE, told.matched, (start) => change({ start: start || "" }))];
     });
-    put(main, head(title, { sub }), h("div", { class: "tools-row" }, filterField(query.filter ?? "", label, (filter) => change({ filter, start: "" }))), list);
+    put(main, head(title, { sub: prose(sub) }), h("div", { class: "tools-row" }, filterField(query.filter ?? "", label, (filter) => change({ filter, start: "" }))), list);
     await read();
   };
 }
@@ -75,11 +75,11 @@ export function settingsTable(settings, query = {}, set = () => {}) {
     const found = settings.filter((each) => each.name.includes(wanted) || each.doc.toLowerCase().includes(wanted));
     found.sort((one, other) => one.is_default - other.is_default || (one.name < other.name ? -1 : 1));
     put(rows, table([
-      { name: "Setting", cell: (row) => h("span", { class: row.is_default ? "mono" : "mono strong" }, row.name) },
+      { name: "Setting", cell: (row) => h("span", { class: row.is_default ? "mono name" : "mono name strong" }, dotted(row.name)) },
       { name: "Value", cell: (row) => (row.sensitive ? h("span", { class: "null" }, "hidden") : h("span", { class: "mono" }, value(row.value))) },
       { name: "Set by", cell: (row) => (row.is_default ? h("span", { class: "soft" }, "default") : badge(row.source)) },
-      { name: "Meaning", class: "doc", cell: (row) => row.doc.split("`").map((text, at) => (at % 2 ? h("code", {}, text) : text)) },
-    ], found, { label: "Settings", empty: "No setting matches." }));
+      { name: "Meaning", class: "doc", cell: (row) => prose(row.doc) },
+    ], found, { label: "Settings", kind: "settings", empty: "No setting matches." }));
   };
   show(query.filter ?? "");
   return [h("div", { class: "tools-row" }, filterField(query.filter ?? "", "Filter by name or meaning", (filter) => {

@@ -6,7 +6,7 @@ import { number } from "./format.js";
 /**
  * A table. A column has a `name`, a `cell(row)`, perhaps `sort` (the key of its order) and `right`.
  */
-export function table(columns, rows, { sort = "", order = "asc", onsort = null, empty = "Nothing here.", label } = {}) {
+export function table(columns, rows, { sort = "", order = "asc", onsort = null, empty = "Nothing here.", label, kind = "" } = {}) {
   const head = columns.map((column) => {
     const isSorted = column.sort && column.sort === sort;
     const attrs = { scope: "col", class: column.right ? "right" : null };
@@ -19,7 +19,7 @@ export function table(columns, rows, { sort = "", order = "asc", onsort = null, 
   const body = rows.map((row) =>
     h("tr", {}, columns.map((column) => h("td", { class: column.right ? "right" : column.class }, column.cell(row)))));
   return h("div", { class: "scroll" },
-    h("table", { "aria-label": label },
+    h("table", { "aria-label": label, class: kind || null },
       h("thead", {}, h("tr", {}, head)),
       h("tbody", {}, body.length ? body : h("tr", {}, h("td", { colspan: columns.length, class: "empty" }, empty)))));
 }

@@ -24,7 +24,10 @@ export async function topicView(at) {
     head(name, {
       crumb: h("a", { href: "#/topics" }, "Topics"),
       badges: [told.kind === "topic" ? null : badge(told.kind), told.internal ? badge("internal") : null].filter(Boolean),
-      sub: `${number(records)} offsets ${some}· ${bytes(size)} · ${number(told.partition_count)} partition${told.partition_count === 1 ? "" : "s"}`,
+      sub: [
+        h("span", { title: "End offsets less first offsets: compaction, transactions and queries leave gaps." }, `${number(records)} record${records === 1 ? "" : "s"}`),
+        ` ${some}· ${bytes(size)} · ${number(told.partition_count)} partition${told.partition_count === 1 ? "" : "s"}`,
+      ],
       tools: session.writes && ["topic", "stream"].includes(told.kind) && !told.internal
         ? h("button", { class: "main", onclick: () => produce(told, at.again) }, "Produce a record") : null,
     }),

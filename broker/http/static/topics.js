@@ -1,7 +1,7 @@
 // The list of topics. The broker filters, sorts and pages it: there may be ten thousand.
 
 import { get } from "./api.js";
-import { h, put } from "./dom.js";
+import { h, prose, put } from "./dom.js";
 import { badge, bytes, duration, number } from "./format.js";
 import { filterField, pager, table } from "./table.js";
 import { head, into, topicLink } from "./view.js";
@@ -40,7 +40,7 @@ async function listed(query, signal, change) {
   return [
     table(columns, told.topics, {
       sort, order, label: "Topics", onsort: (by, way) => change({ sort: by, order: way, start: "" }),
-      empty: told.total ? "No topic matches." : "There are no topics yet. A client that produces, or `barnabas topic create NAME`, makes one.",
+      empty: prose(told.total ? "No topic matches." : "There are no topics yet. A client that produces, or `barnabas topics create NAME`, makes one."),
     }),
     pager(told.start, SIZE, told.matched, (start) => change({ start: start || "" })),
   ];
