@@ -1,8 +1,8 @@
 """A browser without a screen, driven over HTTP. Source: W3C WebDriver.
 
-    with Browser(folder) as browser:
-        browser.open(url)
-        browser.until("document.querySelector('h1')?.textContent === 'Topics'")
+with Browser(folder) as browser:
+    browser.open(url)
+    browser.until("document.querySelector('h1')?.textContent === 'Topics'")
 """
 
 from __future__ import annotations

@@ -6,7 +6,15 @@ import json
 import time
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 CITIES = ("Oslo", "Porto", "Tartu", "Graz", "Ghent", "Turku", "Bergen")
 ITEMS = ("lamp", "chair", "desk", "kettle", "shelf", "rug")
@@ -68,3 +76,12 @@ def member(address: str, group: str, topic: str) -> Consumer:
     while not assigned and time.monotonic() < end:
         consumer.poll(0.2)
     return consumer
+
+
+def allow_read(address: str, principal: str, topic: str) -> None:
+    """An ACL that lets somebody read a topic."""
+    kind, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL
+    acl = AclBinding(kind, topic, pattern, principal, "*", AclOperation.READ, AclPermissionType.ALLOW)
+    admin = AdminClient({"bootstrap.servers": address})
+    for made in admin.create_acls([acl]).values():
+        made.result()

@@ -35,7 +35,7 @@ export const transactionsView = listView("Transactions", "Transactional ids, tho
     { name: "Partitions", cell: (row) => row.partitions.map((each, at) => [at ? ", " : "", topicLink(each.topic), ` ${each.partitions.join(" ")}`]) },
   ], told.transactions, { label: "Transactions", empty: "No transactional producer is known." }));
 
-const acls = listView("Users & ACLs", "Who may do what. Change it with `barnabas acl` and `barnabas user`.", "acls", "Filter by principal or resource",
+const acls = listView("Users & ACLs", "Who may do what. Change it with `barnabas acls` and `barnabas users`.", "acls", "Filter by principal or resource",
   (told) => (told.enforced ? table([
     { name: "Principal", cell: (row) => h("span", { class: "strong" }, row.principal) },
     { name: "May", cell: (row) => badge(row.permission) },

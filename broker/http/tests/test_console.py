@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +13,7 @@ import trio
 
 from barnabas.broker.http.tests.client import Browser, basic, browse
 from barnabas.broker.tests.client import Client, batch_of
-from barnabas.broker.tests.conftest import Running, Start
+from barnabas.broker.tests.conftest import Running, Start, until
 from barnabas.wire.acls import Operation, Permission, ResourceType
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import CompressionType
@@ -250,6 +252,21 @@ async def test_the_tail_tells_of_records_as_they_come(start: Start) -> None:
                 while b'"text":"now"' not in got:
                     got += await stream.receive_some(65536)
         assert b"before" not in got
+
+
+async def test_a_page_that_is_gone_while_it_listens_is_no_error(start: Start) -> None:
+    async with start(more=HTTP) as running, await running.client() as client:
+        await client.create_topic("orders")
+        assert running.node.http is not None
+        server = running.node.http._server
+        stream = await trio.open_tcp_stream("127.0.0.1", running.node.http.port)
+        await stream.send_all(b"GET /api/topic/tail?name=orders HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with trio.fail_after(60):
+            await stream.receive_some(65536)
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await stream.aclose()  # a reset, as a browser ends such a connection
+        await until(lambda: len(server) == 0)
+        assert "http.failed" not in running.log
 
 
 async def test_groups_are_shown_moved_and_deleted(start: Start) -> None:
