@@ -86,6 +86,8 @@ LOCK := uv pip compile -q pyproject.toml --universal --generate-hashes --no-head
 lock:
 	$(LOCK) -o lock/base.txt
 	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra test -o lock/test.txt
+	$(LOCK) --extra http --extra security -o lock/server.txt
+	$(LOCK) --extra http --extra security --extra spark --extra s3 --extra zookeeper -o lock/spark.txt
 	$(LOCK) --extra bench -o lock/bench.txt
 	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra test --extra bench -o lock/all.txt
 

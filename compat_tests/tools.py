@@ -36,7 +36,7 @@ def missing(tool: str) -> str | None:
     if tool == "kcat":
         return None if shutil.which("kcat") else "kcat is not installed"
     if tool == "chromium":
-        there = shutil.which("chromium") and shutil.which("chromedriver")
+        there = shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
         return None if there else "chromium and chromium-driver are not installed"
     if tool == "java":
         if not shutil.which("java"):

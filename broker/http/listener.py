@@ -3,6 +3,7 @@
 /healthz   the event loop turns                                    everybody
 /readyz    clients of Kafka's protocol are served, and can write   everybody
 /metrics   what the broker measures of itself                      who may describe the cluster
+/api/trace requests as they come, one on a line                    the same
 /api/...   sessions here; all else is the console's                who has logged in, where clients log in
 /console/  the page, which holds nothing of the broker             everybody
 
@@ -31,6 +32,7 @@ from barnabas.broker.http.server import Head, Server
 from barnabas.broker.http.visitors import CSRF_HEADER, Visitors
 from barnabas.broker.log import EventLog
 from barnabas.broker.metrics.exposition import Metrics
+from barnabas.broker.metrics.trace import Filter
 from barnabas.broker.net import listening
 from barnabas.broker.parts import Parts
 from barnabas.broker.security.authorizer import Authorizer
@@ -155,6 +157,7 @@ class HttpListener:
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._metrics_text,
             ("GET", "/api/session"): self._session,
+            ("GET", "/api/trace"): self._trace,
             ("POST", "/api/login"): self._log_in,
             ("POST", "/api/logout"): self._log_out,
         }
@@ -174,12 +177,25 @@ class HttpListener:
         problem = self.missing or await trio.to_thread.run_sync(_cannot_write, self._config.data_dir)
         return Response(503, f"{problem}\n".encode(), TEXT) if problem else Response(200, b"ready\n", TEXT)
 
-    async def _metrics_text(self, request: Request) -> Response:
+    async def _trace(self, request: Request) -> Response:
+        """Requests as they come, one on a line, until the visitor leaves."""
+        self._check_may_describe(request)
+        traces = self._metrics.requests.traces
+        if traces.is_full:
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "as many look at requests as may: end another trace")
+        wanted = Filter(**{name: request.query.get(name, "") for name in Filter.__struct_fields__})
+        return Response(200, traces.watch(wanted), "application/x-ndjson")
+
+    def _check_may_describe(self, request: Request) -> None:
+        """Raises Refused."""
         authorizer, who = self._authorizer, request.who
         if authorizer is not None and not authorizer.allows(
             who.principal, who.host, DESCRIBE_CLUSTER, CLUSTER_NAME, api="Metrics"
         ):
             raise Refused(HTTPStatus.FORBIDDEN, f"{who.principal} may not describe the cluster")
+
+    async def _metrics_text(self, request: Request) -> Response:
+        self._check_may_describe(request)
         try:
             text, content_type = await self._metrics.render(request.headers.get("accept", ""))
         except OSError as error:

@@ -3,6 +3,7 @@
 measures    a histogram
 requests    requests, answers, errors and bytes, by API: endpoints that count
 loop        how long the event loop is held
+trace       requests as they come, for who looks
 lag         how far consumer groups are behind, in records and in seconds
 collector   all of it as families of metrics, when somebody asks
 exposition  the families as text

@@ -37,6 +37,7 @@ from barnabas.broker.net.connections import Connections
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.workers import Yielder
+from barnabas.groupcoord.transactions.state import Status
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.vnode import Vnode
 from barnabas.wire import KAFKA_VERSION
@@ -103,13 +104,11 @@ class Families:
 
     def finish(self) -> list[Metric]:
         """All of them, and how much was left out."""
-        left_out = self.gauge(
-            "barnabas_metrics_series_left_out",
-            f"Series beyond {MOST_SERIES} of a family, which are not told.",
-            ["family"],
-        )
+        text = f"Series beyond {MOST_SERIES} of a family, which are not told."
+        left_out = GaugeMetricFamily("barnabas_metrics_series_left_out", text, labels=["family"])
         for name, count in sorted(self._left_out.items()):
-            left_out.add([name], count)
+            left_out.add_metric([name], count)
+        self.made.append(left_out)
         return self.made
 
 
@@ -392,13 +391,13 @@ class Collector:
 
     async def _transactions(self, to: Families) -> None:
         yielder = Yielder()
-        states: Counter[str] = Counter()
+        states = Counter({status.told: 0 for status in Status})
         oldest: int | None = None
         for shard in list(self._from.transactions.coordinator.shards.by_partition.values()):
             for transaction in list(shard.transactions.values()):
                 state = transaction.state
                 states[state.status.told] += 1
-                if state.start_ms > 0 and (state.status.told == "Ongoing" or state.status.is_prepared):
+                if state.start_ms > 0 and (state.status is Status.ONGOING or state.status.is_prepared):
                     oldest = state.start_ms if oldest is None else min(oldest, state.start_ms)
                 await yielder()
         counts = to.gauge(

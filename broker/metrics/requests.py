@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from barnabas.broker.metrics.measures import Histogram
+from barnabas.broker.metrics.trace import Traces
 from barnabas.broker.registry import Answer, Api, Context, Endpoint
 from barnabas.wire.messages.fetch import FetchResponse
 from barnabas.wire.messages.produce import ProduceResponse
@@ -76,6 +77,8 @@ class RequestCounts:
     def __init__(self) -> None:
         self.by_api: dict[int, ApiCounts] = {}
         self._loop = get_ident()
+        #: Who looks at requests as they come.
+        self.traces = Traces()
 
     def endpoint(
         self, api: Api, version: int, handle: Callable[[Context, Any], Answer], *, reads: bool = True
@@ -84,7 +87,7 @@ class RequestCounts:
         counts = self.by_api.get(api.key)
         if counts is None:
             counts = self.by_api[api.key] = ApiCounts(api.name)
-        endpoint = CountingEndpoint(api, version, handle, counts, self._loop, reads=reads)
+        endpoint = CountingEndpoint(api, version, handle, counts, self._loop, self.traces, reads=reads)
         counts.endpoints.append(endpoint)
         return endpoint
 
@@ -92,7 +95,7 @@ class RequestCounts:
 class CountingEndpoint(Endpoint):
     """One API in one version, whose requests and answers are counted."""
 
-    __slots__ = ("_bounds", "_counts", "_has_code", "_look", "_loop", "requests")
+    __slots__ = ("_bounds", "_counts", "_has_code", "_look", "_loop", "_traces", "requests")
 
     def __init__(
         self,
@@ -101,17 +104,24 @@ class CountingEndpoint(Endpoint):
         handle: Callable[[Context, Any], Answer],
         counts: ApiCounts,
         loop: int,
+        traces: Traces,
         *,
         reads: bool = True,
     ) -> None:
         def counted(context: Context, request: Any) -> Answer:
             self.requests += 1
+            if traces.watchers:
+                traces.began(context, request)
+                answer = handle(context, request)
+                if answer is None or getattr(request, "acks", None) == 0:
+                    traces.unanswered(context)
+                return answer
             return handle(context, request)
 
         super().__init__(api, version, counted, reads=reads)
         #: Those that were handed to the handler.
         self.requests = 0
-        self._counts, self._loop = counts, loop
+        self._counts, self._loop, self._traces = counts, loop, traces
         self._bounds = counts.answered.seconds.bounds
         self._has_code = "error_code" in api.response.__struct_fields__
         self._look: Callable[[Any, Answered], None] | None = LOOKS.get(api.key)
@@ -130,6 +140,8 @@ class CountingEndpoint(Endpoint):
             self._look(response, answered)
         if self._has_code and response.error_code:  # type: ignore[attr-defined]
             answered.errors[response.error_code] += 1  # type: ignore[attr-defined]
+        if self._traces.watchers:
+            self._traces.answered(context, response, sum(map(len, chunks)))
         return chunks
 
 

@@ -95,8 +95,10 @@ async def test_the_page_is_served_and_asked_for_once(start: Start) -> None:
         assert running.node.http is not None
         browser = await browse(running.node.http.port)
         got = await browser.ask("GET", "/console/")
-        assert got.status == 200 and got.headers["content-type"].startswith("text/html")
-        assert b"<script>" not in got.body and b"style=" not in got.body
+        assert got.status == 200
+        assert got.headers["content-type"].startswith("text/html")
+        assert b"<script>" not in got.body
+        assert b"style=" not in got.body
         assert "default-src 'self'" in got.headers["content-security-policy"]
         again = await browser.ask("GET", "/console/", {"If-None-Match": got.headers["etag"]})
         assert (again.status, again.body) == (304, b"")
@@ -195,7 +197,8 @@ async def test_values_are_cut_and_whole_ones_can_be_had(start: Start) -> None:
         await produce_all(client, "big", [b"x" * 900_000, b"\xff\x00", "é".encode() * 1500])
         shown = await page(running)
         rows = {row["offset"]: row for row in await shown.all_records(name="big")}
-        assert len(rows[0]["value"]["text"]) == 2048 and rows[0]["value"]["cut"]
+        assert len(rows[0]["value"]["text"]) == 2048
+        assert rows[0]["value"]["cut"]
         assert rows[0]["value"]["size"] == 900_000
         assert rows[1]["value"] == {"hex": "ff00", "size": 2, "cut": False}
         assert rows[2]["value"]["text"] == "é" * 1024
@@ -278,9 +281,8 @@ async def test_groups_are_shown_moved_and_deleted(start: Start) -> None:
         (listed,) = (await shown.get("groups"))["groups"]
         assert (listed["id"], listed["state"], listed["lag"], listed["members"]) == ("billing", "Empty", 6, 0)
         told = await shown.get("group", id="billing")
-        assert told["offsets"][0] | {"metadata": ""} == {
-            **{"topic": "orders", "partition": 0, "committed": 4, "end": 10, "lag": 6, "metadata": ""}
-        }
+        row = told["offsets"][0]
+        assert (row["topic"], row["partition"], row["committed"], row["end"], row["lag"]) == ("orders", 0, 4, 10, 6)
         assert (await shown.get("topic/groups", name="orders"))["groups"][0]["lag"] == 6
         preview = await shown.post("group/reset", id="billing", to="shift", value=3)
         assert (preview["applied"], preview["moves"][0]["to"]) == (False, 7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from pathlib import Path
 
 import pytest
 import trio
@@ -16,12 +17,14 @@ from barnabas.broker.node import Node
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.tests.conftest import Running, Start, until
+from barnabas.broker.tests.tls_client import client_context
 from barnabas.wire import scram
 from barnabas.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from compat_tests.security.certificates import Authority
 
 HTTP = {"barnabas.http.listen": "127.0.0.1:0"}
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret" user_bob="other";'
@@ -349,3 +352,33 @@ async def test_the_csrf_token_of_one_is_not_anothers(start: Start) -> None:
         _, anns = await log_in(page, "ann", "secret")
         bobs, _ = await log_in(page, "bob", "other")
         assert (await page.ask("POST", "/api/logout", {**bobs, "x-csrf-token": anns})).status == 403
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+async def test_over_tls_a_session_is_for_tls_alone(start: Start, tmp_path: Path) -> None:
+    ca = Authority()
+    safe = {
+        **LOCKED,
+        "barnabas.http.listen": "https://0.0.0.0:0",
+        "ssl.keystore.type": "PEM",
+        "listener.name.http.ssl.keystore.location": ca.issue().pem(tmp_path / "broker.pem"),
+    }
+    async with start(more=safe) as running:
+        assert running.node.http is not None
+        port = running.node.http.port
+        assert running.node.http.url == f"https://localhost:{port}/"
+        plain = await trio.open_tcp_stream("127.0.0.1", port)
+        stream = trio.SSLStream(plain, client_context(ca), server_hostname="localhost", https_compatible=True)
+        page = Browser(stream, f"localhost:{port}")
+        body = b'{"name":"ann","password":"secret"}'
+        headers = {"Content-Type": "application/json", "Origin": f"https://localhost:{port}"}
+        got = await page.ask("POST", "/api/login", headers, body)
+        assert got.status == 200
+        assert got.headers["set-cookie"].endswith("; Secure")
+        wrong = await browse(port)  # one that does not encrypt
+        await wrong.stream.send_all(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert await wrong.is_closed()
+        assert (await page.ask("GET", "/healthz")).status == 200
+        assert "http.failed" not in running.log
