@@ -10,20 +10,30 @@ from urllib.parse import urlencode
 
 import pytest
 import trio
+import trio.testing
+from trio.testing import MockClock
 
+from barnabas.broker.http.asking import CLIENT_ID, Asker
+from barnabas.broker.http.messages import Visitor
 from barnabas.broker.http.tests.client import Browser, basic, browse
-from barnabas.broker.tests.client import Client, batch_of
+from barnabas.broker.security.principals import ANONYMOUS
+from barnabas.broker.tests.client import Client, batch_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start, until
 from barnabas.wire.acls import Operation, Permission, ResourceType
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import CompressionType
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from barnabas.wire.messages.end_txn import EndTxnRequest
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas.wire.types import replace
 
 HTTP = {"barnabas.http.listen": "127.0.0.1:0"}
 WRITES = {**HTTP, "barnabas.http.console.writes": "true"}
@@ -237,6 +247,71 @@ async def test_a_cursor_far_from_the_log_ends(start: Start, back: str) -> None:
         cursor = f'{{"at": {{"0": 0}}, "until": {{"0": {2**62}}}, "back": {back}}}'
         told = await (await page(running)).get("topic/records", name="orders", cursor=cursor)
         assert len(told["records"]) <= 1
+
+
+async def producer_id(client: Client, transactional_id: str) -> InitProducerIdResponse:
+    """A new epoch, when the transaction before is done."""
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    with trio.fail_after(60):
+        while True:
+            answer: InitProducerIdResponse = await client.ask(request)
+            if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                assert answer.error_code == 0
+                return answer
+
+
+async def test_records_of_aborted_transactions_are_shown_only_when_asked_for(start: Start) -> None:
+    async with start(more=HTTP) as running, await running.client() as client:
+        await client.create_topic("orders")
+        await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]))
+        for is_committed in (False, True):
+            given = await producer_id(client, "tx")
+            word = b"kept" if is_committed else b"gone"
+            who: dict[str, Any] = {
+                "producer_id": given.producer_id,
+                "producer_epoch": given.producer_epoch,
+                "base_sequence": 0,
+            }
+            request = produce_request("orders", batch_of(word, is_transactional=True, **who))
+            answer = await client.ask(replace(request, transactional_id="tx"), 12)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+            if not is_committed:
+                (open_,) = (await (await page(running)).get("transactions"))["transactions"]
+                assert (open_["id"], open_["state"]) == ("tx", "Ongoing")
+                assert open_["partitions"] == [{"topic": "orders", "partitions": [0]}]
+                # The end of the log is behind an open transaction: the page ends before it.
+                assert await (await page(running)).all_records(name="orders", **{"from": "oldest"}) == []
+            ended = EndTxnRequest("tx", given.producer_id, given.producer_epoch, is_committed)
+            assert (await client.ask(ended)).error_code == 0
+        shown = await page(running)
+        with trio.fail_after(60):
+            while texts(await shown.all_records(name="orders")) != ["kept"]:
+                await trio.lowlevel.checkpoint()
+        assert texts(await shown.all_records(name="orders", committed="false")) == ["kept", "gone"]
+
+
+async def test_who_is_over_a_quota_gets_the_answer_later(start: Start, mock_clock: MockClock) -> None:
+    """The quota is that of clients. The record is appended, and the answer is held back for the throttle time."""
+    async with start(more=WRITES) as running, await running.client() as client:
+        await client.create_topic("orders")
+        quota = EntryData([EntityData("client-id", CLIENT_ID)], [OpData("producer_byte_rate", 1000.0)])
+        assert (await client.ask(AlterClientQuotasRequest([quota]))).entries[0].error_code == 0
+        assert running.node.http is not None
+        asker = Asker(running.node.http._console._broker, Visitor(ANONYMOUS, "127.0.0.1", ""))
+        answered = trio.Event()
+
+        async def ask() -> None:
+            await asker.ask(produce_request("orders", batch_of(bytes(12_000))), 12)
+            answered.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            while running.node.vnodes["orders", 0].high_watermark == 0:
+                await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked()
+            assert not answered.is_set()
+            mock_clock.jump(30)
+            await answered.wait()
 
 
 async def test_the_tail_tells_of_records_as_they_come(start: Start) -> None:

@@ -73,12 +73,18 @@ async def overview(asker: Asker, broker: Broker, request: Request, started_ms: i
         },
     }
     if not dirs.error_code:
-        told |= {"uptime_ms": broker.clock.wall_ms() - started_ms, **_of_operator(broker, dirs)}
+        told |= {"uptime_ms": broker.clock.wall_ms() - started_ms, **await _of_operator(broker, dirs)}
     return json_answer(told)
 
 
-def _of_operator(broker: Broker, dirs: Any) -> dict[str, Any]:
+async def _of_operator(broker: Broker, dirs: Any) -> dict[str, Any]:
     """What is for who may describe the cluster."""
+    yielder = Yielder()
+    logs = 0
+    for each in dirs.results:
+        for topic in each.topics:
+            logs += sum(part.partition_size for part in topic.partitions)
+            await yielder()
     events = [
         {"level": level, "event": event, "count": count}
         for (level, event), count in broker.log.told.most_common()
@@ -90,7 +96,7 @@ def _of_operator(broker: Broker, dirs: Any) -> dict[str, Any]:
                 "path": each.log_dir,
                 "total": each.total_bytes,
                 "usable": each.usable_bytes,
-                "logs": sum(part.partition_size for topic in each.topics for part in topic.partitions),
+                "logs": logs,
             }
             for each in dirs.results
         ],

@@ -259,6 +259,10 @@ class _Reading:
         """One fetch, looked through. What a partition does not have any more is passed over."""
         self._fetches += 1
         parts = await fetch(self.asker, self.topic, positions, committed=self._committed)
+        if not parts:  # the visitor is over a quota, and has waited: once more
+            parts = await fetch(self.asker, self.topic, positions, committed=self._committed)
+        if not parts:
+            raise Refused(429, "over the quota of consumer_byte_rate: try again later")
         gone = await self._gone(parts)
         parts = {p: part for p, part in parts.items() if p not in gone}
         look = await self.look(parts, positions, limit, until)

@@ -23,7 +23,7 @@ from barnabas.wire.batch import Record
 MOST_SEARCH = 1000
 MOST_JSON = 1 << 20
 MOST_STEPS = 20
-_STEP = re.compile(r"""\.([\w-]+)|\[(\d{1,9})\]|\["((?:[^"\\]|\\.)*)"\]""")
+_STEP = re.compile(r"""\.([\w-]+)|\[(\d{1,3})\]|\["((?:[^"\\]|\\.)*)"\]""")
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -126,12 +126,21 @@ def _kind(value: object) -> type:
 
 @lru_cache(maxsize=256)
 def _field_decoder(name: str) -> msgspec.json.Decoder[Any]:
-    """Reads one field of an object, and skips the others."""
+    """Reads one field of an object, and skips the others, where a field may have such a name."""
     kind = msgspec.defstruct("Field", [("field", msgspec.Raw, msgspec.field(default=msgspec.Raw(), name=name))])
     return msgspec.json.Decoder(kind)
 
 
-_elements = msgspec.json.Decoder(list[msgspec.Raw])
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NO_FIELD = re.compile(r'[\\"\x00-\x1f]')
+
+
+@lru_cache(maxsize=256)
+def _element_decoder(index: int) -> msgspec.json.Decoder[Any]:
+    """Reads one element of a list, and skips what follows it."""
+    fields = [(f"f{at}", msgspec.Raw, msgspec.field(default=msgspec.Raw())) for at in range(index)]
+    last = ("field", msgspec.Raw, msgspec.field(default=msgspec.Raw()))
+    return msgspec.json.Decoder(msgspec.defstruct("Elements", [*fields, last], array_like=True))
 
 
 def _at(value: bytes | None, steps: Sequence[Step]) -> memoryview | None:
@@ -141,11 +150,12 @@ def _at(value: bytes | None, steps: Sequence[Step]) -> memoryview | None:
     found: Any = value
     try:
         for step in steps:
-            if isinstance(step, str):
-                found = _field_decoder(step).decode(found).field
+            if isinstance(step, int):
+                found = _element_decoder(step).decode(found).field
+            elif _NO_FIELD.search(step):
+                found = _fields.decode(found).get(step, b"")
             else:
-                elements = _elements.decode(found)
-                found = elements[step] if step < len(elements) else b""
+                found = _field_decoder(step).decode(found).field
             if not len(memoryview(found)):
                 return None
     except (msgspec.DecodeError, RecursionError):

@@ -7,6 +7,7 @@ A page of the list asks about its own topics only. A sort by what stands in the 
 from __future__ import annotations
 
 import msgspec
+import trio
 
 from barnabas.broker.http.asking import Asker, Broker, check
 from barnabas.broker.http.messages import Refused, Request, Response, json_answer
@@ -30,6 +31,7 @@ from barnabas.wire.messages.offset_fetch import (
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 MOST_TOPICS, MOST_SORTED, MOST_PARTITIONS, MOST_GROUPS = 200, 50_000, 500, 500
+TOPICS_IN_A_PIECE = 250
 SORTS = ("name", "partitions", "records", "bytes")
 _PRODUCE_BY_NAME, _GROUPS_BY_NAME = 12, 9
 
@@ -89,14 +91,21 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
 
 
 async def _sizes(asker: Asker, topics: list[MetadataResponseTopic]) -> dict[str, Sizes]:
+    """What topics hold, asked for in pieces: others have their turn in between."""
+    found: dict[str, Sizes] = {}
+    for start in range(0, len(topics), TOPICS_IN_A_PIECE):
+        found |= await _sizes_of_few(asker, topics[start : start + TOPICS_IN_A_PIECE])
+        await trio.lowlevel.checkpoint()
+    return found
+
+
+async def _sizes_of_few(asker: Asker, topics: list[MetadataResponseTopic]) -> dict[str, Sizes]:
     found = {topic.name or "": Sizes() for topic in topics}
     asked = {topic.name or "": [part.partition_index for part in topic.partitions] for topic in topics}
     try:
         first, last = await offsets(asker, asked, EARLIEST), await offsets(asker, asked, LATEST)
-        yielder = Yielder()
         for (name, index), end in last.items():
             found[name].records = (found[name].records or 0) + max(0, end - first[name, index])
-            await yielder()
     except Refused:  # a topic was deleted meanwhile, or a log is offline: the page says that it does not know
         pass
     dirs = await asker.ask(DescribeLogDirsRequest(topics=[DescribableLogDirTopic(*each) for each in asked.items()]))
