@@ -22,7 +22,7 @@ const main = document.getElementById("main");
 const nav = document.getElementById("nav");
 const banner = document.getElementById("banner");
 const AWAY_MS = 1500;
-const HEARTBEAT_MS = 5000;
+const HEARTBEAT_MS = 3000;
 let leave = new AbortController();
 let isAway = false;
 

@@ -16,6 +16,7 @@ from trio.testing import MockClock
 from barnabas.broker.http.asking import CLIENT_ID, Asker
 from barnabas.broker.http.messages import Visitor
 from barnabas.broker.http.tests.client import Browser, basic, browse
+from barnabas.broker.http.views.records import MOST_PARTITIONS, Cursor
 from barnabas.broker.security.principals import ANONYMOUS
 from barnabas.broker.tests.client import Client, batch_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start, until
@@ -167,6 +168,19 @@ async def test_records_are_read_from_every_place(start: Start) -> None:
         assert "UNKNOWN_TOPIC" in (await shown.get("topic/records", 404, name="nowhere"))["error"]
 
 
+async def test_as_many_partitions_as_can_be_merged_are_paged(start: Start) -> None:
+    async with start(more=HTTP) as running, await running.client() as client:
+        await client.create_topic("wide", MOST_PARTITIONS)
+        for index in range(0, MOST_PARTITIONS, 10):
+            await produce_all(client, "wide", [b"%d" % index], index)
+        shown = await page(running)
+        for where in ("oldest", "newest"):
+            rows = await shown.all_records(name="wide", limit=7, **{"from": where})
+            assert sorted(map(int, texts(rows))) == list(range(0, MOST_PARTITIONS, 10))
+        await client.create_topic("wider", MOST_PARTITIONS + 1)
+        assert "choose a partition" in (await shown.get("topic/records", 400, name="wider"))["error"]
+
+
 async def test_a_search_finds_texts_and_paths_in_all_pages(start: Start) -> None:
     async with start(more=HTTP) as running, await running.client() as client:
         await client.create_topic("orders")
@@ -223,14 +237,7 @@ async def test_values_are_cut_and_whole_ones_can_be_had(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    "cursor",
-    [
-        "{}",
-        '{"at": {"x": 1}, "until": {"x": 2}}',
-        '{"at": {"0": -5}, "until": {"0": 5}}',
-        '{"at": {"0": 1}, "until": {"1": 5}}',
-        '{"at": {"0": 9e99}, "until": {"0": 5}}',
-    ],
+    "cursor", ["{}", "f~", "x~0.1.2", "f~0.1", "f~0.1.2.3", "f~0.-5.5", "f~0.9e99x.5", "f~0.1.ffffffffffffffff"]
 )
 async def test_a_cursor_that_is_none_is_refused(start: Start, cursor: str) -> None:
     async with start(more=HTTP) as running, await running.client() as client:
@@ -239,12 +246,12 @@ async def test_a_cursor_that_is_none_is_refused(start: Start, cursor: str) -> No
         assert "cursor" in told["error"]
 
 
-@pytest.mark.parametrize("back", ["true", "false"])
-async def test_a_cursor_far_from_the_log_ends(start: Start, back: str) -> None:
+@pytest.mark.parametrize("way", ["b", "f"])
+async def test_a_cursor_far_from_the_log_ends(start: Start, way: str) -> None:
     async with start(more=HTTP) as running, await running.client() as client:
         await client.create_topic("orders")
         await produce_all(client, "orders", [b"a"])
-        cursor = f'{{"at": {{"0": 0}}, "until": {{"0": {2**62}}}, "back": {back}}}'
+        cursor = str(Cursor({0: 0}, {0: 2**62}, way == "b"))
         told = await (await page(running)).get("topic/records", name="orders", cursor=cursor)
         assert len(told["records"]) <= 1
 

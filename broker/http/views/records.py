@@ -10,6 +10,7 @@ have Python's lock every few hundred records. A batch that decompresses to more 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,12 +34,13 @@ from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 BY_NAME = 12  # the last version of Fetch that names topics
 READ_COMMITTED = 1
 EARLIEST, LATEST = -2, -1
-MOST_RECORDS, MOST_PARTITIONS = 200, 500
+MOST_RECORDS, MOST_PARTITIONS = 200, 300
 #: What a page may cost, and one look in a thread.
 PAGE_BYTES, PAGE_LOOKS, PAGE_FETCHES = 32 << 20, 200_000, 200
 LOOK_BYTES, LOOK_DECOMPRESSED, LOOK_RECORDS = 4 << 20, 32 << 20, 50_000
 MOST_BATCH = 32 << 20
 _PARTITION_BYTES = 512 << 10
+_HEX = re.compile("[0-9a-f]{1,16}")
 #: Offsets of each partition that a look back from the end takes at a time, at most.
 MOST_WIDTH = 100_000
 #: Of the events of one page that stays open: how long until it asks anew, and how much each event may have.
@@ -46,12 +48,33 @@ TAIL_SECONDS, TAIL_WAIT_MS, TAIL_RECORDS = 600.0, 5000, 100
 TAIL_PAUSE_SECONDS = 0.25
 
 
-class Cursor(msgspec.Struct, forbid_unknown_fields=True):
-    """Where the next page begins: by partition, as JSON has names only. `back` pages go towards the beginning."""
+class Cursor(NamedTuple):
+    """Where the next page begins and ends, by partition. `back` pages go towards the beginning.
 
-    at: dict[str, int]
-    until: dict[str, int]
+    As a text it is short enough for the head of a request: `b~0.1f.2a-1.0.2b`, partition, begin and end in hexadecimal.
+    """
+
+    at: dict[int, int]
+    until: dict[int, int]
     back: bool = False
+
+    def __str__(self) -> str:
+        places = (f"{p:x}.{self.at[p]:x}.{self.until[p]:x}" for p in self.at)
+        return ("b~" if self.back else "f~") + "-".join(places)
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """Of a text. Raises ValueError."""
+        way, _, rest = text.partition("~")
+        cursor = cls({}, {}, way == "b")
+        for place in rest.split("-"):
+            index, at, until = (int(number, 16) if _HEX.fullmatch(number) else -1 for number in place.split("."))
+            if not (0 <= index < 2**31 and 0 <= at < 2**63 and 0 <= until < 2**63):
+                raise ValueError("a number that no partition or offset is")
+            cursor.at[index], cursor.until[index] = at, until
+        if way not in ("b", "f") or len(cursor.at) > MOST_PARTITIONS:
+            raise ValueError("no way, or too many partitions")
+        return cursor
 
 
 class Look(NamedTuple):
@@ -81,7 +104,7 @@ class Records:
             rows, after = await reading.on(cursor)
         told = {
             "records": rows,
-            "cursor": None if after is None else msgspec.json.encode(after).decode(),
+            "cursor": None if after is None else str(after),
             "looked_at": reading.looked_at,
             "bytes": reading.bytes,
         }
@@ -99,8 +122,8 @@ class Records:
             )
         starts = await offsets(asker, {topic: partitions}, EARLIEST)
         ends = await offsets(asker, {topic: partitions}, LATEST)
-        first = {str(p): starts[topic, p] for p in partitions}
-        end = {str(p): ends[topic, p] for p in partitions}
+        first = {p: starts[topic, p] for p in partitions}
+        end = {p: ends[topic, p] for p in partitions}
         where = query.get("from", "newest")
         if where == "newest":
             return Cursor(at=first, until=end, back=True)
@@ -109,7 +132,7 @@ class Records:
             return Cursor(at={p: min(max(at, first[p]), end[p]) for p in first}, until=end)
         if where == "time":
             times = await offsets(asker, {topic: partitions}, number(query, "at", 0))
-            found = {str(p): times[topic, p] for p in partitions}
+            found = {p: times[topic, p] for p in partitions}
             return Cursor(at={p: at if at >= 0 else end[p] for p, at in found.items()}, until=end)
         if where == "oldest":
             return Cursor(at=first, until=end)
@@ -155,7 +178,7 @@ class Records:
         """Records as they come, as server-sent events. Query: name, partition, search."""
         topic, search = text(request.query, "name"), _search(request.query)
         cursor = await self._begin(asker, topic, {**request.query, "from": "newest"})
-        positions = {int(p): end for p, end in cursor.until.items()}
+        positions = dict(cursor.until)
         reading = _Reading(self._turns, asker, topic, search, TAIL_RECORDS, committed=True)
         return Response(200, self._events(reading, positions), "text/event-stream", [("Cache-Control", "no-store")])
 
@@ -172,16 +195,16 @@ class Records:
             rows: list[dict[str, Any]] = []
             left_out = 0
             await reading.pass_over(parts, positions)
+            limit = TAIL_RECORDS // max(1, sum(bool(len(part.records or b"")) for part in parts.values())) + 1
             for partition, part in parts.items():
                 if part.high_watermark - positions[partition] > TAIL_RECORDS * 100:
                     left_out += part.high_watermark - positions[partition] - TAIL_RECORDS
                     positions[partition] = part.high_watermark - TAIL_RECORDS
                 elif len(part.records or b""):
-                    found = await reading.look({partition: part}, positions, LOOK_RECORDS)
+                    found = await reading.look({partition: part}, positions, limit)
                     positions.update(found.positions)
                     rows += found.rows
-            left_out += max(0, len(rows) - TAIL_RECORDS)
-            told = {"records": rows[-TAIL_RECORDS:], "left_out": left_out}
+            told = {"records": _by_time(rows), "left_out": left_out}
             yield b"data: " + msgspec.json.encode(told) + b"\n\n"
             await trio.sleep(TAIL_PAUSE_SECONDS)
 
@@ -202,8 +225,7 @@ class _Reading:
 
     async def on(self, cursor: Cursor) -> tuple[list[dict[str, Any]], Cursor | None]:
         """Records from positions on, up to the ends that there were when it began."""
-        at = {int(p): offset for p, offset in cursor.at.items()}
-        until = {int(p): offset for p, offset in cursor.until.items()}
+        at, until = dict(cursor.at), cursor.until
         rows: list[dict[str, Any]] = []
         while len(rows) < self._limit and not self._is_spent:
             open_ = {p: at[p] for p in at if at[p] < until.get(p, 0)}
@@ -212,8 +234,7 @@ class _Reading:
             found = await self._fetch(open_, until, max(1, -(-(self._limit - len(rows)) // len(open_))))
             rows += found.rows
             at.update(found.positions)
-        after = {str(p): offset for p, offset in at.items()}
-        return _by_time(rows), Cursor(at=after, until=cursor.until)
+        return _by_time(rows), Cursor(at, until)
 
     async def back(self, cursor: Cursor) -> tuple[list[dict[str, Any]], Cursor | None]:
         """The last records before the ends, window after window towards the beginning.
@@ -221,8 +242,7 @@ class _Reading:
         A window is some offsets of each partition. Where little is found in it, the next one is wider; where there is
         more in it than one page can have, it is tried again with a narrower one.
         """
-        first = {int(p): offset for p, offset in cursor.at.items()}
-        end = {int(p): offset for p, offset in cursor.until.items()}
+        first, end = cursor.at, dict(cursor.until)
         rows: list[dict[str, Any]] = []
         width = -(-self._limit // max(1, len(end)))
         least = width
@@ -238,8 +258,7 @@ class _Reading:
             end.update(starts)
             if 2 * len(found) < self._limit:
                 width = min(2 * width, MOST_WIDTH)
-        after = Cursor(at=cursor.at, until={str(p): offset for p, offset in end.items()}, back=True)
-        return _by_time(rows)[::-1], after
+        return _by_time(rows)[::-1], Cursor(first, end, back=True)
 
     async def _window(
         self, starts: Mapping[int, int], ends: Mapping[int, int], most: int | None
@@ -248,7 +267,8 @@ class _Reading:
         rows: list[dict[str, Any]] = []
         at = dict(starts)
         while left := {p: offset for p, offset in at.items() if offset < ends[p]}:
-            found = await self._fetch(left, ends, LOOK_RECORDS if most is None else most + 1)
+            limit = LOOK_RECORDS if most is None else most // len(left) + 1
+            found = await self._fetch(left, ends, limit)
             rows += found.rows
             at.update(found.positions)
             if most is not None and len(rows) > most:
@@ -368,17 +388,9 @@ def _cursor(query: Mapping[str, str]) -> Cursor | None:
     if not given:
         return None
     try:
-        cursor = msgspec.json.decode(given, type=Cursor)
-        parts = [int(p) for p in (*cursor.at, *cursor.until) if len(p) < 11]
-    except (msgspec.DecodeError, ValueError):
+        return Cursor.parse(given)
+    except ValueError:
         raise Refused(400, "the cursor is not one of these pages") from None
-    places = (*cursor.at.values(), *cursor.until.values())
-    is_ours = (
-        len(parts) == len(places) and len(cursor.at) <= MOST_PARTITIONS and cursor.at.keys() == cursor.until.keys()
-    )
-    if not is_ours or min(parts, default=0) < 0 or not all(0 <= each < 2**63 for each in places):
-        raise Refused(400, "the cursor is not one of these pages")
-    return cursor
 
 
 async def partitions_of(asker: Asker, topic: str) -> list[int]:
