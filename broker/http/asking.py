@@ -133,4 +133,4 @@ def check(code: int, what: str, message: str | None = None) -> None:
     status = _STATUS.get(known, HTTPStatus.BAD_REQUEST)
     if known.name.endswith("AUTHORIZATION_FAILED"):
         status = HTTPStatus.FORBIDDEN
-    raise Refused(status, f"{what}: {known.name}" + (f": {message}" if message else ""))
+    raise Refused(status, f"{what[:300]}: {known.name}" + (f": {message}" if message else ""))

@@ -385,6 +385,9 @@ async def test_a_record_is_produced(start: Start) -> None:
         assert row["headers"] == [["h", {"text": "1", "size": 1, "cut": False}]]
         await shown.post("topic/records", 404, topic="orders", value="v", partition=9)
         await shown.post("topic/records", 400, topic="orders", colour="red")
+        await shown.post("topic/records", 400, topic="orders", value="v", headers=[["a", 1]])
+        many = await shown.post("topic/records", 400, topic="orders", value="v", headers=[["", ""]] * 100_000)
+        assert "headers" in many["error"]
 
 
 async def test_nothing_is_changed_where_it_is_not_allowed(start: Start) -> None:

@@ -37,8 +37,13 @@ def text(query: Mapping[str, str], name: str) -> str:
 
 def body(request: Request, kind: type[T]) -> T:
     """The JSON of a body. Raises Refused with what is wrong in it."""
+    return decoded(request.body, kind)
+
+
+def decoded(data: bytes | msgspec.Raw, kind: type[T]) -> T:
+    """The JSON of a body, or of a part of it. Raises Refused with what is wrong in it."""
     try:
-        return msgspec.json.decode(request.body, type=kind)
+        return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise Refused(400, f"the body: {error}"[:500]) from None
     except RecursionError:

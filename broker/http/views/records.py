@@ -77,10 +77,19 @@ class Cursor(NamedTuple):
         return cursor
 
 
+class Row(NamedTuple):
+    """A record that is shown. The thread that finds it makes its JSON, so that the whole page takes no time."""
+
+    timestamp: int
+    partition: int
+    offset: int
+    json: msgspec.Raw
+
+
 class Look(NamedTuple):
     """What a thread finds in one answer of Fetch."""
 
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     positions: dict[int, int]
     looked_at: int
 
@@ -103,7 +112,7 @@ class Records:
         else:
             rows, after = await reading.on(cursor)
         told = {
-            "records": rows,
+            "records": [row.json for row in rows],
             "cursor": None if after is None else str(after),
             "looked_at": reading.looked_at,
             "bytes": reading.bytes,
@@ -192,7 +201,7 @@ class Records:
             except Refused as error:
                 yield b"event: refused\ndata: " + bytes(error.response.body) + b"\n\n"  # type: ignore[arg-type]
                 return
-            rows: list[dict[str, Any]] = []
+            rows: list[Row] = []
             left_out = 0
             await reading.pass_over(parts, positions)
             limit = TAIL_RECORDS // max(1, sum(bool(len(part.records or b"")) for part in parts.values())) + 1
@@ -204,7 +213,7 @@ class Records:
                     found = await reading.look({partition: part}, positions, limit)
                     positions.update(found.positions)
                     rows += found.rows
-            told = {"records": _by_time(rows), "left_out": left_out}
+            told = {"records": [row.json for row in _by_time(rows)], "left_out": left_out}
             yield b"data: " + msgspec.json.encode(told) + b"\n\n"
             await trio.sleep(TAIL_PAUSE_SECONDS)
 
@@ -223,10 +232,10 @@ class _Reading:
     def _is_spent(self) -> bool:
         return self.bytes >= PAGE_BYTES or self.looked_at >= PAGE_LOOKS or self._fetches >= PAGE_FETCHES
 
-    async def on(self, cursor: Cursor) -> tuple[list[dict[str, Any]], Cursor | None]:
+    async def on(self, cursor: Cursor) -> tuple[list[Row], Cursor | None]:
         """Records from positions on, up to the ends that there were when it began."""
         at, until = dict(cursor.at), cursor.until
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         while len(rows) < self._limit and not self._is_spent:
             open_ = {p: at[p] for p in at if at[p] < until.get(p, 0)}
             if not open_:
@@ -236,14 +245,14 @@ class _Reading:
             at.update(found.positions)
         return _by_time(rows), Cursor(at, until)
 
-    async def back(self, cursor: Cursor) -> tuple[list[dict[str, Any]], Cursor | None]:
+    async def back(self, cursor: Cursor) -> tuple[list[Row], Cursor | None]:
         """The last records before the ends, window after window towards the beginning.
 
         A window is some offsets of each partition. Where little is found in it, the next one is wider; where there is
         more in it than one page can have, it is tried again with a narrower one.
         """
         first, end = cursor.at, dict(cursor.until)
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         width = -(-self._limit // max(1, len(end)))
         least = width
         while len(rows) < self._limit and not self._is_spent:
@@ -260,11 +269,9 @@ class _Reading:
                 width = min(2 * width, MOST_WIDTH)
         return _by_time(rows)[::-1], Cursor(first, end, back=True)
 
-    async def _window(
-        self, starts: Mapping[int, int], ends: Mapping[int, int], most: int | None
-    ) -> list[dict[str, Any]] | None:
+    async def _window(self, starts: Mapping[int, int], ends: Mapping[int, int], most: int | None) -> list[Row] | None:
         """All records of a window; None if there are more than `most`."""
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         at = dict(starts)
         while left := {p: offset for p, offset in at.items() if offset < ends[p]}:
             limit = LOOK_RECORDS if most is None else most // len(left) + 1
@@ -329,7 +336,7 @@ def look_through(
     look = Look([], dict(positions), 0)
     looked_at = decompressed = 0
     for partition, part in parts.items():
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         position, end = positions[partition], until.get(partition, 2**63 - 1)
         aborted = Aborted(part)
         for header, batch in iter_batches(_bytes(part)):
@@ -349,7 +356,7 @@ def look_through(
                         decompressed += len(record.key or b"") + len(record.value or b"")
                         position = record.offset + 1
                         if search is None or search(record):
-                            rows.append(shown(partition, record))
+                            rows.append(_row(partition, record.offset, record.timestamp, shown(partition, record)))
             except (KafkaError, UnicodeDecodeError) as error:
                 rows.append(_problem(partition, max(position, header.base_offset), header.max_timestamp, error))
                 position = header.last_offset + 1
@@ -360,14 +367,18 @@ def look_through(
     return look._replace(looked_at=looked_at)
 
 
-def _problem(partition: int, offset: int, timestamp: int, error: Exception) -> dict[str, Any]:
+def _row(partition: int, offset: int, timestamp: int, told: dict[str, Any]) -> Row:
+    return Row(timestamp, partition, offset, msgspec.Raw(msgspec.json.encode(told)))
+
+
+def _problem(partition: int, offset: int, timestamp: int, error: Exception) -> Row:
     """A batch that cannot be shown, in the place of its records."""
     told = {"partition": partition, "offset": offset, "timestamp": timestamp, "problem": str(error)[:300]}
-    return {**told, "key": None, "value": None, "headers": [], "header_count": 0}
+    return _row(partition, offset, timestamp, {**told, "key": None, "value": None, "headers": [], "header_count": 0})
 
 
-def _by_time(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: (row["timestamp"], row["partition"], row["offset"]))
+def _by_time(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row[:3])
 
 
 def _bytes(part: PartitionData) -> bytes:

@@ -13,7 +13,7 @@ from barnabas.broker.http.asking import Asker, Broker, check
 from barnabas.broker.http.messages import Refused, Request, Response, json_answer
 from barnabas.broker.http.views import jobs
 from barnabas.broker.http.views.cluster import RESOURCE_TOPIC, kind_of, must_write, settings_of
-from barnabas.broker.http.views.given import body, number, text
+from barnabas.broker.http.views.given import body, decoded, number, text
 from barnabas.broker.http.views.records import EARLIEST, LATEST, offsets, partitions_of
 from barnabas.broker.workers import Yielder
 from barnabas.client.partitioner import murmur2
@@ -32,6 +32,7 @@ from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest,
 
 MOST_TOPICS, MOST_SORTED, MOST_PARTITIONS, MOST_GROUPS = 200, 50_000, 500, 500
 TOPICS_IN_A_PIECE = 250
+MOST_HEADERS_BYTES = 64 << 10
 SORTS = ("name", "partitions", "records", "bytes")
 _PRODUCE_BY_NAME, _GROUPS_BY_NAME = 12, 9
 
@@ -199,12 +200,15 @@ async def groups(asker: Asker, broker: Broker, request: Request) -> Response:
 
 
 class NewRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A record to produce. Key and value are texts, or null; without a partition, one is chosen as by a client."""
+    """A record to produce. Key and value are texts, or null; without a partition, one is chosen as by a client.
+
+    `headers` are a list of pairs, which is read when it is known to be short.
+    """
 
     topic: str
     value: str | None
     key: str | None = None
-    headers: list[tuple[str, str]] = []
+    headers: msgspec.Raw = msgspec.Raw(b"[]")
     partition: int | None = None
 
 
@@ -217,7 +221,9 @@ async def produce(asker: Asker, broker: Broker, request: Request) -> Response:
     partition = given.partition
     if partition is None:
         partition = parts[murmur2(key) % len(parts)] if key is not None else parts[broker.clock.wall_ms() % len(parts)]
-    headers = tuple((name, value.encode()) for name, value in given.headers)
+    if len(memoryview(given.headers)) > MOST_HEADERS_BYTES:
+        raise Refused(400, f"the headers: at most {MOST_HEADERS_BYTES:,} bytes can be produced here")
+    headers = tuple((name, value.encode()) for name, value in decoded(given.headers, list[tuple[str, str]]))
     value = None if given.value is None else given.value.encode()
     batch = build_batch([Record(key, value, broker.clock.wall_ms(), headers)])
     data = [PartitionProduceData(index=partition, records=memoryview(batch))]
