@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -85,3 +86,21 @@ def allow_read(address: str, principal: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
     for made in admin.create_acls([acl]).values():
         made.result()
+
+
+def fill_more(address: str) -> None:
+    """Some further orders."""
+    producer = Producer({"bootstrap.servers": address})
+    for number in range(random.randint(20, 90)):
+        producer.produce("orders", json.dumps({"id": 20_000 + number, "paid": False}), str(number))
+    producer.flush(60)
+
+
+def queries(address: str) -> None:
+    """Query topics over each other."""
+    for name, query in {
+        "orders-large": "SELECT _key, _value FROM orders WHERE _key > '10100'",
+        "orders-first": "SELECT _key, _value FROM `orders-large` WHERE _offset < 40",
+        "sensors-copy": "SELECT _key, _value FROM sensors",
+    }.items():
+        create(address, NewTopic(name, -1, 1, config={"barnabas.query": query}))

@@ -25,7 +25,7 @@ export class Line {
     this.samples.push(value);
     if (this.samples.length > MOST_SAMPLES) this.samples.shift();
     const most = Math.max(1, ...this.samples);
-    const step = 600 / Math.max(60, this.samples.length - 1);
+    const step = 600 / Math.max(40, this.samples.length - 1);
     const from = 600 - step * (this.samples.length - 1);
     const points = this.samples.map((each, at) => `${(from + at * step).toFixed(1)} ${(88 - (each / most) * 84).toFixed(1)}`);
     if (points.length === 1) points.unshift(`${(from - step).toFixed(1)} ${points[0].split(" ")[1]}`);
@@ -99,7 +99,7 @@ export function graph(jobs, here = "") {
 
 function box({ name, x, y, job }, isHere) {
   const kind = job?.kind ?? "topic";
-  const under = job ? [kind, job.state].filter(Boolean).join(" · ") : "topic";
+  const under = job ? [kind, job.state.toLowerCase()].filter(Boolean).join(" · ") : "topic";
   return s("a", { href: `#/topics/${encodeURIComponent(name)}`, "aria-label": `${name}, ${under}` },
     s("g", { class: `box ${kind}${isHere ? " here" : ""}`, transform: `translate(${x} ${y})` },
       s("title", {}, job?.text ? `${name}\n${job.text.slice(0, 500)}` : name),

@@ -32,11 +32,11 @@ function shown({ jobs, driver, left_out: leftOut }, filter) {
   if (!jobs.length) {
     return h("p", { class: "calm" }, prose("There are no query topics or streams. `CREATE TOPIC hot AS SELECT … FROM sensors` makes one, in `barnabas sql`."));
   }
-  const age = driver.told_ms_ago === null ? "The streams driver has not told yet how they are." : `Told by the streams driver ${duration(driver.told_ms_ago)} ago.`;
+  const age = driver.told_ms_ago === null ? "The streams driver has not told yet how they are." : `Told by the streams driver ${driver.told_ms_ago < 1000 ? "just now" : `${duration(driver.told_ms_ago)} ago`}.`;
   return [
     graph(found),
     h("p", { class: "hint" }, age, leftOut ? ` ${number(leftOut)} more are not shown.` : ""),
-    h("section", {}, found.map((job) => jobPanel(job, true))),
+    h("section", { class: "panels" }, found.map((job) => jobPanel(job, true))),
   ];
 }
 
@@ -44,7 +44,7 @@ function shown({ jobs, driver, left_out: leftOut }, filter) {
 export function jobPanel(job, isLinked) {
   const fact = (name, value) => (value === "" || value === null ? null : [h("dt", {}, name), h("dd", {}, value)]);
   return h("div", { class: "panel stack" },
-    h("h2", {}, isLinked ? topicLink(job.topic) : job.topic, " ", badge(job.kind), " ", job.state ? badge(job.state) : null, job.denied ? [" ", badge("denied")] : null),
+    h("h2", {}, isLinked ? topicLink(job.topic) : job.topic, " ", badge(job.kind), " ", job.state ? badge(job.state.toLowerCase()) : null, job.denied ? [" ", badge("denied")] : null),
     job.text ? h("pre", { tabindex: 0 }, job.text) : null,
     job.last_error || job.denied ? h("p", { class: "wrong" }, job.denied || job.last_error) : null,
     h("dl", { class: "facts" },

@@ -78,7 +78,7 @@ async function groups(body, name, signal) {
 
 function jobs({ name, job }) {
   const all = [...(job.writes ? [job.writes] : []), ...job.read_by];
-  return [graph(all, name), all.map((each) => jobPanel(each, each.topic !== name))];
+  return [graph(all, name), h("div", { class: "panels" }, all.map((each) => jobPanel(each, each.topic !== name)))];
 }
 
 /** A dialog for one record. */
