@@ -33,6 +33,7 @@ from barnabas.broker.net.connections import Connections
 from barnabas.broker.net.metering import Meter
 from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.registry import APIS, Context, Handlers
+from barnabas.broker.security.operations import Right
 from barnabas.broker.security.principals import client_of
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Yielder
@@ -91,6 +92,13 @@ class Asker:
     def throttle(self, seconds: float) -> None:
         """The visitor is over a quota."""
         self._throttled = max(self._throttled, seconds)
+
+    def may(self, right: Right, name: str) -> bool:
+        """Whether the visitor has a right, where something is shown that no API tells. It is not logged."""
+        authorizer = self._broker.owners.authorizer
+        return authorizer is None or authorizer.allows(
+            self.principal, self.host, right, name, api="Console", quiet=True
+        )
 
     async def ask(self, request: Message, version: int | None = None) -> Any:
         """The answer to a request, in the last version of its API unless told otherwise."""

@@ -50,7 +50,7 @@ export function brief(data, most = 300) {
 }
 
 const spaced = (hex) => hex.replace(/(..)(?=.)/g, "$1 ");
-const MOST_COLOURED = 200000;
+const MOST_COLOURED = 60000;
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|[{}[\],:]|\s+|./gy;
 
 /** A key or value with all that is known of it: JSON is indented, digit for digit as it was sent. */

@@ -61,6 +61,7 @@ export function form(box, fields, button, send) {
     },
   }, problem, fields, h("div", { class: "end" },
     h("button", { type: "button", onclick: () => box.close() }, "Cancel"), submit)));
+  (box.querySelector("[autofocus]") ?? box.querySelector("form input, form select, form textarea"))?.focus();
 }
 
 export async function copy(text) {

@@ -38,7 +38,8 @@ from barnabas.wire.types import replace
 
 HTTP = {"barnabas.http.listen": "127.0.0.1:0"}
 WRITES = {**HTTP, "barnabas.http.console.writes": "true"}
-JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret" user_root="other";'
+USERS = 'user_ann="secret" user_bob="third" user_root="other"'
+JAAS = f"org.apache.kafka.common.security.plain.PlainLoginModule required {USERS};"
 #: A broker that lets its own tests do all, by the super user, and ann what ACLs allow her.
 LOCKED = {
     **WRITES,
@@ -400,13 +401,13 @@ async def test_nothing_is_changed_where_it_is_not_allowed(start: Start) -> None:
         assert await shown.get("console") == {"writes": False}
 
 
-async def allow_read(client: Client, principal: str, topic: str) -> None:
+async def allow(client: Client, principal: str, topic: str, operation: Operation = Operation.READ) -> None:
     acl = AclCreation(
         resource_type=ResourceType.TOPIC,
         resource_name=topic,
         principal=principal,
         host="*",
-        operation=Operation.READ,
+        operation=operation,
         permission_type=Permission.ALLOW,
     )
     assert (await client.ask(CreateAclsRequest(creations=[acl]))).results[0].error_code == 0
@@ -417,7 +418,7 @@ async def test_a_user_sees_and_changes_what_acls_allow(start: Start) -> None:
         await client.create_topic("hers")
         await client.create_topic("others")
         await produce_all(client, "hers", [b"a"])
-        await allow_read(client, "User:ann", "hers")
+        await allow(client, "User:ann", "hers")
         shown = await page(running, basic("ann", "secret"))
         assert [each["name"] for each in (await shown.get("topics"))["topics"]] == ["hers"]
         assert texts(await shown.all_records(name="hers")) == ["a"]

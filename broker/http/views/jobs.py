@@ -1,4 +1,8 @@
-"""Query topics and streams: their texts, how they are, and what reads what, as a graph."""
+"""Query topics and streams: their texts, how they are, and what reads what, as a graph.
+
+A job is shown to who may describe the settings of its topic, which name its sources. What a pattern finds has names of
+its own, and an error may quote a source: these are for who may see those topics.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import Any
 
 from barnabas.broker.http.asking import Asker, Broker
 from barnabas.broker.http.messages import Request, Response, json_answer
+from barnabas.broker.security.operations import DESCRIBE_TOPIC, READ_TOPIC
 from barnabas.broker.workers import Yielder
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.wire.queries.keys import DENIED, ON_ERROR, OWNER, QUERY, SCHEMA
@@ -44,6 +49,9 @@ async def _described(asker: Asker, broker: Broker, names: list[str]) -> dict[str
         values = {entry.name: entry.value for entry in each.configs}
         name = each.resource_name
         sources, pattern = _sources(broker, name)
+        may_read = all(asker.may(READ_TOPIC, source) for source in sources)
+        if pattern:
+            sources = [source for source in sources if asker.may(DESCRIBE_TOPIC, source)]
         how = told.get(name)
         is_stream = name in broker.streams.plans
         query = broker.queries.plans.get(name)
@@ -62,19 +70,21 @@ async def _described(asker: Asker, broker: Broker, names: list[str]) -> dict[str
             "lag": None if how is None else how.lag,
             "rows": None if how is None else how.rows,
             "rows_per_second": None if how is None else how.rows_per_second,
-            "last_error": None if how is None else how.last_error,
+            "last_error": how.last_error if how is not None and may_read else None,
         }
     return found
 
 
 async def of_topic(asker: Asker, broker: Broker, name: str) -> dict[str, Any] | None:
-    """What writes a topic, with the jobs that read it; None where neither is."""
+    """What writes a topic, with the jobs that read it; None where the visitor may see neither."""
     readers = [each for each in _all(broker) if name in _sources(broker, each)[0]][:MOST_JOBS]
     if not readers and name not in broker.queries.plans and name not in broker.streams.plans:
         return None
     found = await _described(asker, broker, [name, *readers])
     own = found.pop(name, None)
     is_job = name in broker.queries.plans or name in broker.streams.plans
+    if not found and (own is None or not is_job):
+        return None
     return {"writes": own if is_job else None, "read_by": list(found.values())}
 
 
