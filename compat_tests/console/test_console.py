@@ -110,6 +110,32 @@ def test_a_record_is_produced_and_seen_live(shop: Shown, browser: Browser) -> No
     browser.until_text("the page", "tr.row")
 
 
+def test_a_topic_is_made_changed_and_deleted(shop: Shown, browser: Browser) -> None:
+    browser.open(f"{shop.url}#/topics")
+    browser.click_text("Create a topic")
+    browser.fill("dialog input[aria-label='Name']", "made")
+    browser.fill("dialog input[aria-label='Partitions']", "2")
+    browser.fill("dialog textarea[aria-label='Settings']", "retention.ms=nothing")
+    browser.click_text("Create", "dialog button")
+    browser.until_text("INVALID_CONFIG", "dialog .wrong")
+    browser.fill("dialog textarea[aria-label='Settings']", "retention.ms=60000")
+    browser.click_text("Create", "dialog button")
+    browser.until(f"{TITLE} === 'made'")
+    browser.open(f"{shop.url}#/topics/made/settings?filter=retention.ms")
+    browser.click("button[aria-label='Change retention.ms']")
+    browser.fill("dialog textarea", "120000")
+    browser.click_text("Change", "dialog button")
+    browser.until_text("120000", "tbody")
+    browser.click_text("Delete topic")
+    browser.fill("dialog input", "mad")
+    browser.click_text("Delete topic", "dialog button")
+    browser.until_text("That is not made", "dialog .wrong")
+    browser.fill("dialog input", "made")
+    browser.click_text("Delete topic", "dialog button")
+    browser.until(f"{TITLE} === 'Topics'")
+    browser.until("!document.querySelector('tbody').innerText.includes('made')")
+
+
 def test_a_group_is_moved_after_a_preview(shop: Shown, browser: Browser) -> None:
     demo.commit(shop.address, "moved", "payments", {0: 10, 1: 10, 2: 10})
     browser.open(f"{shop.url}#/groups/moved")

@@ -64,11 +64,11 @@ export async function aclsView(at) {
 export async function settingsView({ main, query, signal, set }) {
   const list = h("div");
   put(main, head("Settings", { sub: "Of this broker." }), list);
-  await into(list, signal, async () => settingsTable((await get("broker/settings", {}, signal)).settings, query, set));
+  await into(list, signal, async () => settingsTable((await get("broker/settings", {}, signal)).settings, { query, set }));
 }
 
-/** Settings with their meaning, filtered in the page; those that somebody has set come first. */
-export function settingsTable(settings, query = {}, set = () => {}) {
+/** Settings with their meaning, filtered in the page; those that somebody has set come first. `change(row)` edits one. */
+export function settingsTable(settings, { query, set, change = null }) {
   const rows = h("div");
   const show = (filter) => {
     const wanted = filter.toLowerCase();
@@ -77,9 +77,10 @@ export function settingsTable(settings, query = {}, set = () => {}) {
     put(rows, table([
       { name: "Setting", cell: (row) => h("span", { class: row.is_default ? "mono name" : "mono name strong" }, dotted(row.name)) },
       { name: "Value", cell: (row) => (row.sensitive ? h("span", { class: "null" }, "hidden") : h("span", { class: "mono" }, value(row.value))) },
+      ...(change ? [{ name: "", class: "tight", cell: (row) => (row.read_only ? null : h("button", { class: "quiet", "aria-label": `Change ${row.name}`, onclick: () => change(row) }, "Edit")) }] : []),
       { name: "Set by", cell: (row) => (row.is_default ? h("span", { class: "soft" }, "default") : badge(row.source)) },
       { name: "Meaning", class: "doc", cell: (row) => prose(row.doc) },
-    ], found, { label: "Settings", kind: "settings", empty: "No setting matches." }));
+    ], found, { label: "Settings", kind: change ? "settings edited" : "settings", empty: "No setting matches." }));
   };
   show(query.filter ?? "");
   return [h("div", { class: "tools-row" }, filterField(query.filter ?? "", "Filter by name or meaning", (filter) => {

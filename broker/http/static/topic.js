@@ -2,7 +2,7 @@
 
 import { get, post, session } from "./api.js";
 import { graph } from "./charts.js";
-import { dialog, h, note, put } from "./dom.js";
+import { dialog, h, note, prose, put } from "./dom.js";
 import { badge, bytes, number } from "./format.js";
 import { jobPanel } from "./jobs.js";
 import { messagesTab } from "./messages.js";
@@ -28,14 +28,18 @@ export async function topicView(at) {
         h("span", { title: "End offsets less first offsets: compaction, transactions and queries leave gaps." }, `${number(records)} record${records === 1 ? "" : "s"}`),
         ` ${some}· ${bytes(size)} · ${number(told.partition_count)} partition${told.partition_count === 1 ? "" : "s"}`,
       ],
-      tools: session.writes && ["topic", "stream"].includes(told.kind) && !told.internal
-        ? h("button", { class: "main", onclick: () => produce(told, at.again) }, "Produce a record") : null,
+      tools: !session.writes || told.internal ? [] : [
+        h("button", { class: "danger", onclick: () => remove(name) }, "Delete topic"),
+        ["topic", "stream"].includes(told.kind) ? h("button", { class: "main", onclick: () => produce(told, at.again) }, "Produce a record") : null,
+      ],
     }),
     h("nav", { class: "tabs", "aria-label": "Of this topic" }, tabs.map(([id, label]) =>
       h("a", { href: `#/topics/${encodeURIComponent(name)}/${id}`, "aria-current": id === tab ? "page" : null }, label))),
     body);
   if (tab === "partitions") put(body, partitions(told));
-  else if (tab === "settings") await into(body, signal, async () => settingsTable((await get("topic/settings", { name }, signal)).settings));
+  else if (tab === "settings") await into(body, signal, async () => settingsTable((await get("topic/settings", { name }, signal)).settings, {
+    query: at.query, set: at.set, change: session.writes ? (row) => change(name, row, at.again) : null,
+  }));
   else if (tab === "groups") await groups(body, name, signal);
   else if (tab === "query" && told.job) put(body, jobs(told));
   else await messagesTab(body, told, at);
@@ -108,5 +112,32 @@ function produce(told, again) {
     });
     note(`Appended to partition ${done.partition} at offset ${number(done.offset)}.`);
     again();
+  });
+}
+
+/** A dialog for one setting. */
+function change(topic, row, again) {
+  const box = dialog(row.name);
+  const value = h("textarea", { rows: 2, autofocus: true, spellcheck: "false", "aria-label": "Value" }, row.value ?? "");
+  const isDefault = h("input", { type: "checkbox", onchange: () => { value.disabled = isDefault.checked; } });
+  form(box, [h("p", { class: "soft" }, prose(row.doc)), h("label", { class: "field" }, "Value", value), h("label", {}, isDefault, "as the broker's settings say")], "Change", async () => {
+    await post("topic/alter", { name: topic, settings: { [row.name]: isDefault.checked ? null : value.value.trim() } });
+    note(`${row.name} is changed.`);
+    again();
+  });
+}
+
+/** Deleting takes the topic's name, typed, as nothing brings the records back. */
+function remove(name) {
+  const box = dialog(`Delete ${name}`);
+  const typed = h("input", { autofocus: true, autocomplete: "off", spellcheck: "false", "aria-label": "The topic's name" });
+  form(box, [
+    h("p", {}, "All its records are deleted, and nothing brings them back."),
+    h("label", { class: "field" }, `Type ${name} to delete it`, typed),
+  ], "Delete topic", async () => {
+    if (typed.value !== name) throw new Error(`That is not ${name}.`);
+    await post("topic/delete", { name });
+    note(`${name} is deleted.`);
+    location.hash = "#/topics";
   });
 }

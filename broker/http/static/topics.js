@@ -1,10 +1,10 @@
 // The list of topics. The broker filters, sorts and pages it: there may be ten thousand.
 
-import { get } from "./api.js";
-import { h, prose, put } from "./dom.js";
+import { get, post, session } from "./api.js";
+import { dialog, h, note, prose, put } from "./dom.js";
 import { badge, bytes, duration, number } from "./format.js";
 import { filterField, pager, table } from "./table.js";
-import { head, into, topicLink } from "./view.js";
+import { form, head, into, topicLink } from "./view.js";
 
 const SIZE = 50;
 const KINDS = { "": "All kinds", topic: "Plain topics", query: "Query topics", stream: "Streams", "dead-letter": "Dead letters" };
@@ -19,7 +19,7 @@ export async function topicsView({ main, query, signal, set }) {
   const kinds = h("select", { "aria-label": "Kind", onchange: () => change({ kind: kinds.value, start: "" }) },
     Object.entries(KINDS).map(([kind, name]) => h("option", { value: kind, selected: kind === (query.kind ?? "") }, name)));
   const internal = h("input", { type: "checkbox", checked: query.internal === "true", onchange: () => change({ internal: internal.checked ? "true" : "", start: "" }) });
-  put(main, head("Topics"),
+  put(main, head("Topics", { tools: session.writes ? h("button", { class: "main", onclick: create }, "Create a topic") : [] }),
     h("div", { class: "tools-row" },
       filterField(query.filter ?? "", "Filter by name", (filter) => change({ filter, start: "" })),
       kinds, h("label", {}, internal, "Internal topics")),
@@ -50,4 +50,30 @@ function retention({ cleanup_policy: policy, retention_ms: ms }) {
   if (policy === undefined) return "–";
   const kept = policy.includes("delete") ? duration(Number(ms)) : "";
   return [policy.includes("compact") ? "compacted" : "", kept].filter(Boolean).join(", ");
+}
+
+/** A dialog for a new topic, which may be the result of a SELECT. */
+function create() {
+  const box = dialog("Create a topic");
+  const name = h("input", { required: true, autofocus: true, maxlength: 249, spellcheck: "false", "aria-label": "Name" });
+  const partitions = h("input", { type: "number", min: 1, placeholder: "as the broker says", "aria-label": "Partitions" });
+  const settings = h("textarea", { rows: 3, placeholder: "retention.ms=86400000, one a line", spellcheck: "false", "aria-label": "Settings" });
+  const query = h("textarea", { rows: 3, placeholder: "none: a plain topic", spellcheck: "false", "aria-label": "Query" });
+  form(box, [
+    h("div", { class: "two" }, h("label", { class: "field" }, "Name", name), h("label", { class: "field" }, "Partitions", partitions)),
+    h("label", { class: "field" }, "Settings", settings),
+    h("label", { class: "field" }, "Its records are the results of this SELECT", query),
+  ], "Create", async () => {
+    const given = {};
+    for (const line of settings.value.split("\n").filter((each) => each.trim())) {
+      const [key, ...value] = line.split("=");
+      given[key.trim()] = value.join("=").trim();
+    }
+    if (query.value.trim()) given["barnabas.query"] = query.value.trim();
+    const made = { name: name.value.trim(), settings: given };
+    if (partitions.value) made.partitions = Number(partitions.value);
+    await post("topic/create", made);
+    note(`${made.name} is there.`);
+    location.hash = `#/topics/${encodeURIComponent(made.name)}`;
+  });
 }

@@ -28,13 +28,18 @@ export function repeat(signal, seconds, work, failed = () => {}) {
   return turn();
 }
 
-/** Fill a place with what comes; what is refused is said there. */
+const asked = new WeakMap();
+
+/** Fill a place with what comes; what is refused is said there. Of two that overtake each other, the later one counts. */
 export async function into(node, signal, make) {
+  const turn = (asked.get(node) ?? 0) + 1;
+  asked.set(node, turn);
+  const isLate = () => signal.aborted || asked.get(node) !== turn;
   try {
     const made = await make();
-    if (!signal.aborted) put(node, made);
+    if (!isLate()) put(node, made);
   } catch (error) {
-    if (signal.aborted || error.name === "AbortError") return;
+    if (isLate() || error.name === "AbortError") return;
     if (!(error instanceof Away)) put(node, h("p", { class: "wrong", role: "alert" }, error.message));
   }
 }

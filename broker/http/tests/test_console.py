@@ -26,6 +26,11 @@ from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from barnabas.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from barnabas.wire.messages.end_txn import EndTxnRequest
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -167,6 +172,22 @@ async def test_records_are_read_from_every_place(start: Start) -> None:
         assert await shown.all_records(name="orders", at=2 * 10**12, **{"from": "time"}) == []
         assert "no partition 7" in (await shown.get("topic/records", 404, name="orders", partition=7))["error"]
         assert "UNKNOWN_TOPIC" in (await shown.get("topic/records", 404, name="nowhere"))["error"]
+
+
+@pytest.mark.parametrize("where", ["oldest", "newest"])
+async def test_records_that_are_deleted_between_two_pages_are_passed_over(start: Start, where: str) -> None:
+    async with start(more=HTTP) as running, await running.client() as client:
+        await client.create_topic("orders")
+        for index in range(20):
+            await produce_all(client, "orders", [b"%d" % index])
+        shown = await page(running)
+        query: dict[str, Any] = {"name": "orders", "limit": 2, "from": where}
+        told = await shown.get("topic/records", **query)
+        gone = DeleteRecordsPartition(partition_index=0, offset=10)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="orders", partitions=[gone])], timeout_ms=1000)
+        assert (await client.ask(request)).topics[0].partitions[0].error_code == 0
+        rest = await shown.all_records(name="orders", limit=2, cursor=told["cursor"])
+        assert sorted(map(int, texts(rest))) == list(range(10, 20 if where == "oldest" else 18))
 
 
 async def test_as_many_partitions_as_can_be_merged_are_paged(start: Start) -> None:
@@ -391,13 +412,33 @@ async def test_a_record_is_produced(start: Start) -> None:
         assert "headers" in many["error"]
 
 
+async def test_a_topic_is_made_changed_and_deleted(start: Start) -> None:
+    async with start(more=WRITES) as running:
+        shown = await page(running)
+        made: dict[str, Any] = {"name": "orders", "partitions": 3, "settings": {"retention.ms": "1000"}}
+        assert await shown.post("topic/create", **made) == {"name": "orders", "partitions": 3}
+        assert "TOPIC_ALREADY_EXISTS" in (await shown.post("topic/create", 400, **made))["error"]
+        wrong = await shown.post("topic/create", 400, name="other", settings={"retention.ms": "long"})
+        assert "retention.ms" in wrong["error"]
+        (row,) = (await shown.get("topics"))["topics"]
+        assert (row["partitions"], row["retention_ms"]) == (3, "1000")
+        await shown.post("topic/alter", name="orders", settings={"retention.ms": None, "cleanup.policy": "compact"})
+        (row,) = (await shown.get("topics"))["topics"]
+        assert (row["retention_ms"], row["cleanup_policy"]) == ("604800000", "compact")
+        assert "INVALID_CONFIG" in (await shown.post("topic/alter", 400, name="orders", settings={"a.b": "c"}))["error"]
+        await shown.post("topic/delete", name="orders")
+        assert (await shown.get("topics"))["topics"] == []
+        await shown.post("topic/delete", 404, name="orders")
+
+
 async def test_nothing_is_changed_where_it_is_not_allowed(start: Start) -> None:
     async with start(more=HTTP) as running, await running.client() as client:
         await client.create_topic("orders")
         shown = await page(running)
         told = await shown.post("topic/records", 403, topic="orders", value="v")
         assert "barnabas.http.console.writes=true" in told["error"]
-        assert "writes=true" in (await shown.post("group/delete", 403, id="x"))["error"]
+        for path in ("group/delete", "group/reset", "topic/create", "topic/alter", "topic/delete"):
+            assert "writes=true" in (await shown.post(path, 403))["error"]
         assert await shown.get("console") == {"writes": False}
 
 

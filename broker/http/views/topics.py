@@ -19,8 +19,15 @@ from barnabas.broker.workers import Yielder
 from barnabas.client.partitioner import murmur2
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from barnabas.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from barnabas.wire.messages.list_groups import ListGroupsRequest
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from barnabas.wire.messages.offset_fetch import (
@@ -32,7 +39,8 @@ from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest,
 
 MOST_TOPICS, MOST_SORTED, MOST_PARTITIONS, MOST_GROUPS = 200, 50_000, 500, 500
 TOPICS_IN_A_PIECE = 250
-MOST_HEADERS_BYTES = 64 << 10
+MOST_HEADERS_BYTES, MOST_SETTINGS = 64 << 10, 200
+SET, DELETE = 0, 1
 SORTS = ("name", "partitions", "records", "bytes")
 _PRODUCE_BY_NAME, _GROUPS_BY_NAME = 12, 9
 
@@ -233,3 +241,62 @@ async def produce(asker: Asker, broker: Broker, request: Request) -> Response:
     what = "; ".join(each.batch_index_error_message or "" for each in answer.record_errors) or answer.error_message
     check(answer.error_code, f"{given.topic}-{partition}", what)
     return json_answer({"partition": partition, "offset": answer.base_offset, "error": ErrorCode.NONE.name})
+
+
+class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
+    """A topic to make; without a number of partitions, it has as many as the broker's setting says."""
+
+    name: str
+    partitions: int = -1
+    settings: dict[str, str] = {}
+
+
+async def create(asker: Asker, broker: Broker, request: Request) -> Response:
+    """Make a topic; with `barnabas.query` among its settings, a query topic. The body is a `NewTopic`."""
+    must_write(broker)
+    given = body(request, NewTopic)
+    configs = [CreatableTopicConfig(name=name, value=value) for name, value in given.settings.items()]
+    topic = CreatableTopic(
+        name=given.name, num_partitions=given.partitions, replication_factor=-1, configs=configs[:MOST_SETTINGS]
+    )
+    (told,) = (await asker.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))).topics
+    check(told.error_code, given.name, told.error_message)
+    return json_answer({"name": given.name, "partitions": told.num_partitions})
+
+
+class NewSettings(msgspec.Struct, forbid_unknown_fields=True):
+    """Settings of a topic to change; null takes one back to its default."""
+
+    name: str
+    settings: dict[str, str | None]
+
+
+async def alter(asker: Asker, broker: Broker, request: Request) -> Response:
+    """Change settings of a topic. The body is a `NewSettings`."""
+    must_write(broker)
+    given = body(request, NewSettings)
+    changes = [
+        AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=value)
+        for name, value in list(given.settings.items())[:MOST_SETTINGS]
+    ]
+    resource = AlterConfigsResource(resource_type=RESOURCE_TOPIC, resource_name=given.name, configs=changes)
+    (told,) = (await asker.ask(IncrementalAlterConfigsRequest(resources=[resource]))).responses
+    check(told.error_code, given.name, told.error_message)
+    return json_answer({"name": given.name})
+
+
+class Named(msgspec.Struct, forbid_unknown_fields=True):
+    """A topic by its name."""
+
+    name: str
+
+
+async def delete(asker: Asker, broker: Broker, request: Request) -> Response:
+    """Delete a topic with its records. The body has its `name`."""
+    must_write(broker)
+    given = body(request, Named)
+    (told,) = (
+        await asker.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=given.name)], timeout_ms=60_000))
+    ).responses
+    check(told.error_code, given.name, told.error_message)
+    return json_answer({"deleted": given.name})
