@@ -28,6 +28,7 @@ from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, Me
 from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.metadata.snapshots import MetadataSnapshots
 from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.metrics.telemetry import ClientTelemetry
 from barnabas.broker.net import listening
 from barnabas.broker.net.connections import Connections, raise_descriptor_limit
 from barnabas.broker.net.turn import Turn
@@ -249,6 +250,8 @@ class Node:
         self.flusher = parts.add(Flusher(self.io, around=self.turn))
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
         self.quotas = parts.make(QuotaManager)
+        self.telemetry = parts.add(ClientTelemetry(self.metadata))
+        self.telemetry.is_on = self.http is not None
         self.topics = parts.make(TopicManager)
         self.producer_ids = parts.make(ProducerIds)
         self.groups = parts.make(Groups)

@@ -32,6 +32,7 @@ from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
 from barnabas.broker.metrics.loop import Holds
 from barnabas.broker.metrics.measures import Histogram, quantile
 from barnabas.broker.metrics.requests import Answered, RequestCounts
+from barnabas.broker.metrics.telemetry import ClientTelemetry
 from barnabas.broker.metrics.watch import Watch
 from barnabas.broker.net.connections import Connections
 from barnabas.broker.partitions import Partitions
@@ -62,6 +63,7 @@ class Sources:
     transactions: Transactions
     queries: Queries
     streams: Streams
+    telemetry: ClientTelemetry
     clock: Clock
     log: EventLog
 
@@ -148,6 +150,7 @@ class Collector:
         await self._groups(families)
         await self._transactions(families)
         self._queries(families)
+        self._clients(families)
         self._events(families)
         families.made += self._process.collect()
         return families.finish()
@@ -427,6 +430,19 @@ class Collector:
         )
         for kind, found in kinds:
             _tell_jobs(to, kind, {name: each for name, each in found.items() if name in sources.metadata.topics})
+
+    # --- what clients push ------------------------------------------------------------------------------------------
+
+    def _clients(self, to: Families) -> None:
+        found = self._from.telemetry.current(trio.current_time())
+        to.gauge("barnabas_client_instances", "Clients that push metrics of their own (KIP-714).").add([], len(found))
+        labels = ["metric", "client_id", "client_instance_id", "client_software", "labels"]
+        values = to.gauge("barnabas_client_metric", "The newest value of a metric that a client pushes.", labels)
+        for each in found:
+            software = f"{each.client['client_software_name']} {each.client['client_software_version']}"
+            who = [each.client["client_id"][:200], each.client["client_instance_id"], software]
+            for (name, given), value in each.values.items():
+                values.add([name, *who, ",".join(f"{key}={text}" for key, text in given)], value)
 
     # --- what the log says --------------------------------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ class Connection:
         *("_answers", "_budget", "_eager", "_ends", "_frame_timer", "_framing", "_held", "_holding", "_is_new"),
         *("_is_stranger", "_meter", "_muted_until", "_opened", "_scopes", "_sender_runs", "_shared", "_slice_began"),
         *("_slice_ends", "_transport", "authorizer", "client", "host", "last_active", "listener", "login", "origin"),
-        *("port", "principal", "protocol", "state", "__weakref__"),
+        *("port", "principal", "protocol", "software", "state", "__weakref__"),
     )
 
     def __init__(
@@ -127,6 +127,8 @@ class Connection:
         self.host, self.port, self.listener = host, port, listener.name
         self.protocol = listener.protocol
         self.principal = ANONYMOUS
+        #: Name and version of the client, as it says with ApiVersions (KIP-511).
+        self.software = "", ""
         #: How far the client is in logging in; None where nobody does.
         self.login = login
         #: Whose share of what all clients share is taken; and whose it was before the client said who it is.

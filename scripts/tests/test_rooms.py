@@ -43,12 +43,12 @@ DOORS = {
 #: Rooms inside a room: the other rooms in it that each may import from. What stands at its top is for all.
 INNER: dict[str, dict[str, set[str]]] = {
     "broker": {
-        "apis": {"coordinators", "jobs", "metadata", "net", "quotas", "reading", "security", "settings"},
+        "apis": {"coordinators", "jobs", "metadata", "metrics", "net", "quotas", "reading", "security", "settings"},
         "coordinators": {"metadata", "moving", "net", "settings"},
         "http": {"jobs", "metadata", "metrics", "net", "quotas", "security", "settings"},
         "jobs": {"metadata", "reading", "security", "settings"},
         "metadata": {"security", "settings"},
-        "metrics": {"coordinators", "jobs", "metadata", "net", "reading"},
+        "metrics": {"coordinators", "jobs", "metadata", "net", "reading", "settings"},
         "moving": {"metadata", "settings"},
         "net": {"quotas", "security", "settings"},
         "quotas": {"metadata", "security", "settings"},
