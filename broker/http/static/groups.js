@@ -5,7 +5,7 @@ import { Line } from "./charts.js";
 import { dialog, h, note, put } from "./dom.js";
 import { badge, number } from "./format.js";
 import { filterField, pager, table } from "./table.js";
-import { STAY, form, groupLink, head, into, repeat, topicLink } from "./view.js";
+import { STAY, form, groupLink, head, into, redraw, repeat, topicLink } from "./view.js";
 
 const SIZE = 50;
 const SECONDS = 2;
@@ -61,19 +61,17 @@ export async function groupView({ main, parts, signal, again }) {
       h("button", { onclick: () => move(told, again) }, "Reset offsets"),
       h("button", { class: "danger", disabled: told.state !== "Empty", title: told.state === "Empty" ? null : "A group with members cannot be deleted", onclick: () => remove(id) }, "Delete group"),
     ] : [];
-    if (!top.contains(document.activeElement)) {
-      put(top, head(id, {
-        crumb: h("a", { href: "#/groups" }, "Consumer groups"), badges: [badge(told.state)], tools,
-        sub: `${number(told.member_count)} member${told.member_count === 1 ? "" : "s"} · lag ${number(lag)}${told.assignor ? ` · assignor ${told.assignor}` : ""}`,
-      }));
-    }
-    put(members, table([
+    redraw(top, head(id, {
+      crumb: h("a", { href: "#/groups" }, "Consumer groups"), badges: [badge(told.state)], tools,
+      sub: `${number(told.member_count)} member${told.member_count === 1 ? "" : "s"} · lag ${number(lag)}${told.assignor ? ` · assignor ${told.assignor}` : ""}`,
+    }));
+    redraw(members, table([
       { name: "Client", cell: (row) => h("span", { class: "strong" }, row.client) },
       { name: "Host", cell: (row) => h("span", { class: "mono" }, row.host.replace(/^\//, "")) },
       { name: "Assigned", cell: (row) => row.assigned === null ? "unknown" : row.assigned.map((each) => h("div", {}, topicLink(each.topic), ` ${ranges(each.partitions)}`)) },
       { name: "Member id", cell: (row) => h("span", { class: "mono soft" }, row.instance ? `${row.instance} · ` : "", row.id) },
     ], told.members, { label: "Members", empty: "Nobody is in this group now." }));
-    put(lags, told.offsets === null ? h("p", { class: "calm" }, "The group has too many partitions to be shown.") : table([
+    redraw(lags, told.offsets === null ? h("p", { class: "calm" }, "The group has too many partitions to be shown.") : table([
       { name: "Topic", cell: (row) => topicLink(row.topic) },
       { name: "Partition", right: true, cell: (row) => row.partition },
       { name: "Committed", right: true, cell: (row) => number(row.committed) },

@@ -5,7 +5,7 @@ import { graph } from "./charts.js";
 import { h, prose, put } from "./dom.js";
 import { badge, duration, number } from "./format.js";
 import { filterField } from "./table.js";
-import { head, repeat, topicLink } from "./view.js";
+import { head, redraw, repeat, topicLink } from "./view.js";
 
 const SECONDS = 5;
 
@@ -13,8 +13,7 @@ export async function jobsView({ main, query, signal, set }) {
   const list = h("div");
   let told = null;
   const draw = () => {
-    // What somebody reads or walks through stays as it is.
-    if (told && !list.contains(document.activeElement) && !getSelection().toString()) put(list, shown(told, (query.filter ?? "").toLowerCase()));
+    if (told) redraw(list, shown(told, (query.filter ?? "").toLowerCase()));
   };
   put(main, head("Queries & streams", { sub: "Topics whose records are the results of a SELECT over other topics." }),
     h("div", { class: "tools-row" }, filterField(query.filter ?? "", "Filter by name, text or source", (filter) => {

@@ -5,7 +5,7 @@ import { Line } from "./charts.js";
 import { h, put } from "./dom.js";
 import { badge, bytes, duration, number } from "./format.js";
 import { table } from "./table.js";
-import { head, repeat } from "./view.js";
+import { head, redraw, repeat } from "./view.js";
 
 const SECONDS = 3;
 
@@ -26,7 +26,7 @@ export async function overviewView({ main, signal }) {
       } else if (rate.samples.length) rate.add(rate.samples.at(-1));
       if (!rate.samples.length) rate.add(0);
     }
-    put(body, shown(told, rate));
+    redraw(body, shown(told, rate));
   }, (error) => put(body, h("p", { class: "wrong", role: "alert" }, error.message)));
 }
 

@@ -28,6 +28,13 @@ export function repeat(signal, seconds, work, failed = () => {}) {
   return turn();
 }
 
+/** Draw again, unless somebody walks through what is there with keys, or has marked some of it. */
+export function redraw(node, ...children) {
+  const { anchorNode, isCollapsed } = getSelection();
+  const isUsed = node.contains(document.activeElement) || (!isCollapsed && node.contains(anchorNode));
+  if (!isUsed || !node.childElementCount) put(node, children);
+}
+
 const asked = new WeakMap();
 
 /** Fill a place with what comes; what is refused is said there. Of two that overtake each other, the later one counts. */

@@ -10,6 +10,7 @@ from barnabas.broker.http.asking import Asker, Broker, check
 from barnabas.broker.http.messages import Refused, Request, Response, json_answer
 from barnabas.broker.http.views.cluster import must_write
 from barnabas.broker.http.views.given import body, number, text
+from barnabas.broker.http.views.lists import page_of, those
 from barnabas.broker.http.views.records import EARLIEST, LATEST, offsets
 from barnabas.broker.workers import Yielder
 from barnabas.wire.codegen import message_codec
@@ -40,15 +41,17 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
     answer = await asker.ask(ListGroupsRequest())
     check(answer.error_code, "the list of groups")
     known: list[ListedGroup] = answer.groups
-    found = [each for each in known if wanted in each.group_id.lower() and (not state or each.group_state == state)]
+    found = await those(
+        known, lambda each: wanted in each.group_id.lower() and (not state or each.group_state == state)
+    )
     sort = query.get("sort", "id")
     if sort not in SORTS:
         raise Refused(400, f"sort is one of {', '.join(SORTS)}")
-    found.sort(
-        key=lambda each: (each.group_state if sort == "state" else "", each.group_id),
-        reverse=query.get("order") == "desc",
-    )
-    page = found[start : start + limit]
+
+    def order(each: ListedGroup) -> tuple[str, str]:
+        return each.group_state if sort == "state" else "", each.group_id
+
+    page = await page_of(found, order, start=start, limit=limit, reverse=query.get("order") == "desc")
     described = {each.group_id: each for each in await _described(asker, [each.group_id for each in page])}
     rows = []
     for each in page:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from barnabas.broker.http.asking import Asker, Broker, check
 from barnabas.broker.http.messages import Request, Response, json_answer
 from barnabas.broker.http.views.given import number
+from barnabas.broker.http.views.lists import page_of, those
 from barnabas.wire.acls import Operation, PatternType, Permission, ResourceType
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.messages.describe_acls import DescribeAclsRequest
+from barnabas.wire.messages.describe_acls import AclDescription, DescribeAclsRequest, DescribeAclsResource
 from barnabas.wire.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from barnabas.wire.messages.list_transactions import ListTransactionsRequest
+from barnabas.wire.messages.list_transactions import ListTransactionsRequest, TransactionState
 
 MOST_ROWS = 200
 _ANY = 1  # resource type and operation, in a filter
@@ -22,9 +23,14 @@ async def transactions(asker: Asker, broker: Broker, request: Request) -> Respon
     wanted, start = request.query.get("filter", "").lower(), number(request.query, "start", 0)
     answer = await asker.ask(ListTransactionsRequest())
     check(answer.error_code, "the list of transactions")
-    found = [each for each in answer.transaction_states if wanted in each.transactional_id.lower()]
-    found.sort(key=lambda each: (each.transaction_state != "Ongoing", each.transactional_id))
-    page = [each.transactional_id for each in found[start : start + MOST_ROWS]]
+    found: list[TransactionState] = await those(
+        answer.transaction_states, lambda each: wanted in each.transactional_id.lower()
+    )
+
+    def order(each: TransactionState) -> tuple[bool, str]:
+        return each.transaction_state != "Ongoing", each.transactional_id
+
+    page = [each.transactional_id for each in await page_of(found, order, start=start, limit=MOST_ROWS)]
     described = (await asker.ask(DescribeTransactionsRequest(transactional_ids=page))).transaction_states
     now = broker.clock.wall_ms()
     rows = [
@@ -58,9 +64,9 @@ async def users(asker: Asker, broker: Broker, request: Request) -> Response:
                 for info in each.credential_infos
             ],
         }
-        for each in sorted(answer.results, key=lambda each: each.user)
+        for each in await page_of(answer.results, lambda each: each.user, start=start, limit=MOST_ROWS)
     ]
-    return json_answer({"users": rows[start : start + MOST_ROWS], "matched": len(rows), "start": start})
+    return json_answer({"users": rows, "matched": len(answer.results), "start": start})
 
 
 async def acls(asker: Asker, broker: Broker, request: Request) -> Response:
@@ -79,6 +85,15 @@ async def acls(asker: Asker, broker: Broker, request: Request) -> Response:
     if answer.error_code == ErrorCode.SECURITY_DISABLED:
         return json_answer({"acls": [], "matched": 0, "start": 0, "enforced": False})
     check(answer.error_code, "the ACLs", answer.error_message)
+    found: list[tuple[DescribeAclsResource, AclDescription]] = await those(
+        ((resource, acl) for resource in answer.resources for acl in resource.acls),
+        lambda each: wanted in each[0].resource_name.lower() or wanted in each[1].principal.lower(),
+    )
+
+    def order(each: tuple[DescribeAclsResource, AclDescription]) -> tuple[object, ...]:
+        resource, acl = each
+        return acl.principal, resource.resource_type, resource.resource_name, acl.operation
+
     rows = [
         {
             "resource": ResourceType(resource.resource_type).name,
@@ -89,11 +104,6 @@ async def acls(asker: Asker, broker: Broker, request: Request) -> Response:
             "operation": Operation(acl.operation).name,
             "permission": Permission(acl.permission_type).name,
         }
-        for resource in answer.resources
-        for acl in resource.acls
-        if wanted in resource.resource_name.lower() or wanted in acl.principal.lower()
+        for resource, acl in await page_of(found, order, start=start, limit=MOST_ROWS)
     ]
-    rows.sort(key=lambda row: (row["principal"], row["resource"], row["name"], row["operation"]))
-    return json_answer(
-        {"acls": rows[start : start + MOST_ROWS], "matched": len(rows), "start": start, "enforced": True}
-    )
+    return json_answer({"acls": rows, "matched": len(found), "start": start, "enforced": True})

@@ -14,8 +14,8 @@ from barnabas.broker.http.messages import Refused, Request, Response, json_answe
 from barnabas.broker.http.views import jobs
 from barnabas.broker.http.views.cluster import RESOURCE_TOPIC, kind_of, must_write, settings_of
 from barnabas.broker.http.views.given import body, decoded, number, text
+from barnabas.broker.http.views.lists import page_of, those
 from barnabas.broker.http.views.records import EARLIEST, LATEST, offsets, partitions_of
-from barnabas.broker.workers import Yielder
 from barnabas.client.partitioner import murmur2
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.errors import ErrorCode
@@ -60,28 +60,27 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
     if sort not in SORTS:
         raise Refused(400, f"sort is one of {', '.join(SORTS)}")
     answer = await asker.ask(MetadataRequest(topics=None))
-    yielder, found, total = Yielder(), [], 0
-    for topic in answer.topics:
-        await yielder()
-        if topic.is_internal and query.get("internal") != "true":
-            continue
-        total += 1
-        if wanted in (topic.name or "").lower() and (not kind or kind_of(broker, topic.name or "") == kind):
-            found.append(topic)
+    has_internal = query.get("internal") == "true"
+    known = await those(answer.topics, lambda topic: has_internal or not topic.is_internal)
+    found = await those(
+        known,
+        lambda topic: wanted in (topic.name or "").lower() and (not kind or kind_of(broker, topic.name or "") == kind),
+    )
     sizes: dict[str, Sizes] = {}
-    is_down = query.get("order") == "desc"
     if sort in ("records", "bytes"):
         if sum(len(topic.partitions) for topic in found) > MOST_SORTED:
             raise Refused(
                 400, f"sort by name or filter: more than {MOST_SORTED:,} partitions cannot be sorted by {sort}"
             )
         sizes = await _sizes(asker, found)
-        found.sort(key=lambda topic: (getattr(sizes[topic.name or ""], sort) or 0, topic.name), reverse=is_down)
-    elif sort == "partitions":
-        found.sort(key=lambda topic: (len(topic.partitions), topic.name), reverse=is_down)
-    elif is_down:
-        found.reverse()
-    page = found[start : start + limit]
+
+    def order(topic: MetadataResponseTopic) -> tuple[int, str]:
+        name = topic.name or ""
+        if sort == "partitions":
+            return len(topic.partitions), name
+        return getattr(sizes[name], sort) or 0 if sizes else 0, name
+
+    page = await page_of(found, order, start=start, limit=limit, reverse=query.get("order") == "desc")
     sizes = sizes or await _sizes(asker, page)
     retention = await _retention(asker, page)
     rows = [
@@ -96,7 +95,7 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
         }
         for topic in page
     ]
-    return json_answer({"topics": rows, "matched": len(found), "total": total, "start": start})
+    return json_answer({"topics": rows, "matched": len(found), "total": len(known), "start": start})
 
 
 async def _sizes(asker: Asker, topics: list[MetadataResponseTopic]) -> dict[str, Sizes]:
