@@ -15,7 +15,7 @@ from functools import partial
 from barnabas.broker.http import pages
 from barnabas.broker.http.asking import Asker, Broker
 from barnabas.broker.http.messages import Refused, Request, Response, json_answer
-from barnabas.broker.http.views import cluster, groups, jobs, security, topics
+from barnabas.broker.http.views import cluster, groups, jobs, security, topic_changes, topics
 from barnabas.broker.http.views.records import Records
 from barnabas.wire.errors import KafkaError
 
@@ -35,10 +35,10 @@ class Console:
             ("GET", "topic"): topics.one,
             ("GET", "topic/settings"): topics.settings,
             ("GET", "topic/groups"): topics.groups,
-            ("POST", "topic/records"): topics.produce,
-            ("POST", "topic/create"): topics.create,
-            ("POST", "topic/alter"): topics.alter,
-            ("POST", "topic/delete"): topics.delete,
+            ("POST", "topic/records"): topic_changes.produce,
+            ("POST", "topic/create"): topic_changes.create,
+            ("POST", "topic/alter"): topic_changes.alter,
+            ("POST", "topic/delete"): topic_changes.delete,
             ("GET", "groups"): groups.listed,
             ("GET", "group"): groups.one,
             ("POST", "group/reset"): groups.reset,

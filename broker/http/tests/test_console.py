@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from barnabas.broker.http.asking import CLIENT_ID, Asker
 from barnabas.broker.http.messages import Visitor
 from barnabas.broker.http.tests.client import Browser, basic, browse
-from barnabas.broker.http.views.records import MOST_PARTITIONS, Cursor
+from barnabas.broker.http.views.reading import MOST_PARTITIONS, Cursor
 from barnabas.broker.security.principals import ANONYMOUS
 from barnabas.broker.tests.client import Client, batch_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start, until

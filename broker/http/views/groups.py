@@ -9,9 +9,9 @@ import msgspec
 from barnabas.broker.http.asking import Asker, Broker, check
 from barnabas.broker.http.messages import Refused, Request, Response, json_answer
 from barnabas.broker.http.views.cluster import must_write
+from barnabas.broker.http.views.fetching import EARLIEST, LATEST, offsets
 from barnabas.broker.http.views.given import body, number, text
 from barnabas.broker.http.views.lists import page_of, those
-from barnabas.broker.http.views.records import EARLIEST, LATEST, offsets
 from barnabas.broker.workers import Yielder
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest
