@@ -38,6 +38,7 @@ from barnabas.broker.security.principals import client_of
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Yielder
 from barnabas.storage.data_dir import DataDir
+from barnabas.wire.acls import CLUSTER_NAME
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.types import Message
 
@@ -93,8 +94,9 @@ class Asker:
         """The visitor is over a quota."""
         self._throttled = max(self._throttled, seconds)
 
-    def may(self, right: Right, name: str) -> bool:
-        """Whether the visitor has a right, where something is shown that no API tells. It is not logged."""
+    def may(self, right: Right, name: str = CLUSTER_NAME) -> bool:
+        """Whether the visitor has a right: where something is shown that no API tells, or a view has a part that not
+        everybody may see. That is not logged: it is the view that asks, and not the visitor."""
         authorizer = self._broker.owners.authorizer
         return authorizer is None or authorizer.allows(
             self.principal, self.host, right, name, api="Console", quiet=True

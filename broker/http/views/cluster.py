@@ -8,6 +8,7 @@ from typing import Any
 
 from barnabas.broker.http.asking import Asker, Broker, check
 from barnabas.broker.http.messages import Refused, Request, Response, json_answer
+from barnabas.broker.http.views.fetching import log_dirs
 from barnabas.broker.settings.keys import (
     SOURCE_DEFAULT,
     SOURCE_DYNAMIC_BROKER,
@@ -19,7 +20,7 @@ from barnabas.broker.workers import Yielder
 from barnabas.wire import KAFKA_VERSION
 from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from barnabas.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from barnabas.wire.messages.describe_log_dirs import DescribeLogDirsResult
 from barnabas.wire.messages.list_groups import ListGroupsRequest
 from barnabas.wire.messages.metadata import MetadataRequest
 
@@ -39,7 +40,7 @@ async def overview(asker: Asker, broker: Broker, request: Request, started_ms: i
     cluster = await asker.ask(DescribeClusterRequest())
     topics = (await asker.ask(MetadataRequest(topics=None))).topics
     groups = (await asker.ask(ListGroupsRequest())).groups
-    dirs = await asker.ask(DescribeLogDirsRequest(topics=None))
+    dirs = await log_dirs(asker, None)
     kinds: Counter[str] = Counter()
     partitions = 0
     yielder = Yielder()
@@ -72,16 +73,16 @@ async def overview(asker: Asker, broker: Broker, request: Request, started_ms: i
             "streams": kinds["stream"],
         },
     }
-    if not dirs.error_code:
+    if dirs:
         told |= {"uptime_ms": broker.clock.wall_ms() - started_ms, **await _of_operator(broker, dirs)}
     return json_answer(told)
 
 
-async def _of_operator(broker: Broker, dirs: Any) -> dict[str, Any]:
+async def _of_operator(broker: Broker, dirs: list[DescribeLogDirsResult]) -> dict[str, Any]:
     """What is for who may describe the cluster."""
     yielder = Yielder()
     logs = 0
-    for each in dirs.results:
+    for each in dirs:
         for topic in each.topics:
             logs += sum(part.partition_size for part in topic.partitions)
             await yielder()
@@ -98,7 +99,7 @@ async def _of_operator(broker: Broker, dirs: Any) -> dict[str, Any]:
                 "usable": each.usable_bytes,
                 "logs": logs,
             }
-            for each in dirs.results
+            for each in dirs
         ],
         "connections": sum(broker.connections.per_listener.values()),
         "appended": {"records": broker.watch.total.records, "bytes": broker.watch.total.bytes},

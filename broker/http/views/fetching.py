@@ -1,11 +1,17 @@
-"""What views ask of partitions: which there are, offsets by time, and records."""
+"""What views ask of partitions: which there are, offsets by time, records, and what they take on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from barnabas.broker.http.asking import Asker, check
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
+)
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -65,4 +71,14 @@ async def fetch(
             if part.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 check(part.error_code, f"{topic}-{part.partition_index}")
             found[part.partition_index] = part
+    return found
+
+
+async def log_dirs(asker: Asker, topics: Mapping[str, Sequence[int]] | None) -> list[DescribeLogDirsResult]:
+    """What partitions take on disk, of all topics if none are named. Nothing for who may not describe the cluster."""
+    if not asker.may(DESCRIBE_CLUSTER):
+        return []
+    wanted = None if topics is None else [DescribableLogDirTopic(name, list(parts)) for name, parts in topics.items()]
+    answer = await asker.ask(DescribeLogDirsRequest(topics=wanted))
+    found: list[DescribeLogDirsResult] = answer.results
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from barnabas.broker.http.asking import Asker, Broker
 from barnabas.broker.http.messages import Request, Response, json_answer
-from barnabas.broker.security.operations import DESCRIBE_TOPIC, READ_TOPIC
+from barnabas.broker.security.operations import DESCRIBE_TOPIC, DESCRIBE_TOPIC_CONFIGS, READ_TOPIC
 from barnabas.broker.workers import Yielder
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.wire.queries.keys import DENIED, ON_ERROR, OWNER, QUERY, SCHEMA
@@ -36,7 +36,8 @@ def _sources(broker: Broker, name: str) -> tuple[list[str], str]:
 
 async def _described(asker: Asker, broker: Broker, names: list[str]) -> dict[str, dict[str, Any]]:
     """Jobs by the topics that they write, of those whose settings the visitor may see."""
-    resources = [DescribeConfigsResource(_RESOURCE_TOPIC, name, _KEYS) for name in names]
+    seen = [name for name in names if asker.may(DESCRIBE_TOPIC_CONFIGS, name)]
+    resources = [DescribeConfigsResource(_RESOURCE_TOPIC, name, _KEYS) for name in seen]
     answer = await asker.ask(DescribeConfigsRequest(resources=resources))
     status = broker.queries.status
     told: dict[str, QueryStatus | StreamStatus] = {}

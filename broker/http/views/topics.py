@@ -13,11 +13,11 @@ from barnabas.broker.http.asking import Asker, Broker, check
 from barnabas.broker.http.messages import Refused, Request, Response, json_answer
 from barnabas.broker.http.views import jobs
 from barnabas.broker.http.views.cluster import RESOURCE_TOPIC, kind_of, settings_of
-from barnabas.broker.http.views.fetching import EARLIEST, LATEST, offsets, partitions_of
+from barnabas.broker.http.views.fetching import EARLIEST, LATEST, log_dirs, offsets, partitions_of
 from barnabas.broker.http.views.given import number, text
 from barnabas.broker.http.views.lists import page_of, those
+from barnabas.broker.security.operations import DESCRIBE_TOPIC_CONFIGS
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from barnabas.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas.wire.messages.list_groups import ListGroupsRequest
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from barnabas.wire.messages.offset_fetch import (
@@ -103,8 +103,7 @@ async def _sizes_of_few(asker: Asker, topics: list[MetadataResponseTopic]) -> di
             found[name].records = (found[name].records or 0) + max(0, end - first[name, index])
     except Refused:  # a topic was deleted meanwhile, or a log is offline: the page says that it does not know
         pass
-    dirs = await asker.ask(DescribeLogDirsRequest(topics=[DescribableLogDirTopic(*each) for each in asked.items()]))
-    for each in dirs.results:
+    for each in await log_dirs(asker, asked):
         for topic in each.topics:
             if topic.name in found:
                 found[topic.name].bytes = sum(part.partition_size for part in topic.partitions)
@@ -113,7 +112,8 @@ async def _sizes_of_few(asker: Asker, topics: list[MetadataResponseTopic]) -> di
 
 async def _retention(asker: Asker, topics: list[MetadataResponseTopic]) -> dict[str, dict[str, str | None]]:
     keys = ["cleanup.policy", "retention.ms"]
-    resources = [DescribeConfigsResource(RESOURCE_TOPIC, topic.name or "", keys) for topic in topics]
+    names = [topic.name or "" for topic in topics if asker.may(DESCRIBE_TOPIC_CONFIGS, topic.name or "")]
+    resources = [DescribeConfigsResource(RESOURCE_TOPIC, name, keys) for name in names]
     answer = await asker.ask(DescribeConfigsRequest(resources=resources))
     return {
         each.resource_name: {entry.name.replace(".", "_"): entry.value for entry in each.configs}
@@ -132,10 +132,9 @@ async def one(asker: Asker, broker: Broker, request: Request) -> Response:
     page = parts[start : start + MOST_PARTITIONS]
     indexes = {name: [part.partition_index for part in page]}
     first, last = await offsets(asker, indexes, EARLIEST), await offsets(asker, indexes, LATEST)
-    dirs = await asker.ask(DescribeLogDirsRequest(topics=[DescribableLogDirTopic(name, indexes[name])]))
     sizes = {
         part.partition_index: part.partition_size
-        for each in dirs.results
+        for each in await log_dirs(asker, indexes)
         for of_topic in each.topics
         for part in of_topic.partitions
     }
