@@ -171,7 +171,7 @@ class Node:
                         self.log.warning("acls.not.enforced", acls=acls, remedy=remedy)
                     listening.listen(bound, self.config)
                     self.connections.serve(
-                        self._made_handlers(nursery),
+                        self._parts.add(self._made_handlers(nursery)),
                         nursery,
                         bound,
                         descriptors=descriptors - self.data_dir.most_open_files,

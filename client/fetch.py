@@ -7,8 +7,9 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from barnabas.client.cluster import MOVED, Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
+from barnabas.wire.aborted import Aborted
 from barnabas.wire.aliases import TopicPartition
-from barnabas.wire.batch import BatchHeader, Record, iter_batches, iter_records, marker_of, records_data
+from barnabas.wire.batch import BatchHeader, Record, iter_batches, iter_records, records_data
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.lines import Filled, Parts, fill_batch
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -113,28 +114,9 @@ def records_of(part: PartitionData, position: int) -> Iterator[tuple[Record | No
 def _batches(part: PartitionData) -> Iterator[tuple[BatchHeader, memoryview | None]]:
     """The batches of an answer; None for those whose records nobody is to see. Raises KafkaError."""
     data = part.records if isinstance(part.records, memoryview) else memoryview(b"")
-    aborted = _Aborted(part)
+    aborted = Aborted(part)
     for header, batch in iter_batches(data):
         yield header, None if aborted.has(header, batch) or header.is_control else batch
-
-
-class _Aborted:
-    """Which batches of an answer are of aborted transactions (KIP-98)."""
-
-    def __init__(self, part: PartitionData) -> None:
-        self._coming = sorted((each.first_offset, each.producer_id) for each in part.aborted_transactions or ())
-        self._now: set[int] = set()
-
-    def has(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Ask of each batch, in their order."""
-        while self._coming and self._coming[0][0] <= header.last_offset:
-            self._now.add(self._coming.pop(0)[1])
-        if header.is_control:
-            marker = marker_of(batch)
-            if marker is not None and not marker.committed:
-                self._now.discard(header.producer_id)
-            return False
-        return header.is_transactional and header.producer_id in self._now
 
 
 class Reader:

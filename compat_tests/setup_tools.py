@@ -56,6 +56,12 @@ def kcat() -> None:
         apt_install("kcat")
 
 
+def chromium() -> None:
+    """The Debian packages of the browser and of what drives it, and a font for what it shows."""
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        apt_install("chromium", "chromium-driver", "fonts-dejavu-core")
+
+
 def mariadb() -> None:
     """The Debian packages without the service: nothing starts by itself."""
     if not (shutil.which("mariadbd") and shutil.which("mariadb-install-db")):
@@ -169,6 +175,7 @@ def kafka_python() -> None:
 
 STEPS: dict[str, Callable[[], None]] = {
     "kcat": kcat,
+    "Chromium": chromium,
     "MariaDB": mariadb,
     "Prometheus": prometheus,
     "Apache Kafka's tools": java,

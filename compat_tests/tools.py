@@ -35,6 +35,9 @@ def missing(tool: str) -> str | None:
     """Why `tool` cannot be used, or None if it can."""
     if tool == "kcat":
         return None if shutil.which("kcat") else "kcat is not installed"
+    if tool == "chromium":
+        there = shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
+        return None if there else "chromium and chromium-driver are not installed"
     if tool == "java":
         if not shutil.which("java"):
             return "java is not installed"

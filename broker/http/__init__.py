@@ -5,4 +5,8 @@ server      HTTP/1.1 on trio: connections, and how many there may be
 passwords   names and passwords of the broker's own users
 visitors    who asks: the Host header, logins, sessions, and the token that changes need
 listener    the parts put together, and who answers which path
+console     the web console: which view answers which path
+asking      a visitor as a client in memory
+views       what the console shows and changes
+pages       the files of its page, which are in static
 """

@@ -11,6 +11,7 @@ Source: RFC 9112; decision 57.
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -32,6 +33,9 @@ BODIES = 4
 # How long a client may stand still inside a request, or with an answer that it does not read.
 PATIENCE_SECONDS = 30.0
 _RECEIVE = 64 << 10
+
+#: What tells that a client is gone, or stands still.
+GONE = (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ssl.SSLError, OSError)
 
 #: Sent with every answer: no page of another site shows, frames or runs any of this.
 GUARDS = (
@@ -93,7 +97,7 @@ class Server:
         try:
             with connection.scope:
                 await connection.run()
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ssl.SSLError, OSError):
+        except GONE:
             pass  # the client is gone, or stood still
         except Exception as error:
             self._log.exception("http.failed", error, client=host)
@@ -212,7 +216,8 @@ class _Connection:
 
         async def watch(scope: trio.CancelScope) -> None:
             nonlocal has_left
-            await self._stream.receive_some(1)  # its end: nobody sends a second request behind one of these
+            with contextlib.suppress(*GONE):
+                await self._stream.receive_some(1)  # its end: nobody sends a second request behind one of these
             has_left = True
             scope.cancel()
 
@@ -221,6 +226,8 @@ class _Connection:
             try:
                 async for part in parts:
                     await self._out(self._http.send(h11.Data(data=part)))
+            except GONE:
+                has_left = True
             finally:
                 with trio.CancelScope(shield=True):
                     await parts.aclose()

@@ -266,6 +266,9 @@ BROKER = _keys([
         "localhost and addresses. Others are refused, as a name can be made to point here."),
     ConfigKey("barnabas.http.trusted.network", "boolean", False, "Let that listener be reached from other machines "
         "without TLS or without logins: everybody who can reach it may use it, or a proxy before it sees to that."),
+    ConfigKey("barnabas.http.console.writes", "boolean", False, "Let the console change something: make, change and "
+        "delete topics, produce a record, move or delete a group. Who may do so, the rights say as for any client. See "
+        "docs/console.md."),
     ConfigKey("barnabas.streams.driver", "string", "auto",
         "auto: the broker starts the Spark driver with the first query "
         "topic. none: `barnabas streams` is run by hand.", choices=("auto", "none")),

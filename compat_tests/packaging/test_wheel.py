@@ -106,6 +106,8 @@ def test_the_wheel_holds_one_package_without_its_tests(built: Path) -> None:
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert tops == {"barnabas"}
     assert not [name for name in names if "/tests/" in name or name.endswith((".c", ".h"))]
+    pages = {path.name for path in (ROOT / "broker" / "http" / "static").iterdir()}
+    assert {f"barnabas/broker/http/static/{name}" for name in pages} <= set(names)
     assert {"barnabas/py.typed", "barnabas/wire/_walk.pyi", "barnabas/streams/query/__main__.py"} <= set(names)
 
 

@@ -45,7 +45,7 @@ INNER: dict[str, dict[str, set[str]]] = {
     "broker": {
         "apis": {"coordinators", "jobs", "metadata", "metrics", "net", "quotas", "reading", "security", "settings"},
         "coordinators": {"metadata", "moving", "net", "settings"},
-        "http": {"metadata", "metrics", "net", "security", "settings"},
+        "http": {"jobs", "metadata", "metrics", "net", "quotas", "security", "settings"},
         "jobs": {"metadata", "reading", "security", "settings"},
         "metadata": {"security", "settings"},
         "metrics": {"coordinators", "jobs", "metadata", "net", "reading", "settings"},
@@ -72,8 +72,8 @@ INNER_DOORS = {
     ("broker/apis", "metadata"): {"credentials", "features", "image", "producer_ids", "tokens", "topic_manager"},
 }
 #: The broker is no client of Kafka. Of ZooKeeper it is, and key stores are the same on both sides,
-#: as is what a URL has.
-BROKERS_CLIENTS = {"keystores", "urls", "zookeeper"}
+#: as are what a URL has, and the partition of a key.
+BROKERS_CLIENTS = {"keystores", "partitioner", "urls", "zookeeper"}
 
 
 class Import(NamedTuple):

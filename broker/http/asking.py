@@ -1,0 +1,146 @@
+"""A visitor as a client in memory: requests of Kafka go to the broker's own handlers, without a socket.
+
+    asker = Asker(broker, visitor)
+    answer = await asker.ask(MetadataRequest(topics=None))
+
+So there is one place that says what somebody may see and change, how a setting is checked, and what an error is: the
+handlers', with the table of rights. A handler knows its client by `Context.connection`; here that is the asker, which
+has what handlers look at. Requests follow each other, so their order is that of a connection.
+
+Source: decision 58.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from time import thread_time
+from typing import TYPE_CHECKING, Any, cast
+
+import trio
+
+from barnabas.broker.clock import Clock
+from barnabas.broker.http.messages import Refused, Visitor
+from barnabas.broker.identity import Identity
+from barnabas.broker.jobs.owners import Owners
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.jobs.streams import Streams
+from barnabas.broker.log import EventLog
+from barnabas.broker.metrics.watch import Watch
+from barnabas.broker.net import large
+from barnabas.broker.net.connections import Connections
+from barnabas.broker.net.metering import Meter
+from barnabas.broker.quotas.manager import QuotaManager
+from barnabas.broker.registry import APIS, Context, Handlers
+from barnabas.broker.security.operations import Right
+from barnabas.broker.security.principals import client_of
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.workers import Yielder
+from barnabas.storage.data_dir import DataDir
+from barnabas.wire.acls import CLUSTER_NAME
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.types import Message
+
+if TYPE_CHECKING:
+    from barnabas.broker.net.connection import Connection
+
+CLIENT_ID = "barnabas-console"
+#: The longest that an answer is held back from somebody who is over a quota.
+MOST_THROTTLE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """What the console has of the broker."""
+
+    config: BrokerConfig
+    identity: Identity
+    handlers: Handlers
+    owners: Owners
+    quotas: QuotaManager
+    queries: Queries
+    streams: Streams
+    connections: Connections
+    data_dir: DataDir
+    watch: Watch
+    clock: Clock
+    log: EventLog
+
+
+class Asker:
+    """One visitor, for as long as one request over HTTP is answered. Handlers take it for a connection."""
+
+    def __init__(self, broker: Broker, who: Visitor) -> None:
+        listener = broker.identity.local_listener
+        self.principal, self.host, self.listener, self.protocol = (
+            who.principal,
+            who.host,
+            listener.name,
+            listener.protocol,
+        )
+        self.client = self.origin = client_of(who.principal, who.host)
+        self.port, self.login = 0, None
+        self._broker, self._meter = broker, Meter(broker.quotas)
+        self._throttled = 0.0
+        self._yielder = Yielder()
+
+    @property
+    def authorizer(self) -> object:
+        """Who decides what the visitor may do."""
+        return self._broker.owners.authorizer
+
+    def throttle(self, seconds: float) -> None:
+        """The visitor is over a quota."""
+        self._throttled = max(self._throttled, seconds)
+
+    def may(self, right: Right, name: str = CLUSTER_NAME) -> bool:
+        """Whether the visitor has a right: where something is shown that no API tells, or a view has a part that not
+        everybody may see. That is not logged: it is the view that asks, and not the visitor."""
+        authorizer = self._broker.owners.authorizer
+        return authorizer is None or authorizer.allows(
+            self.principal, self.host, right, name, api="Console", quiet=True
+        )
+
+    async def ask(self, request: Message, version: int | None = None) -> Any:
+        """The answer to a request, in the last version of its API unless told otherwise."""
+        key = request.__wire__.key
+        endpoint = self._broker.handlers.find(key, APIS[key].versions.last if version is None else version)
+        connection = cast("Connection", self)
+        context = Context(connection, endpoint.api, endpoint.version, 0, CLIENT_ID, time.perf_counter())
+        bill, began = self._meter.bill(context), thread_time()
+        answer = endpoint.handle(context, request)
+        if bill is not None:
+            self._meter.handled(bill, context, _size(request), thread_time() - began, has_answer=True)
+        message = await large.given(answer)
+        context.settle()
+        if self._throttled:
+            await trio.sleep(min(self._throttled, MOST_THROTTLE_SECONDS))
+            self._throttled = 0.0
+        await self._yielder()
+        return message
+
+
+def _size(request: Message) -> int:
+    """Bytes of record batches in a request."""
+    return sum(
+        len(part.records or b"") for topic in getattr(request, "topic_data", ()) for part in topic.partition_data
+    )
+
+
+_STATUS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: HTTPStatus.NOT_FOUND,
+    ErrorCode.GROUP_ID_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: HTTPStatus.NOT_FOUND,
+}
+
+
+def check(code: int, what: str, message: str | None = None) -> None:
+    """Raises Refused for an answer with an error code; `what` says of what."""
+    if code == ErrorCode.NONE:
+        return
+    known = ErrorCode(code)
+    status = _STATUS.get(known, HTTPStatus.BAD_REQUEST)
+    if known.name.endswith("AUTHORIZATION_FAILED"):
+        status = HTTPStatus.FORBIDDEN
+    raise Refused(status, f"{what[:300]}: {known.name}" + (f": {message}" if message else ""))
