@@ -16,7 +16,7 @@ help:
 	@echo "make sanitize    the tests of the C modules under ASan and UBSan"
 	@echo "make bench       barnabas beside Apache Kafka (ROUNDS=1 for a quick look, ROWS=all for the giant rows)"
 	@echo "make bench-plot bench-report  plots and table of its JSON"
-	@echo "make setup-all   install all extras: spark, zookeeper, binlog, influx, s3, security, test"
+	@echo "make setup-all   install all extras: spark, zookeeper, binlog, influx, s3, security, shell, test"
 
 run: $(VENV)/.base
 	$(BIN)/barnabas serve
@@ -81,9 +81,9 @@ compat-report: $(VENV)/.test tools
 LOCK := uv pip compile -q pyproject.toml --universal --generate-hashes --no-header --no-annotate $(UPGRADE)
 lock:
 	$(LOCK) -o lock/base.txt
-	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra s3 --extra security --extra test -o lock/test.txt
+	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra s3 --extra security --extra shell --extra test -o lock/test.txt
 	$(LOCK) --extra bench -o lock/bench.txt
-	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra s3 --extra security --extra test --extra bench -o lock/all.txt
+	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra s3 --extra security --extra shell --extra test --extra bench -o lock/all.txt
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

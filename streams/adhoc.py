@@ -22,9 +22,10 @@ from barnabas.streams.query.catalyst import analysed_plan
 from barnabas.streams.query.definitions import read_source
 from barnabas.streams.query.errors import FatalError, QueryError
 from barnabas.streams.query.literals import Literals
+from barnabas.streams.query.parts import PARTS
 from barnabas.streams.query.reading import reader_options
 from barnabas.streams.query.session import start_session
-from barnabas.streams.query.source_rows import PARTS, arrow_schema, value_columns
+from barnabas.streams.query.source_rows import arrow_schema, value_columns
 from barnabas.streams.schema import infer_json
 from barnabas.streams.source.options import parse
 from barnabas.streams.source.rows import rows_of
