@@ -19,7 +19,7 @@ from barnabas.streams.captured_output import in_one_line, spark_output_captured
 from barnabas.streams.java import options
 from barnabas.streams.progress import shown
 from barnabas.streams.query.catalyst import analysed_plan
-from barnabas.streams.query.definitions import read_source
+from barnabas.streams.query.definitions import Source, read_source
 from barnabas.streams.query.errors import FatalError, QueryError
 from barnabas.streams.query.literals import Literals
 from barnabas.streams.query.parts import PARTS
@@ -125,9 +125,13 @@ def _analysed(spark: SparkSession, cluster: Cluster, log_dir: LogDir, query: str
 
 
 def _view(spark: SparkSession, cluster: Cluster, log_dir: LogDir, topic: str) -> None:
-    """Make a topic known to the session, with the columns that query topics see of it."""
-    source = read_source(cluster, topic)
-    values = value_columns(source)
+    """Make a topic known to the session."""
+    frame_of(spark, log_dir, read_source(cluster, topic)).createOrReplaceTempView(f"`{topic}`")
+
+
+def frame_of(spark: SparkSession, log_dir: LogDir, source: Source) -> DataFrame:
+    """A topic's records, with the columns that query topics see of them. Raises QueryError, WalError."""
+    topic, values = source.name, value_columns(source)
     options = {"path": log_dir.path, "topic": topic}
     if values.names:
         options |= reader_options(source)
@@ -146,7 +150,7 @@ def _view(spark: SparkSession, cluster: Cluster, log_dir: LogDir, topic: str) ->
         tasks = spark.sparkContext.defaultParallelism
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(found.num_rows // tasks + 1))
         frame = spark.createDataFrame(found.combine_chunks(), schema)
-    frame.toDF(*values.names, *parts).createOrReplaceTempView(f"`{topic}`")
+    return frame.toDF(*values.names, *parts)
 
 
 def _columns(kinds: Mapping[str, str]) -> StructType:

@@ -5,6 +5,7 @@ A record's own parts go by names with an underscore, so that they hide no column
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Sequence
 
 import pyarrow as pa
@@ -22,10 +23,12 @@ PARTS = {
 #: A record whose value could not be parsed, as it was, and why; and whether the row is no record, but says that a task
 #: has read all.
 UNREADABLE, END = "_unreadable", "_end"
-#: The same in Arrow's types.
+#: Columns that an unknown name is likened to: the first ones of a topic that has very many.
+_MOST_LIKENED = 1000
+#: The same in Arrow's types: `PART_FIELDS` the parts, `_WAS` the mark.
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _TIME = pa.timestamp("us", tz="UTC")
-_PARTS = pa.schema(
+PART_FIELDS = pa.schema(
     [
         pa.field("_key", pa.string()),
         pa.field("_value", pa.string()),
@@ -51,13 +54,16 @@ def arrow_rows(values: pa.Schema, names: Collection[str]) -> pa.Schema:
     """As `row_schema`, in Arrow's types and without Spark."""
     always = {"_partition", "_offset"}
     wanted = [field for field in values if field.name in names]
-    parts = [field for field in _PARTS if field.name in names or field.name in always]
+    parts = [field for field in PART_FIELDS if field.name in names or field.name in always]
     return pa.schema([*wanted, *parts, pa.field(UNREADABLE, _WAS), pa.field(END, pa.bool_())])
 
 
-def no_column(name: str, columns: Sequence[str]) -> str:
+def no_column(name: str, columns: Sequence[str], parts: Collection[str] = PARTS.keys()) -> str:
     """What is said of a column that is not there; a topic's own are `columns`."""
-    return f"there is no column {name}: a record of this topic has {', '.join([*columns, *PARTS])}"
+    names = [*columns, *parts]
+    near = difflib.get_close_matches(name.strip("`").lower(), [each.lower() for each in names[:_MOST_LIKENED]], n=1)
+    meant = f"; did you mean {next(each for each in names if each.lower() == near[0])}?" if near else ""
+    return f"there is no column {name}: a record of this topic has {', '.join(names)}{meant}"
 
 
 def quoted(name: str) -> str:

@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class NeedsSpark(Exception):  # noqa: N818 - no error: the query may be right
+class NeedsSpark(Exception):
     """Spark must be asked; the text says why, in a few words."""

@@ -310,8 +310,8 @@ class _Parser(Cursor):
         if name == "count" and self.takes("*"):
             self.expect(")")
             return Call("count", ())
-        if self.takes(")"):
-            return Call(name, (), is_distinct=name == "count")
+        if self.peek().says(")"):
+            raise self._unknown()
         is_distinct = self.takes("DISTINCT")
         args = self._list()
         self.expect(")")
@@ -367,7 +367,7 @@ def _number(text: str, sign: int) -> Literal:
         if -(1 << 63) <= whole < 1 << 63:
             return Literal(INT if -(1 << 31) <= whole < 1 << 31 else BIGINT, whole, str(whole))
     if _FRACTION.fullmatch(text):
-        return Literal(DECIMAL, sign * float(text), written)
+        return Literal(DECIMAL, sign * float(text) + 0.0, written)  # of which there is no negative zero
     if _EXPONENT.fullmatch(text) and 0 < float(text) < float("inf"):
         return Literal(DOUBLE, sign * float(text), written)
     raise NeedsSpark(f"the number {text} has a type of its own")
