@@ -128,17 +128,21 @@ class _WholeSum:
 class _Sum:
     def __init__(self) -> None:
         self._sum, self._size, self._count = 0.0, 0.0, 0
+        self._is_whole = True  # whole numbers up to 2^53 are added without rounding
 
     def add(self, values: Iterable[Any]) -> None:
         for each in values:  # one by one: `sum` adds in another way in newer versions of Python
             if each is not None:
                 self._sum += each
                 self._size += abs(each)
+                self._is_whole = self._is_whole and float(each).is_integer()
                 self._count += 1
 
     def result(self) -> float | None:
         """Raises NeedsSpark."""
-        if self._size * self._count * _ROUNDING > abs(self._sum) * _MOST_OFF or self._size == math.inf:
+        is_exact = self._is_whole and self._size <= 1 << 53
+        is_off = self._size * self._count * _ROUNDING > abs(self._sum) * _MOST_OFF or not math.isfinite(self._size)
+        if is_off and not is_exact:
             raise NeedsSpark("the order in which it adds DOUBLEs decides")
         return self._of_sum(self._sum) if self._count else None
 

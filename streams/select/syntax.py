@@ -134,7 +134,7 @@ class _Parser(Cursor):
 
     def _unknown(self) -> NeedsSpark:
         token = self.peek()
-        return NeedsSpark(f"{token.text or 'its end'} (at character {token.start + 1}) is not understood without Spark")
+        return NeedsSpark(f"it has {token.text or 'an end'} at character {token.start + 1}")
 
     def _items(self) -> list[Item]:
         found = []
@@ -311,12 +311,12 @@ class _Parser(Cursor):
             self.expect(")")
             return Call("count", ())
         if self.peek().says(")"):
-            raise self._unknown()
+            raise NeedsSpark(f"the function {name} is Spark's")
         is_distinct = self.takes("DISTINCT")
         args = self._list()
         self.expect(")")
         if self.peek().says("FILTER", "OVER", "IGNORE", "RESPECT", "WITHIN"):
-            raise self._unknown()
+            raise NeedsSpark(f"{name} has {self.peek().text}")
         return Call(name, args, is_distinct)
 
     # --- names and literals -------------------------------------------------------------------------------------------
