@@ -23,7 +23,6 @@ from barnabas.scripts.mistakes import check_query
 from barnabas.scripts.rows import shortened, tabular, upright, write_csv, write_json, write_parquet
 from barnabas.wire.text import SPARK_REMEDY
 
-#: A SELECT that takes longer says how far it is, on a terminal.
 _EVERYTHING = sys.maxsize
 
 
@@ -135,6 +134,7 @@ class Selects:
             raise ClientError(str(error)) from None
 
     def _plainly(self, cluster: Cluster, query: str) -> Given:
+        _streams("select.quick_arrow").spare_pandas()
         answer, settings = _streams("select.answer"), self.settings
         prepared = answer.prepare(cluster, query)
         result = answer.answer(cluster, settings.server, settings.data_dir, prepared, self._most())

@@ -27,6 +27,7 @@ from barnabas.streams.schema.ddl import type_text
 from barnabas.streams.select.answer import answer, prepare
 from barnabas.streams.select.errors import NeedsSpark
 from barnabas.streams.select.plain_values import plain_rows
+from barnabas.streams.select.quick_arrow import spare_pandas
 from barnabas.streams.select.run import TooLateError
 from barnabas.streams.wal import WalError
 
@@ -52,6 +53,7 @@ def main() -> int:
         return 1
     if request.memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (request.memory, request.memory))
+    spare_pandas()
     try:
         _answer(request)
     except NeedsSpark as error:
