@@ -112,6 +112,8 @@ class _Planning:
     def planned(self) -> Planned:
         """Raises QueryError, too."""
         query = self._query
+        if not query.source and any(_named([each]) or _has_aggregate(each) for _, each in self._items):
+            raise NeedsSpark("it has no FROM")
         self._check_columns()
         named, since, tests = self._conditions()
         is_grouped = bool(query.groups or query.is_distinct or query.having) or any(
@@ -190,6 +192,8 @@ class _Planning:
         found: list[tuple[str, Expression]] = []
         for item in self._query.items:
             if item.expression is None:
+                if not self._query.source:
+                    raise NeedsSpark("it has no FROM")
                 found += [(name, Column(name)) for name in self._columns.names]
             else:
                 found.append((item.name or name_of(item.expression), item.expression))

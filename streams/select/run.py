@@ -41,6 +41,12 @@ def run(log_dir: LogDir, source: Source, planned: Planned, limit: int) -> Result
     return Result(planned.schema, _limited(_batches(scan, planned, limit), planned.offset, limit), lambda: scan.read)
 
 
+def run_once(planned: Planned, limit: int) -> Result:
+    """The one row of a query without FROM."""
+    row = Batch(pa.RecordBatch.from_arrays([pa.nulls(1)], names=["_"]))
+    return Result(planned.schema, _limited(iter([_outputs(planned.outputs, row)]), 0, limit), lambda: 0)
+
+
 def _batches(scan: Scan, planned: Planned, limit: int) -> Iterator[pa.RecordBatch]:
     if not limit:
         return

@@ -77,7 +77,7 @@ class Order(NamedTuple):
 class Query(NamedTuple):
     """A query as it is written."""
 
-    source: str
+    source: str  # none where there is no FROM
     alias: str
     is_distinct: bool
     items: tuple[Item, ...]
@@ -118,6 +118,8 @@ class _Parser(Cursor):
         self.expect("SELECT")
         is_distinct = self.takes("DISTINCT")
         items = self._items()
+        if self.peek().kind == "end" and not is_distinct:
+            return Query("", "", False, tuple(items), None, (), None, (), None, 0)
         self.expect("FROM")
         source = alias = self._source()
         if self.takes("AS") or self._is_name():

@@ -228,6 +228,13 @@ NAMED = [
 ]
 
 
+@pytest.mark.parametrize("text", ["SELECT 1", "SELECT 1 + 1 AS a, 'x', true, -2147483648", "SELECT upper('a') || 'b'"])
+def test_a_query_without_a_topic_is_sparks(session: SparkSession, text: str) -> None:
+    result = run.run_once(plan(syntax.parse(text), pa.schema([])), 10)
+    mine = pa.Table.from_batches(list(result.batches), schema=result.schema)
+    assert said(mine, False) == said(session.sql(text).toArrow(), False)
+
+
 @pytest.mark.parametrize("text", NAMED)
 def test_an_answer_is_sparks(session: SparkSession, logs: Logs, text: str) -> None:
     assert by_both(session, logs, text, RAW if "FROM r" in text else JSON)
