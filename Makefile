@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install -q --disable-pip-version-check
 
 help:
-	@echo "make run         serve on 127.0.0.1:9092"
+	@echo "make run         serve on 127.0.0.1:9092 (ARGS='--listen :19092' for options of barnabas serve)"
 	@echo "make test        run the tests; make test MARKS=\"not slow\" the long ones of CI too, make test-slow all"
 	@echo "make test-newest the private doors, the wire and the broker under the newest releases of all libraries"
 	@echo "make lint types  ruff, and mypy --strict"
@@ -16,12 +16,16 @@ help:
 	@echo "make sanitize    the tests of the C modules under ASan and UBSan"
 	@echo "make bench       barnabas beside Apache Kafka (ROUNDS=1 for a quick look, ROWS=all for the giant rows)"
 	@echo "make bench-plot bench-report  plots and table of its JSON"
-	@echo "make setup-all   install all extras: spark, zookeeper, binlog, influx, s3, security, shell, test"
+	@echo "make setup-all   install all extras: spark, zookeeper, binlog, influx, http, s3, security, shell, test"
 
+# make run ARGS="--listen :19092" starts it with options.
 run: $(VENV)/.base
-	$(BIN)/barnabas serve
+	$(BIN)/barnabas serve $(ARGS)
 
+# pip itself would speak of the packages that it cannot find for an older Python.
 $(VENV)/bin/python:
+	@$(PY) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "barnabas needs Python 3.11 or newer, and \
+	$(PY) is %d.%d: make run PY=python3.11" % sys.version_info[:2])'
 	$(PY) -m venv $(VENV)
 
 # --require-hashes: exactly the locked files, nothing resolved anew.
@@ -81,9 +85,11 @@ compat-report: $(VENV)/.test tools
 LOCK := uv pip compile -q pyproject.toml --universal --generate-hashes --no-header --no-annotate $(UPGRADE)
 lock:
 	$(LOCK) -o lock/base.txt
-	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra s3 --extra security --extra shell --extra test -o lock/test.txt
+	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra shell --extra test -o lock/test.txt
+	$(LOCK) --extra http --extra security -o lock/server.txt
+	$(LOCK) --extra http --extra security --extra spark --extra s3 --extra zookeeper -o lock/spark.txt
 	$(LOCK) --extra bench -o lock/bench.txt
-	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra s3 --extra security --extra shell --extra test --extra bench -o lock/all.txt
+	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra shell --extra test --extra bench -o lock/all.txt
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

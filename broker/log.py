@@ -1,4 +1,5 @@
 """The broker's log on standard error: `time level event key=value ...`, one line per event, as `wire.logfmt` forms it.
+As JSON, if that is asked for.
 
 What other packages tell Python's `logging` comes here too (`Bridge`).
 """
@@ -9,9 +10,10 @@ import logging
 import sys
 import time
 import traceback
+from collections import Counter
 from typing import Any, TextIO
 
-from barnabas.wire.logfmt import LEVELS, event_of, level_of, message_of, told
+from barnabas.wire.logfmt import LEVELS, event_of, level_of, message_of, told, told_as_json
 
 # Lines of `logging` below error in a second: clients can make any number of them happen.
 BRIDGE_LINES_PER_SECOND = 200
@@ -20,18 +22,24 @@ BRIDGE_LINES_PER_SECOND = 200
 class EventLog:
     """A sink of events. `level` is the lowest that is written."""
 
-    def __init__(self, stream: TextIO | None = None, level: str = "info") -> None:
-        self.stream, self.level = stream or sys.stderr, LEVELS[level]
+    def __init__(self, stream: TextIO | None = None, level: str = "info", *, as_json: bool = False) -> None:
+        self.stream, self.level, self._as_json = stream or sys.stderr, LEVELS[level], as_json
         self._said: set[str] = set()
+        #: How often each event was told, by level and event, also where the level is not written.
+        self.told: Counter[tuple[str, str]] = Counter()
 
     def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """A line, if its level is written."""
+        self.told[level, event] += 1
         if LEVELS[level] < self.level:
             return
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
         try:
-            self.stream.write(f"{stamp} {level} {told(event, fields)}\n")
+            if self._as_json:
+                self.stream.write(f"{told_as_json(stamp, level, event, fields)}\n")
+            else:
+                self.stream.write(f"{stamp} {level} {told(event, fields)}\n")
             self.stream.flush()
         except (OSError, ValueError):
             pass  # a log that nobody can read must not stop the broker

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.log import EventLog, take_logging
+from barnabas.broker.service_manager import ServiceManager
 from barnabas.broker.settings.config import BrokerConfig, read_properties
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.storage.errors import StorageError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def load_config(
-    file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str]
+    file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], http: str | None = None
 ) -> BrokerConfig:
     """Settings from a properties file, on top of which go the command line's. Raises ConfigError."""
     properties = read_properties(Path(file)) if file else {}
@@ -33,6 +34,8 @@ def load_config(
         if not equals or not key.strip():
             raise ConfigError(f"--override {pair}: expected key=value")
         properties[key.strip()] = value
+    if http:
+        properties["barnabas.http.listen"] = http
     if data_dir:
         properties.pop("log.dirs", None)
         properties["log.dir"] = data_dir
@@ -50,7 +53,9 @@ def serve(
     listen: Sequence[str],
     overrides: Sequence[str],
     *,
+    http: str | None = None,
     log_level: str = "info",
+    log_format: str = "logfmt",
     ready_file: str | None = None,
     node: Callable[[BrokerConfig, EventLog], Node] | None = None,
 ) -> int:
@@ -60,11 +65,11 @@ def serve(
     is another than usual.
     """
     began = time.perf_counter()
-    log = EventLog(level=log_level)
+    log = EventLog(level=log_level, as_json=log_format == "json")
     take_logging(log)
     failures: list[BaseException] = []
     try:
-        config = load_config(file, data_dir, listen, overrides)
+        config = load_config(file, data_dir, listen, overrides, http)
         if config.unknown:
             log.warning("config.unknown", keys=",".join(config.unknown), effect="ignored")
         if config.unused():
@@ -102,8 +107,10 @@ async def _serve(
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*GC_THRESHOLDS)
     node = (make or Node)(config, log)
+    manager = ServiceManager()
+    node.on_recovery = manager.recovering
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_stop_on_signal, node, nursery.cancel_scope)
+        nursery.start_soon(_stop_on_signal, node, nursery.cancel_scope, manager)
         await nursery.start(node.run)
         # What start-up made stays; collections need not look at it again. One now would find next to nothing, and the
         # first client would wait for it.
@@ -114,9 +121,13 @@ async def _serve(
             f"{time.perf_counter() - began:.2f} s"
         )
         address = f"{node.bound[0].host or 'localhost'}:{node.bound[0].port}"
+        if node.http is not None:
+            _say(f"HTTP is on {node.http.url}")
         if sys.stdout.isatty():
             _say(f"Try: kcat -b {address} -t hello -P    (type lines, end with Ctrl-D; -C instead of -P reads them)")
+        nursery.start_soon(manager.watched)
         with _ready(ready_file, address):
+            manager.ready(addresses)
             await node.stopped.wait()
         nursery.cancel_scope.cancel()
     log.info("stopped")
@@ -148,7 +159,7 @@ def _say(line: str) -> None:
         pass
 
 
-async def _stop_on_signal(node: Node, scope: trio.CancelScope) -> None:
+async def _stop_on_signal(node: Node, scope: trio.CancelScope, manager: ServiceManager) -> None:
     stops = {signal.SIGTERM, signal.SIGINT}
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup a broker outlives its terminal
         stops.add(signal.SIGHUP)
@@ -157,5 +168,6 @@ async def _stop_on_signal(node: Node, scope: trio.CancelScope) -> None:
             if node.stopping:
                 scope.cancel()
                 return
+            manager.stopping()
             node.log.info("stopping", signal=signal.Signals(number).name)
             node.stop()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -27,6 +28,7 @@ from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, Me
 from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.metadata.snapshots import MetadataSnapshots
 from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.metrics.telemetry import ClientTelemetry
 from barnabas.broker.net import listening
 from barnabas.broker.net.connections import Connections, raise_descriptor_limit
 from barnabas.broker.net.turn import Turn
@@ -41,6 +43,7 @@ from barnabas.broker.security.authentication import Authentication
 from barnabas.broker.security.authorizer import STANDARD, AclAuthorizer, Authorizer
 from barnabas.broker.security.tls import TlsListeners
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.settings.resource_configs import ResourceConfigs
 from barnabas.broker.workers import Workers
@@ -54,6 +57,10 @@ from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
 from barnabas.storage.pace import Pace, cpu_of_this_thread
 from barnabas.storage.vnode import Vnode
+
+if TYPE_CHECKING:
+    from barnabas.broker.http.listener import HttpListener
+    from barnabas.broker.metrics.exposition import Metrics
 
 # The settings of topics are not those of the metadata log: a large topic is one large batch there.
 METADATA_LOG = LogConfig(segment_bytes=256 << 20, max_message_bytes=64 << 20)
@@ -71,7 +78,7 @@ class Node:
         *,
         io: Io | None = None,
         clock: Clock | None = None,
-        handlers: Callable[[Parts], Handlers] = Handlers,
+        handlers: Callable[..., Handlers] = Handlers,
     ) -> None:
         self.config, self.log, self.io = config, log or EventLog(), io or Io()
         self.identity = Identity(config)
@@ -84,6 +91,10 @@ class Node:
         self.deadlines = Deadlines(trio.current_time)
         self.tls = TlsListeners(config, self.log, self.workers)
         self.connections = Connections(config, self.log, self.turn, self.workers, self.tls)
+        self.metrics: Metrics | None = None
+        self.http: HttpListener | None = None
+        if config.http is not None:
+            self._listen_for_http()
         self.stopped = trio.Event()
         self._stop = trio.Event()
         self._parts = Parts(
@@ -91,6 +102,19 @@ class Node:
             *(self.turn, self.clock, self.log, self.tls),
         )
         self._progress_told, self._loading_told = time.monotonic(), False
+        #: Hears how many partitions of how many have been looked at, at a start.
+        self.on_recovery: Callable[[int, int], None] | None = None
+
+    def _listen_for_http(self) -> None:
+        """Raises ConfigError where what it needs is not installed."""
+        try:
+            from barnabas.broker.http.listener import HttpListener
+            from barnabas.broker.metrics.exposition import Metrics
+        except ModuleNotFoundError as error:
+            remedy = "install it with pip install 'barnabas[http]'"
+            raise ConfigError(f"barnabas.http.listen needs {error.name}: {remedy}") from None
+        self.metrics = Metrics()
+        self.http = HttpListener(self.config, self.log, self.tls, self.metrics)
 
     # --- what others ask ----------------------------------------------------------------------------------------------
 
@@ -123,6 +147,8 @@ class Node:
         bound = listening.bind(self.config)
         self.identity.bound = [listener for listener, _ in bound]
         try:
+            if self.http is not None:
+                self.http.bind()
             descriptors = raise_descriptor_limit()
             self.data_dir = DataDir.open(
                 self.config.data_dir,
@@ -134,6 +160,8 @@ class Node:
             self.identity.cluster_id = self.data_dir.cluster_id
             try:
                 async with trio.open_nursery() as nursery:
+                    if self.http is not None:
+                        await self.http.run(nursery)
                     self._assemble()
                     self.owners.authorizer = self._authorizer()
                     await self._start(nursery)
@@ -143,7 +171,7 @@ class Node:
                         self.log.warning("acls.not.enforced", acls=acls, remedy=remedy)
                     listening.listen(bound, self.config)
                     self.connections.serve(
-                        self._handlers(self._parts),
+                        self._made_handlers(nursery),
                         nursery,
                         bound,
                         descriptors=descriptors - self.data_dir.most_open_files,
@@ -152,6 +180,8 @@ class Node:
                         quotas=self.quotas,
                         rates=ConnectionRates(self.config, self.metadata),
                     )
+                    if self.http is not None:
+                        self.http.ready(self._parts, self.owners.authorizer)
                     self._announce()
                     task_status.started()
                     await self._stop.wait()
@@ -163,6 +193,8 @@ class Node:
                     await self.data_dir.close()
         finally:
             listening.close(bound)
+            if self.http is not None:
+                self.http.close()
             self.stopped.set()
 
     async def _start(self, nursery: trio.Nursery) -> None:
@@ -192,6 +224,13 @@ class Node:
         nursery.start_soon(self.authentication.run)
         nursery.start_soon(self.owners.run)
 
+    def _made_handlers(self, nursery: trio.Nursery) -> Handlers:
+        """What serves requests; where metrics can be read, requests are counted."""
+        if self.metrics is None:
+            return self._handlers(self._parts)
+        self.metrics.start(self._parts, self.flusher, self.connections, nursery)
+        return self._handlers(self._parts, endpoint=self.metrics.requests.endpoint)
+
     def _assemble(self) -> None:
         """The parts that stand on the metadata log, and who hears of its changes: settings before what uses them."""
         pace = Pace(cpu_of_this_thread())
@@ -206,10 +245,13 @@ class Node:
         )
         parts = self._parts
         parts.add(self.data_dir)
+        parts.add(self.connections)
         self.audit = parts.add(Audit(self.log, trio.current_time))
         self.flusher = parts.add(Flusher(self.io, around=self.turn))
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
         self.quotas = parts.make(QuotaManager)
+        self.telemetry = parts.add(ClientTelemetry(self.metadata))
+        self.telemetry.is_on = self.http is not None
         self.topics = parts.make(TopicManager)
         self.producer_ids = parts.make(ProducerIds)
         self.groups = parts.make(Groups)
@@ -262,6 +304,10 @@ class Node:
         if now - self._progress_told >= 2 or (done == total and self._loading_told):
             self._progress_told, self._loading_told = now, done < total
             self.log.info("recovery", done=done, total=total, partition=what)
+            if self.http is not None:
+                self.http.recovering(done, total)
+            if self.on_recovery is not None:
+                self.on_recovery(done, total)
 
     # --- chores -------------------------------------------------------------------------------------------------------
 

@@ -299,8 +299,10 @@ def api(
 class Handlers:
     """What serves requests in one broker: the registered handlers, each with the parts of the broker that it uses."""
 
-    def __init__(self, parts: Parts, endpoint: type[Endpoint] = Endpoint) -> None:
-        """Raises TypeError for a handler that wants a part that is not there."""
+    def __init__(self, parts: Parts, endpoint: Callable[..., Endpoint] = Endpoint) -> None:
+        """`endpoint` makes what serves one API in one version.
+
+        Raises TypeError for a handler that wants a part that is not there."""
         self._endpoint = endpoint
         self._handles = {api.key: _bound(api, parts) for api in APIS.values()}
         self._endpoints: dict[tuple[int, int], Endpoint] = {}

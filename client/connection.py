@@ -10,9 +10,11 @@ import itertools
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, NoReturn, TypeVar
 
+from barnabas.client import silence
 from barnabas.client.errors import ClientError, LostError, UnknownFateError, check, name_of
 from barnabas.client.retry import is_repeatable
 from barnabas.client.sasl import LoginError
@@ -27,6 +29,7 @@ from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
 
 R = TypeVar("R", bound=Message)
+T = TypeVar("T")
 CLIENT_ID = "barnabas-cli"
 TIMEOUT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 1 << 30
@@ -88,6 +91,17 @@ class Posted(NamedTuple):
         return type(self.request).__name__.removesuffix("Request")
 
 
+def _connected(address: Address) -> socket.socket:
+    """Raises OSError, OverflowError, UnicodeError."""
+    try:
+        made = socket.create_connection(address, timeout=silence.SECONDS)
+    except TimeoutError:
+        silence.tell(address, "taken the connection")
+        made = socket.create_connection(address, timeout=TIMEOUT_SECONDS - silence.SECONDS)
+    made.settimeout(TIMEOUT_SECONDS)
+    return made
+
+
 class Connection:
     """One connection. Responses come in the order of requests."""
 
@@ -100,7 +114,7 @@ class Connection:
         self._renew_at = float("inf")  # on time.monotonic
         self._is_new = True  # nothing but ApiVersions has been answered
         try:
-            self._socket = socket.create_connection(address, timeout=TIMEOUT_SECONDS)
+            self._socket = _connected(address)
         except (OSError, OverflowError, UnicodeError) as error:  # a broker may have told us a host or port that is none
             reason = getattr(error, "strerror", None) or error
             raise LostError(f"Cannot connect to {address}: {reason}; is a broker running there?") from None
@@ -127,7 +141,11 @@ class Connection:
 
     def _encrypt(self, context: ssl.SSLContext) -> None:
         try:
-            self._socket = context.wrap_socket(self._socket, server_hostname=self.address.host)
+            wrapped = context.wrap_socket(
+                self._socket, server_hostname=self.address.host, do_handshake_on_connect=False
+            )
+            self._socket = wrapped
+            self._patiently(wrapped.do_handshake)
         except ssl.SSLCertVerificationError as error:
             self.close()
             raise ClientError(f"{self.address} is not trusted: {error.verify_message}") from None
@@ -250,11 +268,24 @@ class Connection:
     def _read(self, size: int, posted: Posted) -> bytes:
         parts = bytearray()
         while len(parts) < size:
-            part = self._socket.recv(min(size - len(parts), 1 << 20))
+            receive = partial(self._socket.recv, min(size - len(parts), 1 << 20))
+            part = receive() if self._versions else self._patiently(receive)
             if not part:
                 self._lose("closed the connection", posted)
             parts += part
         return bytes(parts)
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """What a call gives that waits for the broker's first word; that it takes long is told. Raises OSError."""
+        self._socket.settimeout(silence.SECONDS)
+        try:
+            return call()
+        except TimeoutError:
+            silence.tell(self.address, "answered")
+            self._socket.settimeout(TIMEOUT_SECONDS - silence.SECONDS)
+            return call()
+        finally:
+            self._socket.settimeout(TIMEOUT_SECONDS)
 
     def is_usable(self) -> bool:
         """Whether more can be asked. The broker may have closed it meanwhile, as it does with idle connections."""

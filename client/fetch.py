@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 
 from barnabas.client.cluster import MOVED, Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from barnabas.wire.aliases import TopicPartition
-from barnabas.wire.batch import BatchHeader, Record, iter_batches, iter_records, marker_of
+from barnabas.wire.batch import BatchHeader, Record, iter_batches, iter_records, marker_of, records_data
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.lines import Filled, Parts, fill_batch
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 _BY_NAME = 12  # the last version that names topics
@@ -96,11 +97,9 @@ def records_of(part: PartitionData, position: int) -> Iterator[tuple[Record | No
     transactions are told (read_committed), their records are left out. Raises ClientError for bytes that are no
     records.
     """
-    data = part.records if isinstance(part.records, memoryview) else b""
-    aborted = _Aborted(part)
     try:
-        for header, batch in iter_batches(data):
-            if not aborted.has(header, batch) and not header.is_control:
+        for header, batch in _batches(part):
+            if batch is not None:
                 for record in iter_records(batch):
                     if record.offset >= position:
                         position = record.offset + 1
@@ -109,6 +108,14 @@ def records_of(part: PartitionData, position: int) -> Iterator[tuple[Record | No
             yield None, position
     except KafkaError as error:
         raise ClientError(f"Records at offset {position} of partition {part.partition_index}: {error}") from None
+
+
+def _batches(part: PartitionData) -> Iterator[tuple[BatchHeader, memoryview | None]]:
+    """The batches of an answer; None for those whose records nobody is to see. Raises KafkaError."""
+    data = part.records if isinstance(part.records, memoryview) else memoryview(b"")
+    aborted = _Aborted(part)
+    for header, batch in iter_batches(data):
+        yield header, None if aborted.has(header, batch) or header.is_control else batch
 
 
 class _Aborted:
@@ -144,6 +151,36 @@ class Reader:
 
         A position before the log's start, whose records are deleted, moves to the start. Raises ClientError.
         """
+        for partition, part in self._answers(wait_ms):
+            for record, position in records_of(part, self.positions[partition]):
+                self.positions[partition] = position
+                if record is not None:
+                    yield partition, record
+
+    def poll_text(self, parts_of: Callable[[int], Parts], most: int, wait_ms: int = MAX_WAIT_MS) -> Iterator[Filled]:
+        """As `poll`, with the records as text: at most so many of them, in the form that a partition's records have.
+
+        Needs `wire.lines.NATIVE`. Raises ClientError.
+        """
+        for partition, part in self._answers(wait_ms):
+            parts = parts_of(partition)
+            try:
+                for header, batch in _batches(part):
+                    if batch is not None:
+                        filled = fill_batch(*records_data(batch), self.positions[partition], most, parts)
+                        self.positions[partition] = filled.position
+                        most -= filled.records
+                        if filled.records:
+                            yield filled
+                        if not most:
+                            return
+                    self.positions[partition] = max(self.positions[partition], header.last_offset + 1)
+            except KafkaError as error:
+                at = self.positions[partition]
+                raise ClientError(f"Records at offset {at} of partition {partition}: {error}") from None
+
+    def _answers(self, wait_ms: int) -> Iterator[tuple[int, PartitionData]]:
+        """One fetch from every leader: what each partition has. Raises ClientError."""
         wanted = {(self._topic, p): at for p, at in self.positions.items()}
         told = fetch(self._cluster, wanted, wait_ms=wait_ms, isolation=self._isolation)
         for (_, partition), part in told.items():
@@ -154,10 +191,7 @@ class Reader:
                 continue
             check(part.error_code, f"Fetch of {self._topic}-{partition}")
             self.ends[partition] = part.last_stable_offset if self._isolation else part.high_watermark
-            for record, position in records_of(part, self.positions[partition]):
-                self.positions[partition] = position
-                if record is not None:
-                    yield partition, record
+            yield partition, part
 
     def at_end(self) -> bool:
         """Whether every partition has been read to its end."""

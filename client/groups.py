@@ -11,6 +11,7 @@ from barnabas.client.errors import ClientError, check, only
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -192,6 +193,19 @@ def describe_group(cluster: Cluster, group: str) -> DescribedGroup:
     found = only(answer.groups, f"Group {group}")
     check(found.error_code, f"Group {group}")
     return found
+
+
+def delete_group(cluster: Cluster, group: str) -> None:
+    """Delete a group without members, with its positions. Raises ClientError."""
+    request = DeleteGroupsRequest(groups_names=[group])
+    answer = ask_coordinator(
+        cluster,
+        group,
+        request,
+        DeleteGroupsResponse,
+        lambda told: told.results[0].error_code if told.results else 0,
+    )
+    check(only(answer.results, f"Group {group}").error_code, f"Group {group}")
 
 
 def _embedded(message: Message, version: int) -> bytes:

@@ -20,6 +20,7 @@ from compat_tests.tools import ROOT
 FLAGS = ["-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 TESTS = [
     "wire/tests/test_compact.py",
+    "wire/tests/test_lines.py",
     "wire/tests/test_walk.py",
     "streams/tests/test_decode.py",
     "streams/tests/test_encode.py",

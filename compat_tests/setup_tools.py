@@ -14,10 +14,19 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from compat_tests.tools import ECOSYSTEM_JARS, KAFKA_JARS, KAFKAJS, TOOLS, ZOOKEEPER_JARS, kafka_python_source
+from compat_tests.tools import (
+    ECOSYSTEM_JARS,
+    KAFKA_JARS,
+    KAFKAJS,
+    PROMETHEUS,
+    TOOLS,
+    ZOOKEEPER_JARS,
+    kafka_python_source,
+)
 
 HERE = Path(__file__).resolve().parent
 POM = HERE / "java" / "pom.xml"
@@ -51,6 +60,27 @@ def mariadb() -> None:
     """The Debian packages without the service: nothing starts by itself."""
     if not (shutil.which("mariadbd") and shutil.which("mariadb-install-db")):
         apt_install("mariadb-server-core", "mariadb-client-core")
+
+
+def prometheus() -> None:
+    """The programs of Debian's package, unpacked and not installed: nothing starts by itself."""
+    if shutil.which("promtool") or (PROMETHEUS / "promtool").exists():
+        return
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise StepFailed("please put prometheus and promtool on the path")
+    say("prometheus")
+    with tempfile.TemporaryDirectory(dir=TOOLS) as folder:
+        download = ["apt-get", "download", "-qq", "prometheus"]
+        try:
+            run(download, Path(folder))
+        except StepFailed:  # the lists of packages may be old
+            run(["apt-get", "update", "-qq"], TOOLS)
+            run(download, Path(folder))
+        (package,) = Path(folder).glob("prometheus_*.deb")
+        run(["dpkg-deb", "-x", str(package), folder], TOOLS)
+        PROMETHEUS.mkdir(exist_ok=True)
+        for name in ("prometheus", "promtool"):
+            shutil.copy2(Path(folder) / "usr" / "bin" / name, PROMETHEUS / name)
 
 
 def java() -> None:
@@ -140,6 +170,7 @@ def kafka_python() -> None:
 STEPS: dict[str, Callable[[], None]] = {
     "kcat": kcat,
     "MariaDB": mariadb,
+    "Prometheus": prometheus,
     "Apache Kafka's tools": java,
     "ZooKeeper": zookeeper,
     "Kafka Streams and MirrorMaker 2": ecosystem,

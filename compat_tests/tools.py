@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / ".tools"
 KAFKA_JARS = TOOLS / "kafka"
 KAFKAJS = TOOLS / "kafkajs"
+PROMETHEUS = TOOLS / "prometheus"
 ZOOKEEPER_JARS = TOOLS / "zookeeper"
 ECOSYSTEM_JARS = TOOLS / "ecosystem"
 #: Of a JVM that ends soon: code compiled quickly takes less of the CPU than code compiled well.
@@ -23,6 +24,11 @@ BRIEF_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable")
 def kafka_python_source() -> Path:
     """The folder of kafka-python's unpacked source distribution, of the version that is installed."""
     return TOOLS / f"kafka_python-{importlib.metadata.version('kafka-python')}"
+
+
+def program_of_prometheus(name: str) -> str | None:
+    """The path of `prometheus` or `promtool`, from the system or from .tools."""
+    return shutil.which(name) or shutil.which(name, path=PROMETHEUS)
 
 
 def missing(tool: str) -> str | None:
@@ -45,6 +51,9 @@ def missing(tool: str) -> str | None:
             return "java is not installed"
         there = any(ZOOKEEPER_JARS.glob("zookeeper-3*.jar"))
         return None if there else "ZooKeeper's jars are not in .tools (make tools)"
+    if tool == "prometheus":
+        there = all(program_of_prometheus(name) for name in ("prometheus", "promtool"))
+        return None if there else "prometheus is not in .tools (make tools)"
     if tool == "kafka-python-source":
         source = kafka_python_source()
         return None if (source / "test").is_dir() else "kafka-python's source is not in .tools (make tools)"

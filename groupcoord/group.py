@@ -46,6 +46,9 @@ class Group(Protocol):
         """As ListGroups and DescribeGroups name it, such as "Stable"."""
 
     @property
+    def member_count(self) -> int: ...
+
+    @property
     def is_empty(self) -> bool:
         """It has no members: it may be deleted."""
 

@@ -9,6 +9,7 @@ from enum import IntEnum
 from barnabas.client.acls import add_acls, find_acls, remove_acls
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
+from barnabas.scripts.listing import show
 from barnabas.wire.acls import (
     ANY,
     CLUSTER_NAME,
@@ -21,8 +22,6 @@ from barnabas.wire.acls import (
     Permission,
     ResourceType,
 )
-from barnabas.wire.table import table
-from barnabas.wire.text import visible
 
 _PRODUCES = (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE)
 _CONSUMES = (Operation.READ, Operation.DESCRIBE)
@@ -47,7 +46,7 @@ def list_acls(args: argparse.Namespace) -> int:
     ]
     with Cluster(args.server) as cluster:
         found = dict.fromkeys(acl for each in wanted for acl in find_acls(cluster, each))
-    _print(found)
+    _print(found, as_json=args.json)
     return 0
 
 
@@ -189,21 +188,21 @@ def _of_roles(args: argparse.Namespace) -> Iterator[tuple[Resource, Operation]]:
             yield (ResourceType.GROUP, group), Operation.READ
 
 
-def _print(acls: Iterable[Acl]) -> None:
+def _print(acls: Iterable[Acl], *, as_json: bool = False) -> None:
     rows = [
         (
             _name(ResourceType, acl.type),
-            visible(acl.name),
+            acl.name,
             _name(PatternType, acl.pattern),
-            visible(acl.principal),
-            visible(acl.host),
+            acl.principal,
+            acl.host,
             words(_name(Operation, acl.operation)),
             _name(Permission, acl.permission),
         )
         for acl in sorted(acls)
     ]
     if rows:
-        print(table(("TYPE", "RESOURCE", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"), rows))
+        show(("type", "resource", "pattern", "principal", "host", "operation", "permission"), rows, as_json=as_json)
 
 
 def _name(kind: type[IntEnum], code: int) -> str:

@@ -8,7 +8,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-DEFAULT_SERVER = "localhost:9092"
+from barnabas.scripts.command_line import (
+    DEFAULT_SERVER,
+    SHELLS,
+    Parser,
+    asked,
+    completions,
+    default_server,
+    secure,
+    shown,
+)
 
 
 def _lazy(module: str, function: str) -> Callable[[argparse.Namespace], int]:
@@ -19,18 +28,6 @@ def _lazy(module: str, function: str) -> Callable[[argparse.Namespace], int]:
         return status
 
     return run
-
-
-def _secure() -> argparse.ArgumentParser:
-    """The option of every command that talks to a broker."""
-    options = argparse.ArgumentParser(add_help=False)
-    options.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="a client.properties of Kafka, which says how to get in (security.protocol, ssl.*, sasl.*; default: the "
-        "file that the environment variable BARNABAS_COMMAND_CONFIG names)",
-    )
-    return options
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -44,7 +41,13 @@ def _serve(args: argparse.Namespace) -> int:
         data_dir = args.data_dir
         if args.ephemeral:
             data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True))
-        return serve(args.config, data_dir, listen, args.override, log_level=args.log_level, ready_file=args.ready_file)
+        return serve(
+            *(args.config, data_dir, listen, args.override),
+            http=args.http,
+            log_level=args.log_level,
+            log_format=args.log_format,
+            ready_file=args.ready_file,
+        )
 
 
 class _Version(argparse.Action):
@@ -66,21 +69,15 @@ def _version(args: argparse.Namespace | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    server = asked()
+    top = Parser(
         prog="barnabas",
+        parents=[asked()],  # its own: only here the option has a default
         description="A Kafka-protocol-compatible broker: existing Kafka clients use it unchanged.",
         epilog="Start a broker with 'barnabas serve'; it listens on 127.0.0.1:9092 and keeps its data in ./data.",
     )
     top.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    server = argparse.ArgumentParser(add_help=False, parents=[_secure()])
-    server.add_argument(
-        "-b",
-        "--server",
-        metavar="HOST:PORT[,...]",
-        default=DEFAULT_SERVER,
-        help=f"brokers to ask, of which the first that answers is taken (default: {DEFAULT_SERVER})",
-    )
     _add_serve(commands)
     _add_topics(commands, server)
     _add_produce(commands, server)
@@ -96,15 +93,58 @@ def parser() -> argparse.ArgumentParser:
     _add_export(commands)
     _add_offsets(commands)
     _add_connect(commands)
+    _add_trace(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
+    completion = commands.add_parser(
+        "completion",
+        help="print what completes words in a shell",
+        description="Print a script that completes commands, options, topics and groups in a shell.",
+        epilog="Example, in ~/.bashrc: source <(barnabas completion bash)",
+    )
+    completion.add_argument("shell", choices=sorted(SHELLS))
+    completion.set_defaults(run=_completion)
+    top.set_defaults(server=default_server())
     return top
 
 
+def _completion(args: argparse.Namespace) -> int:
+    print(SHELLS[args.shell], end="")
+    return 0
+
+
+#: Between two runs of a command with --watch.
+AGAIN_SECONDS = 2.0
 Commands = argparse._SubParsersAction  # argparse gives this type no public name
 
 
-def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
+def _add_trace(commands: Commands[Parser]) -> None:
+    trace = commands.add_parser(
+        "trace",
+        help="the requests that a broker serves, as they come",
+        description="Print requests and how they are answered until interrupted: when, API, client, address, user, "
+        "topics, time, bytes, errors. The broker needs its HTTP listener (barnabas serve --http). Its user must be "
+        "allowed to describe the cluster; the password is typed, or that of BARNABAS_PASSWORD.",
+        epilog="Example: barnabas trace --topic orders --api Produce",
+    )
+    trace.add_argument(
+        "--url", default="http://127.0.0.1:9644", help="of the HTTP listener (default: http://127.0.0.1:9644)"
+    )
+    trace.add_argument("--user", metavar="NAME", help="who to log in as, where clients log in")
+    trace.add_argument("--ca", metavar="FILE", help="certificates to trust, in PEM (default: the system's)")
+    for option, what in (
+        ("--topic", "requests about this topic"),
+        ("--client", "requests of this client id"),
+        ("--principal", "requests of this user, as User:alice"),
+        ("--api", "this API, as Produce"),
+    ):
+        trace.add_argument(option, default="", help=f"only {what}")
+    trace.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after N requests")
+    trace.add_argument("--json", action="store_true", help="a JSON object on each line, for programs")
+    trace.set_defaults(run=_lazy("barnabas.scripts.trace", "run"))
+
+
+def _add_serve(commands: Commands[Parser]) -> None:
     serve = commands.add_parser(
         "serve",
         help="run a broker",
@@ -129,6 +169,11 @@ def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     serve.add_argument("--port", type=int, metavar="N", help="the same as --listen 127.0.0.1:N")
     serve.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="address of an HTTP listener for health, metrics and the console, such as 127.0.0.1:9644",
+    )
+    serve.add_argument(
         "--ready-file",
         metavar="FILE",
         help="write HOST:PORT of the first listener there once clients can connect; it is removed at the end",
@@ -146,20 +191,26 @@ def _add_serve(commands: Commands[argparse.ArgumentParser]) -> None:
         default="info",
         help="lowest level of log lines on standard error (default: info)",
     )
+    serve.add_argument(
+        "--log-format",
+        choices=("logfmt", "json"),
+        default="logfmt",
+        help="form of those lines: logfmt (default), or a JSON object on each",
+    )
     serve.set_defaults(run=_serve)
 
 
-def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
+def _add_connect(commands: Commands[Parser]) -> None:
     connect = commands.add_parser("connect", help="fill topics from a MariaDB or MySQL server, or with line protocol")
     verbs = connect.add_subparsers(dest="verb", metavar="VERB", required=True)
-    broker = argparse.ArgumentParser(add_help=False, parents=[_secure()])
+    broker = Parser(add_help=False, parents=[secure()])
     broker.add_argument(
         "-b",
         "--bootstrap",
         "--server",
         dest="server",
         metavar="HOST:PORT[,...]",
-        default=DEFAULT_SERVER,
+        default=argparse.SUPPRESS,
         help=f"brokers to ask, of which the first that answers is taken (default: {DEFAULT_SERVER})",
     )
     binlog = verbs.add_parser(
@@ -246,7 +297,7 @@ def _add_connect(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_influx(verbs, broker)
 
 
-def _add_apply(verbs: Commands[argparse.ArgumentParser], broker: argparse.ArgumentParser) -> None:
+def _add_apply(verbs: Commands[Parser], broker: Parser) -> None:
     apply = verbs.add_parser(
         "apply",
         parents=[broker],
@@ -280,7 +331,7 @@ def _add_apply(verbs: Commands[argparse.ArgumentParser], broker: argparse.Argume
     apply.set_defaults(run=_lazy("barnabas.connect.apply.command", "apply"))
 
 
-def _add_influx(verbs: Commands[argparse.ArgumentParser], broker: argparse.ArgumentParser) -> None:
+def _add_influx(verbs: Commands[Parser], broker: Parser) -> None:
     influx = verbs.add_parser(
         "influx",
         parents=[broker],
@@ -302,8 +353,8 @@ def _add_influx(verbs: Commands[argparse.ArgumentParser], broker: argparse.Argum
     influx.set_defaults(run=_lazy("barnabas.connect.influx.command", "influx"))
 
 
-def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
-    topics = commands.add_parser("topics", help="create, list, describe, delete and alter topics")
+def _add_topics(commands: Commands[Parser], server: Parser) -> None:
+    topics = commands.add_parser("topics", parents=[server], help="create, list, describe, delete and alter topics")
     verbs = topics.add_subparsers(dest="verb", metavar="VERB", required=True)
 
     create = verbs.add_parser("create", parents=[server], help="create a topic")
@@ -315,16 +366,27 @@ def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.Ar
     )
     create.set_defaults(run=_lazy("barnabas.scripts.topics", "create"))
 
-    listing = verbs.add_parser("list", parents=[server], help="print the topics' names")
+    listing = verbs.add_parser(
+        "list",
+        aliases=["ls"],
+        parents=[server, shown()],
+        help="print the topics",
+        description="Print the topics: on a terminal with partitions, records, bytes and retention, else their names.",
+    )
     listing.add_argument("--internal", action="store_true", help="also the broker's own topics")
+    how = listing.add_mutually_exclusive_group()
+    how.add_argument("-l", "--long", action="store_true", help="with partitions, records, bytes and retention")
+    how.add_argument("--names", action="store_true", help="only the names, one on each line")
     listing.set_defaults(run=_lazy("barnabas.scripts.topics", "list_topics"))
 
-    describe = verbs.add_parser("describe", parents=[server], help="print partitions, offsets and configuration")
+    describe = verbs.add_parser(
+        "describe", parents=[server, shown()], help="print partitions, offsets and configuration"
+    )
     describe.add_argument("topic", nargs="?", help="one topic (default: all)")
     describe.add_argument("--internal", action="store_true", help="also the broker's own topics")
     describe.set_defaults(run=_lazy("barnabas.scripts.topics", "describe"))
 
-    delete = verbs.add_parser("delete", parents=[server], help="delete topics with all their records")
+    delete = verbs.add_parser("delete", aliases=["rm"], parents=[server], help="delete topics with all their records")
     delete.add_argument("topic", nargs="+")
     delete.set_defaults(run=_lazy("barnabas.scripts.topics", "delete"))
 
@@ -342,7 +404,7 @@ def _add_topics(commands: Commands[argparse.ArgumentParser], server: argparse.Ar
     alter.set_defaults(run=_lazy("barnabas.scripts.topics", "alter"))
 
 
-def _add_produce(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+def _add_produce(commands: Commands[Parser], server: Parser) -> None:
     produce = commands.add_parser(
         "produce",
         parents=[server],
@@ -358,12 +420,18 @@ def _add_produce(commands: Commands[argparse.ArgumentParser], server: argparse.A
         "--header", metavar="NAME=VALUE", action="append", default=[], help="a header for every record; may be repeated"
     )
     produce.add_argument("--null-value", metavar="TEXT", help="a value that stands for null (a delete marker)")
+    produce.add_argument(
+        "--json",
+        action="store_true",
+        help="each line is a JSON object with value, and perhaps key, headers, partition and timestamp, as "
+        "'consume --json' prints them",
+    )
     produce.add_argument("--strip-cr", action="store_true", help="drop carriage returns at the ends of lines")
     produce.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none")
     produce.set_defaults(run=_lazy("barnabas.scripts.produce", "run"))
 
 
-def _add_load(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+def _add_load(commands: Commands[Parser], server: Parser) -> None:
     load = commands.add_parser(
         "load",
         parents=[server],
@@ -395,7 +463,7 @@ def _add_load(commands: Commands[argparse.ArgumentParser], server: argparse.Argu
     load.set_defaults(run=_lazy("barnabas.scripts.load", "run"))
 
 
-def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+def _add_consume(commands: Commands[Parser], server: Parser) -> None:
     consume = commands.add_parser(
         "consume",
         parents=[server],
@@ -410,13 +478,20 @@ def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.A
     start.add_argument("--from-beginning", action="store_true", help="start with the oldest record (default: new ones)")
     start.add_argument(
         "--offset",
-        type=int,
-        help="start at this offset, which all partitions that are read must have; a negative one counts from the end",
+        metavar="WHERE",
+        help="start there: beginning, end, an offset (which all partitions that are read must have), -N for the last N "
+        "records of each partition, @TIME for the first record since then (@2026-01-31T12:00, @-2h, @MILLISECONDS)",
     )
     consume.add_argument("--partition", type=int, help="only this partition")
     consume.add_argument("--group", metavar="ID", help="read as a member of this group, and commit")
     consume.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after N records")
     consume.add_argument("-e", "--exit", action="store_true", help="stop at the end of the topic")
+    consume.add_argument(
+        "--json",
+        action="store_true",
+        help="each record as a line of JSON: topic, partition, offset, timestamp, key, value, headers; bytes that are "
+        "no text in base64. 'produce --json' takes such lines",
+    )
     consume.add_argument("--raw", action="store_true", help="records as they are, to a terminal too")
     consume.add_argument(
         "--format",
@@ -428,20 +503,49 @@ def _add_consume(commands: Commands[argparse.ArgumentParser], server: argparse.A
     consume.set_defaults(run=_lazy("barnabas.scripts.consume", "run"))
 
 
-def _add_groups(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
-    groups = commands.add_parser("groups", help="list and describe consumer groups")
+def _add_groups(commands: Commands[Parser], server: Parser) -> None:
+    groups = commands.add_parser("groups", parents=[server], help="list, describe, reset and delete consumer groups")
     verbs = groups.add_subparsers(dest="verb", metavar="VERB", required=True)
-    listing = verbs.add_parser("list", parents=[server], help="print all groups with their state")
+    listing = verbs.add_parser(
+        "list", aliases=["ls"], parents=[server, shown()], help="print all groups with their state"
+    )
     listing.set_defaults(run=_lazy("barnabas.scripts.groups", "list_groups"))
-    describe = verbs.add_parser("describe", parents=[server], help="print a group's positions, lag and members")
+    describe = verbs.add_parser(
+        "describe", parents=[server, shown()], help="print a group's positions, lag and members"
+    )
     describe.add_argument("group")
     describe.set_defaults(run=_lazy("barnabas.scripts.groups", "describe"))
+    dry = Parser(add_help=False)
+    dry.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    delete = verbs.add_parser(
+        "delete", aliases=["rm"], parents=[server, dry], help="delete groups without members, with their positions"
+    )
+    delete.add_argument("group", nargs="+")
+    delete.set_defaults(run=_lazy("barnabas.scripts.groups", "delete"))
+    reset = verbs.add_parser(
+        "reset",
+        parents=[server, dry],
+        help="put the positions of a group without members elsewhere",
+        epilog="Example: barnabas groups reset billing --topic orders --to @-2h --dry-run",
+    )
+    reset.add_argument("group")
+    reset.add_argument(
+        "--topic", action="append", default=[], help="only this one (default: all that it has read); may be repeated"
+    )
+    reset.add_argument("--partition", type=int, action="append", default=[], help="only this one; may be repeated")
+    reset.add_argument(
+        "--to",
+        required=True,
+        metavar="WHERE",
+        help="beginning, end, an offset, -N for N records before the end, @TIME (@2026-01-31T12:00, @-2h)",
+    )
+    reset.set_defaults(run=_lazy("barnabas.scripts.groups", "reset"))
 
 
-def _add_acls(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
-    acls = commands.add_parser("acls", help="list, add and remove ACLs")
+def _add_acls(commands: Commands[Parser], server: Parser) -> None:
+    acls = commands.add_parser("acls", parents=[server], help="list, add and remove ACLs")
     verbs = acls.add_subparsers(dest="verb", metavar="VERB", required=True)
-    resources = argparse.ArgumentParser(add_help=False)
+    resources = Parser(add_help=False)
     for option, what in (
         ("--topic", "a topic"),
         ("--group", "a consumer group"),
@@ -461,7 +565,7 @@ def _add_acls(commands: Commands[argparse.ArgumentParser], server: argparse.Argu
         help="literal (default): of this name; prefixed: of all names that begin so. To list and to remove: any, of "
         "this name in either way; match, all that are about a resource of this name",
     )
-    who = argparse.ArgumentParser(add_help=False)
+    who = Parser(add_help=False)
     for verb in ("allow", "deny"):
         who.add_argument(
             f"--{verb}-principal",
@@ -485,7 +589,7 @@ def _add_acls(commands: Commands[argparse.ArgumentParser], server: argparse.Argu
     who.add_argument("--idempotent", action="store_true", help="with --producer: IdempotentWrite of the cluster, too")
     who.add_argument("--force", action="store_true", help="do not ask before ACLs are removed")
 
-    listing = verbs.add_parser("list", parents=[server, resources], help="print ACLs")
+    listing = verbs.add_parser("list", aliases=["ls"], parents=[server, resources, shown()], help="print ACLs")
     listing.add_argument(
         "--principal", metavar="TYPE:NAME", action="append", default=[], help="only of this one; may be repeated"
     )
@@ -506,7 +610,7 @@ def _add_acls(commands: Commands[argparse.ArgumentParser], server: argparse.Argu
     remove.set_defaults(run=_lazy("barnabas.scripts.acls", "remove"))
 
 
-def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+def _add_sql(commands: Commands[Parser], server: Parser) -> None:
     sql = commands.add_parser(
         "sql",
         parents=[server],
@@ -571,17 +675,23 @@ def _add_sql(commands: Commands[argparse.ArgumentParser], server: argparse.Argum
     sql.set_defaults(run=_lazy("barnabas.scripts.sql", "run"))
 
 
-def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
+def _add_streams(commands: Commands[Parser]) -> None:
     streams = commands.add_parser(
         "streams",
-        parents=[_secure()],
+        parents=[secure()],
         help="run the queries of query topics",
         description="Run the Spark driver of query topics. A broker starts its own with the first query, unless it has "
         "barnabas.streams.driver=none.",
         epilog="Example: barnabas streams --server localhost:9092 --master 'local[4]'",
     )
     streams.add_argument(
-        "-b", "--server", metavar="HOST:PORT", default=DEFAULT_SERVER, help=f"the broker (default: {DEFAULT_SERVER})"
+        "-b",
+        "--bootstrap-server",
+        "--server",
+        dest="server",
+        metavar="HOST:PORT",
+        default=argparse.SUPPRESS,
+        help=f"the broker (default: {DEFAULT_SERVER})",
     )
     streams.add_argument("--data-dir", metavar="DIR", help="the broker's data directory (default: where it says)")
     streams.add_argument("--master", help="the Spark master (default: local[*])")
@@ -593,18 +703,19 @@ def _add_streams(commands: Commands[argparse.ArgumentParser]) -> None:
     streams.set_defaults(run=_lazy("barnabas.streams.query.__main__", "run"), child=False)
 
 
-def _add_users(commands: Commands[argparse.ArgumentParser], server: argparse.ArgumentParser) -> None:
+def _add_users(commands: Commands[Parser], server: Parser) -> None:
     users = commands.add_parser(
         "users",
+        parents=[server],
         help="who may log in by SCRAM",
         description="Users with passwords for SCRAM: of a running broker, or with --data-dir of one that is stopped or "
         "new. A password is typed, is the first line of standard input, or that of BARNABAS_PASSWORD.",
         epilog="Example: barnabas users add alice --data-dir /var/lib/barnabas",
     )
     verbs = users.add_subparsers(dest="verb", metavar="VERB", required=True)
-    place = argparse.ArgumentParser(add_help=False)
+    place = Parser(add_help=False)
     place.add_argument("--data-dir", metavar="DIR", help="the data directory of a broker that is stopped, or is new")
-    mechanism = argparse.ArgumentParser(add_help=False)
+    mechanism = Parser(add_help=False)
     mechanism.add_argument("user")
     mechanism.add_argument(
         "--mechanism",
@@ -619,7 +730,7 @@ def _add_users(commands: Commands[argparse.ArgumentParser], server: argparse.Arg
     add.set_defaults(run=_users)
     remove = verbs.add_parser("remove", parents=[server, place, mechanism], help="take the passwords away")
     remove.set_defaults(run=_users)
-    listing = verbs.add_parser("list", parents=[server, place], help="print users and mechanisms")
+    listing = verbs.add_parser("list", aliases=["ls"], parents=[server, place], help="print users and mechanisms")
     listing.set_defaults(run=_users)
 
 
@@ -639,7 +750,7 @@ def _users(args: argparse.Namespace) -> int:
     return stopped_users.remove(args) if args.verb == "remove" else stopped_users.list_users(args, users_table)
 
 
-def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
+def _add_log(commands: Commands[Parser]) -> None:
     log = commands.add_parser("log", help="look into log files, and compact them")
     verbs = log.add_subparsers(dest="verb", metavar="VERB", required=True)
     dump = verbs.add_parser(
@@ -668,7 +779,7 @@ def _add_log(commands: Commands[argparse.ArgumentParser]) -> None:
     clean.set_defaults(run=_lazy("barnabas.broker.clean_logs", "run"))
 
 
-def _add_import(commands: Commands[argparse.ArgumentParser]) -> None:
+def _add_import(commands: Commands[Parser]) -> None:
     imported = commands.add_parser(
         "import-kafka-logs",
         help="take over the data directory of a stopped Apache Kafka",
@@ -688,10 +799,10 @@ def _add_import(commands: Commands[argparse.ArgumentParser]) -> None:
     imported.set_defaults(run=_lazy("barnabas.broker.moving.import_kafka_logs", "run"))
 
 
-def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:
+def _add_export(commands: Commands[Parser]) -> None:
     export = commands.add_parser(
         "export",
-        parents=[_secure()],
+        parents=[secure()],
         help="write topics to Parquet files, with Spark",
         description="Write what topics hold to Parquet files, with one Spark task for each partition. Run again, it "
         "goes on where it was: after a kill, or to append what has come since. Needs Java 17 or newer.",
@@ -738,40 +849,40 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _add_offsets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_offsets(commands: Commands[Parser]) -> None:
     offsets = commands.add_parser("offsets", help="move committed offsets between ZooKeeper, Kafka and barnabas")
     actions = offsets.add_subparsers(dest="action", metavar="ACTION", required=True)
     place = "zookeeper://[USER:PASSWORD@]HOST:PORT/CHROOT or kafka://HOST:PORT[?command-config=FILE]"
-    source = argparse.ArgumentParser(add_help=False)
+    source = Parser(add_help=False)
     source.add_argument("--from", dest="source", metavar="PLACE", required=True, help=place)
-    target = argparse.ArgumentParser(add_help=False)
+    target = Parser(add_help=False)
     target.add_argument("--to", dest="target", metavar="PLACE", required=True, help=place)
-    groups = argparse.ArgumentParser(add_help=False)
+    groups = Parser(add_help=False)
     groups.add_argument("--group", action="append", default=[], metavar="G", help="only this group; may be repeated")
-    reading = argparse.ArgumentParser(add_help=False)
+    reading = Parser(add_help=False)
     reading.add_argument("--format", choices=("zk-tool", "csv", "json"), help="of the file (default: as it looks)")
     reading.add_argument("--compat", action="store_true", help="a blank line ends the file, as for ImportZkOffsets")
-    secure = _secure()
-    safety = argparse.ArgumentParser(add_help=False)
+    secured = secure()
+    safety = Parser(add_help=False)
     safety.add_argument("--exact", action="store_true", help="move positions back, too (default: forward only)")
     safety.add_argument("--live", action="store_true", help="groups that have members, too")
     safety.add_argument("--journal", metavar="FILE", help="where to note what stood there before (default: a new file)")
-    writing = argparse.ArgumentParser(add_help=False)
+    writing = Parser(add_help=False)
     writing.add_argument("--dry-run", action="store_true", help="print the plan, and write nothing")
     writing.add_argument("--any-range", action="store_true", help="positions outside the log there, too")
 
     command = "barnabas.scripts.offsets.command"
-    export = actions.add_parser("export", parents=[source, groups, secure], help="write offsets to a file")
+    export = actions.add_parser("export", parents=[source, groups, secured], help="write offsets to a file")
     export.add_argument("--format", choices=("zk-tool", "csv", "json"), default="json", help="default: json")
     export.add_argument("file", nargs="?", metavar="FILE", help="default: standard output")
     export.set_defaults(run=_lazy(command, "export"))
     imported = actions.add_parser(
-        "import", parents=[target, groups, reading, safety, writing, secure], help="write a file's offsets to a place"
+        "import", parents=[target, groups, reading, safety, writing, secured], help="write a file's offsets to a place"
     )
     imported.add_argument("file", metavar="FILE", help="- for standard input")
     imported.set_defaults(run=_lazy(command, "import_"))
     copy = actions.add_parser(
-        "copy", parents=[source, target, groups, safety, writing, secure], help="from place to place"
+        "copy", parents=[source, target, groups, safety, writing, secured], help="from place to place"
     )
     copy.add_argument(
         "--translate",
@@ -781,16 +892,16 @@ def _add_offsets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     copy.set_defaults(run=_lazy(command, "copy_"))
     verify = actions.add_parser(
-        "verify", parents=[target, groups, reading, secure], help="compare; the status is 1 if not equal"
+        "verify", parents=[target, groups, reading, secured], help="compare; the status is 1 if not equal"
     )
     verify.add_argument("--from", dest="source", metavar="PLACE", help=place)
     verify.add_argument("file", nargs="?", metavar="FILE", help="a file in place of --from")
     verify.set_defaults(run=_lazy(command, "verify_"))
-    undo = actions.add_parser("undo", parents=[safety, secure], help="put back what a journal says")
+    undo = actions.add_parser("undo", parents=[safety, secured], help="put back what a journal says")
     undo.add_argument("--to", dest="target", metavar="PLACE", help="where the address needs credentials")
     undo.add_argument("file", metavar="JOURNAL")
     undo.set_defaults(run=_lazy(command, "undo_"))
-    broker = argparse.ArgumentParser(add_help=False, parents=[_secure()])
+    broker = Parser(add_help=False, parents=[secure()])
     broker.add_argument("-b", "--bootstrap", metavar="HOST:PORT", default="localhost:9092", help="the broker")
     migration = "barnabas.scripts.offsets.migrate"
     status = actions.add_parser("status", parents=[broker], help="what is not in ZooKeeper yet, under dual commit")
@@ -815,19 +926,37 @@ def _add_offsets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     migrate.set_defaults(run=_lazy(migration, "migrate"))
 
 
+def _again(args: argparse.Namespace) -> int:
+    """Run a command again and again, each time on a clean terminal, until interrupted."""
+    import time
+
+    while True:
+        if sys.stdout.isatty():
+            sys.stdout.write("\x1b[H\x1b[2J")
+        args.run(args)
+        sys.stdout.flush()
+        time.sleep(AGAIN_SECONDS)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a sub-command; gives the exit status."""
-    args = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["__complete"]:
+        print("\n".join(completions(parser(), words[1:])))
+        return 0
+    args = parser().parse_args(words)
     if args.command == "serve":
         return _serve(args)
+    from barnabas.client import silence
     from barnabas.client.command_config import use
     from barnabas.client.errors import ClientError
     from barnabas.wire.text import visible
 
+    silence.tell_with(lambda line: print(f"barnabas: {line}", file=sys.stderr, flush=True))
     if getattr(args, "command_config", None):
         use(args.command_config)
     try:
-        status: int = args.run(args)
+        status: int = _again(args) if getattr(args, "again", False) else args.run(args)
         sys.stdout.flush()
     except ClientError as error:
         print(f"barnabas: {visible(str(error))}", file=sys.stderr)

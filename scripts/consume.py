@@ -5,22 +5,72 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.fetch import MAX_WAIT_MS, Reader
 from barnabas.client.groups import GroupMember, Rebalance
-from barnabas.scripts.form import Form, fill, parse_form
+from barnabas.client.offsets import list_offsets
+from barnabas.scripts.form import Form, fill, for_partition, json_line, parse_form
+from barnabas.scripts.starts import Start, parse_start
 from barnabas.scripts.topics import bounds, existing
 from barnabas.wire.batch import Record
+from barnabas.wire.lines import NATIVE
 
 COMMIT_SECONDS = 5.0
+#: More records than a topic can have.
+ALL = 2**62
+
+
+class Shows:
+    """Writes what one fetch brings, up to `left` records in all."""
+
+    def __init__(self, most: int | None) -> None:
+        self.left = ALL if most is None else most
+        self._out = sys.stdout.buffer
+
+    def show(self, reader: Reader) -> None:
+        """Write the records of one fetch."""
+        raise NotImplementedError
+
+
+class Many(Shows):
+    """Writes records in a form, as they are, a batch at a time."""
+
+    def __init__(self, form: Form, topic: str, most: int | None) -> None:
+        super().__init__(most)
+        self._form, self._topic = form, topic
+
+    def show(self, reader: Reader) -> None:
+        for filled in reader.poll_text(lambda partition: for_partition(self._form, self._topic, partition), self.left):
+            self._out.write(filled.text)
+            self.left -= filled.records
+        self._out.flush()
+
+
+class OneByOne(Shows):
+    """Writes record by record, each at once to a terminal."""
+
+    def __init__(self, line: Callable[[int, Record], bytes], most: int | None) -> None:
+        super().__init__(most)
+        self._line, self._at_once = line, sys.stdout.isatty()
+
+    def show(self, reader: Reader) -> None:
+        for partition, record in reader.poll():
+            self._out.write(self._line(partition, record))
+            self.left -= 1
+            if self._at_once:
+                self._out.flush()
+            if not self.left:
+                break
+        self._out.flush()
 
 
 def run(args: argparse.Namespace) -> int:
     """Print records until told to stop: by count, at the end, or by a signal."""
-    form = parse_form(args.format)
+    shows = _shows(args)
+    start = parse_start(args.offset)
     with Cluster(args.server) as cluster:
         partitions = list(existing(cluster, args.topic))
         if args.partition is not None:
@@ -28,53 +78,67 @@ def run(args: argparse.Namespace) -> int:
                 raise ClientError(f"Topic {args.topic} has no partition {args.partition}: it has {len(partitions)}")
             partitions = [args.partition]
         reader = Reader(cluster, args.topic)
+        if not shows.left:
+            return 0
         if args.group:
-            return _as_member(args, form, cluster, reader)
-        reader.positions = _start(args, cluster, partitions)
-        _print(args, form, _endless(reader, args.exit))
-    return 0
+            return _as_member(args, shows, start, cluster, reader)
+        reader.positions = _start(args, start, cluster, partitions)
+        while True:
+            shows.show(reader)
+            if not shows.left or (args.exit and reader.at_end()):
+                return 0
 
 
-def _start(args: argparse.Namespace, cluster: Cluster, partitions: list[int]) -> dict[int, int]:
+def _shows(args: argparse.Namespace) -> Shows:
+    """How records are written. Raises ClientError for a format that is none."""
+    most = args.max_messages
+    if args.json:
+        return OneByOne(lambda partition, record: json_line(args.topic, partition, record), most)
+    form, raw = parse_form(args.format), args.raw or not sys.stdout.isatty()
+    if raw and NATIVE:
+        return Many(form, args.topic, most)
+    return OneByOne(lambda partition, record: fill(form, args.topic, partition, record, raw=raw), most)
+
+
+def _start(args: argparse.Namespace, start: Start | None, cluster: Cluster, partitions: list[int]) -> dict[int, int]:
     first, end = bounds(cluster, args.topic, partitions)
-    if args.offset is None:
-        return first if args.from_beginning else end
-    if args.offset >= 0:
-        _check_inside(args, first, end)
-        return dict.fromkeys(partitions, args.offset)
-    return {p: max(first[p], end[p] + args.offset) for p in partitions}  # the last -offset records
+    if args.from_beginning:
+        return first
+    if start is None or start.kind == "end":
+        return end
+    if start.kind == "beginning":
+        return first
+    if start.kind == "time":
+        found = list_offsets(cluster, [(args.topic, partition) for partition in partitions], start.number)
+        return {p: at if at >= 0 else end[p] for (_, p), at in found.items()}  # no record is as new: wait for one
+    if start.kind == "last":
+        return {p: max(first[p], end[p] - start.number) for p in partitions}
+    _check_inside(args, start.number, first, end)
+    return dict.fromkeys(partitions, start.number)
 
 
-def _check_inside(args: argparse.Namespace, first: dict[int, int], end: dict[int, int]) -> None:
+def _check_inside(args: argparse.Namespace, offset: int, first: dict[int, int], end: dict[int, int]) -> None:
     """Raises ClientError for an offset that a partition does not have; the end is where the next record will be."""
     for partition in first:
-        if not first[partition] <= args.offset <= end[partition]:
+        if not first[partition] <= offset <= end[partition]:
             other = "" if args.partition is not None or len(first) == 1 else "; choose one with --partition"
             raise ClientError(
-                f"Offset {args.offset} is outside {args.topic}-{partition}, which begins at {first[partition]} and "
+                f"Offset {offset} is outside {args.topic}-{partition}, which begins at {first[partition]} and "
                 f"ends at {end[partition]}{other}"
             )
 
 
-def _endless(reader: Reader, stop_at_end: bool) -> Iterator[tuple[int, Record]]:
-    while True:
-        yield from reader.poll()
-        if stop_at_end and reader.at_end():
-            return
-
-
-def _as_member(args: argparse.Namespace, form: Form, cluster: Cluster, reader: Reader) -> int:
+def _as_member(args: argparse.Namespace, shows: Shows, start: Start | None, cluster: Cluster, reader: Reader) -> int:
     member = GroupMember(cluster, args.group, args.topic)
-    left = [args.max_messages]
     try:
         while True:
             assigned = member.join()
             committed = member.committed(assigned)
-            start = _start(args, cluster, assigned) if assigned else {}
-            reader.positions = {p: committed.get(p, start[p]) for p in assigned}
+            begin = _start(args, start, cluster, assigned) if assigned else {}
+            reader.positions = {p: committed.get(p, begin[p]) for p in assigned}
             reader.ends.clear()
             try:
-                _print(args, form, _membership(member, reader, args.exit), left)
+                _read_as_member(args, shows, member, reader)
                 return 0
             except Rebalance:
                 continue
@@ -82,12 +146,14 @@ def _as_member(args: argparse.Namespace, form: Form, cluster: Cluster, reader: R
         member.leave(reader.positions)
 
 
-def _membership(member: GroupMember, reader: Reader, stop_at_end: bool) -> Iterator[tuple[int, Record]]:
-    """Records while the generation lasts; commits now and then. Raises Rebalance at its end."""
+def _read_as_member(args: argparse.Namespace, shows: Shows, member: GroupMember, reader: Reader) -> None:
+    """Read while the generation lasts, or until it is enough; commit now and then. Raises Rebalance."""
     next_commit = time.monotonic() + COMMIT_SECONDS
     while True:
         if reader.positions:
-            yield from reader.poll()
+            shows.show(reader)
+            if not shows.left:
+                return
         else:
             time.sleep(MAX_WAIT_MS / 1000)
         try:
@@ -98,22 +164,5 @@ def _membership(member: GroupMember, reader: Reader, stop_at_end: bool) -> Itera
         if time.monotonic() > next_commit:
             member.commit(reader.positions)
             next_commit = time.monotonic() + COMMIT_SECONDS
-        if stop_at_end and reader.at_end():
+        if args.exit and reader.at_end():
             return
-
-
-def _print(
-    args: argparse.Namespace, form: Form, records: Iterable[tuple[int, Record]], left: list[int | None] | None = None
-) -> None:
-    left = [args.max_messages] if left is None else left
-    out = sys.stdout.buffer
-    raw = args.raw or not sys.stdout.isatty()
-    if left[0] == 0:
-        return
-    for partition, record in records:
-        out.write(fill(form, args.topic, partition, record, raw=raw))
-        out.flush()
-        if left[0] is not None:
-            left[0] -= 1
-            if left[0] <= 0:
-                return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Sequence
 
@@ -58,6 +60,40 @@ def parse_form(text: str) -> Form:
             known = ", ".join(f"%{letter} {what}" for letter, what in PLACES.items())
             raise ClientError(f"--format: unknown %{place}: known are {known}")
     return parts
+
+
+def for_partition(form: Form, topic: str, partition: int) -> tuple[bytes | str, ...]:
+    """A form in which what all records of a partition have in common is filled in."""
+    plain = {"t": topic.encode(), "p": str(partition).encode(), "%": b"%"}
+    return tuple(part if isinstance(part, bytes) else plain.get(part, part) for part in form)
+
+
+def json_line(topic: str, partition: int, record: Record) -> bytes:
+    """A record as a line of JSON, which `produce --json` takes.
+
+    Key, value and headers are texts where they are UTF-8, else objects with their bytes in base64; null is null. Only
+    ASCII stands in it, so that a terminal can show it.
+    """
+    shown = {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _as_json(record.key),
+        "value": _as_json(record.value),
+    }
+    if record.headers:
+        shown["headers"] = [[name, _as_json(value)] for name, value in record.headers]
+    return json.dumps(shown).encode() + b"\n"
+
+
+def _as_json(data: bytes | None) -> object:
+    if data is None:
+        return None
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
 
 
 def fill(form: Form, topic: str, partition: int, record: Record, *, raw: bool) -> bytes:

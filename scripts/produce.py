@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import select
+import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import msgspec
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
@@ -17,13 +21,18 @@ from barnabas.client.produce import Batch, produce
 from barnabas.scripts.form import unescape
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import CompressionType
+from barnabas.wire.lines import NATIVE, Encoded, LineRules, encode_lines
 from barnabas.wire.text import visible_bytes
 
 BATCH_RECORDS = 1000
+# Most lines of a batch that is made many at a time.
+MOST_LINES = 20_000
 BATCH_BYTES = 512 << 10
 # How long a line waits for more before it is sent.
 LINGER_SECONDS = 0.1
 _PIECE = 256 << 10
+# Of a smaller file no progress is drawn.
+BAR_BYTES = 4 << 20
 
 #: A record, and the line that it stands in.
 Numbered = tuple[int, Record]
@@ -37,27 +46,31 @@ class Lines:
     """The records of the input's lines, with the lines' numbers. Raises ClientError for options that make no sense."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self._strip_cr: bool = args.strip_cr
-        self._null = None if args.null_value is None else args.null_value.encode()
-        self._separator = unescape(args.key_separator, "--key-separator") if args.key_separator else None
-        self._headers = []
+        headers = []
         for text in args.header:
             name, equals, value = text.partition("=")
             if not equals:
                 raise ClientError(f"--header {text}: expected NAME=VALUE")
-            self._headers.append((name, value.encode()))
+            headers.append((name, value.encode()))
+        self.rules = LineRules(
+            separator=unescape(args.key_separator, "--key-separator") if args.key_separator else None,
+            null=None if args.null_value is None else args.null_value.encode(),
+            headers=tuple(headers),
+            strip_cr=args.strip_cr,
+        )
 
     def records(self, lines: Iterable[bytes]) -> Iterator[Numbered]:
         """Raises BadLineError at the first line that is no record."""
+        rules = self.rules
         for number, raw in enumerate(lines, 1):
-            line = raw.rstrip(b"\r\n") if self._strip_cr else raw.removesuffix(b"\n")
+            line = raw.rstrip(b"\r\n") if rules.strip_cr else raw.removesuffix(b"\n")
             key: bytes | None = None
-            if self._separator:
-                key, found, line = line.partition(self._separator)
+            if rules.separator:
+                key, found, line = line.partition(rules.separator)
                 if not found:
                     raise BadLineError(f"Line {number} has no key separator: {visible_bytes(key[:60])}")
-            value = None if line == self._null else line
-            yield number, Record(key, value, time.time_ns() // 1_000_000, tuple(self._headers))
+            value = None if line == rules.null else line
+            yield number, Record(key, value, time.time_ns() // 1_000_000, rules.headers)
 
 
 class Sender:
@@ -88,9 +101,17 @@ class Sender:
         """Whether records are gathered that are not sent."""
         return bool(self._pending)
 
-    def add(self, number: int, record: Record) -> None:
-        """Take a record, and send what is gathered if that is enough. Raises ClientError."""
-        self._pending.setdefault(self._partition(record), []).append((number, record))
+    def add(self, number: int, record: Record, partition: int | None = None) -> None:
+        """Take a record, perhaps for a partition that it names, and send what is gathered if that is enough.
+
+        Raises ClientError; BadLineError for a partition that is not there.
+        """
+        if partition is None or self._fixed is not None:
+            partition = self._partition(record)
+        elif not 0 <= partition < self._partitions:
+            where = f"{self._topic} has {self._partitions} partition(s)"
+            raise BadLineError(f"{self._unit} {number} is for partition {partition}, and {where}")
+        self._pending.setdefault(partition, []).append((number, record))
         self._bytes += len(record.value or b"") + len(record.key or b"") + 64
         if self._bytes >= BATCH_BYTES or sum(map(len, self._pending.values())) >= BATCH_RECORDS:
             self.send()
@@ -153,6 +174,152 @@ def lines_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
             yield from more
 
 
+class JsonRecord(msgspec.Struct):
+    """A line of `produce --json`, which is one of `consume --json`: topic and offset are not looked at."""
+
+    value: Any = None
+    key: Any = None
+    headers: list[tuple[str, Any]] = []
+    partition: int | None = None
+    timestamp: int | None = None
+
+
+def record_of(line: bytes, number: int) -> tuple[int | None, Record]:
+    """The partition and the record that a line of JSON says. Raises BadLineError."""
+    try:
+        found = msgspec.json.decode(line, type=JsonRecord)
+        headers = tuple((name, _bytes_of(value)) for name, value in found.headers)
+        now = time.time_ns() // 1_000_000 if found.timestamp is None else found.timestamp
+        return found.partition, Record(_bytes_of(found.key), _bytes_of(found.value), now, headers)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise BadLineError(f"Line {number} is no record in JSON: {error}") from None
+
+
+def _bytes_of(value: Any) -> bytes | None:
+    """Text as it is, bytes from base64, null; what else JSON has as JSON. Raises ValueError."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
+        return base64.b64decode(value["base64"], validate=True)
+    return msgspec.json.encode(value)
+
+
+def _as_json(args: argparse.Namespace, cluster: Cluster, codec: CompressionType) -> int:
+    """Send lines of JSON; the first that is no record ends it, when all before it are sent. Raises ClientError."""
+    sender = Sender(cluster, args.topic, partition=args.partition, codec=codec)
+    try:
+        for number, line in enumerate(lines_of(sys.stdin.fileno(), sender), 1):
+            partition, record = record_of(line, number)
+            sender.add(number, record, partition)
+    except BadLineError as error:
+        sender.send()
+        raise ClientError(f"{error}; {sender.sent} record(s) before it were sent") from None
+    sender.send()
+    print(f"{sender.sent} record(s) sent to {args.topic}.", file=sys.stderr)
+    return 0
+
+
+class TextSender:
+    """Gathers text, and sends its lines in batches, each to one partition: the next one in turn, or the one that is
+    asked for."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, rules: LineRules, codec: CompressionType, partition: int | None = None
+    ) -> None:
+        leaders = cluster.leaders(topic, create=True)
+        if partition is not None and partition not in leaders:
+            raise ClientError(f"Topic {topic} has no partition {partition}: it has {len(leaders)}")
+        self._cluster, self._topic, self._rules, self._codec = cluster, topic, rules, codec
+        self._partitions = [partition] if partition is not None else sorted(leaders)
+        self._turn = 0
+        self._text = bytearray()
+        self.sent = 0
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether a whole line is gathered."""
+        return b"\n" in self._text
+
+    def add(self, piece: bytes) -> None:
+        """Take text, and send what is gathered if that is enough. Raises ClientError."""
+        self._text += piece
+        if len(self._text) >= BATCH_BYTES:
+            self.send()
+
+    def send(self, *, is_end: bool = False) -> None:
+        """Send the lines that are whole; at the end what is there. Raises ClientError, which names refused lines."""
+        whole = len(self._text) if is_end else self._text.rfind(b"\n") + 1
+        text, at = bytes(memoryview(self._text)[:whole]), 0
+        del self._text[:whole]
+        while at < whole:
+            now = time.time_ns() // 1_000_000
+            encoded = encode_lines(
+                text, at, self._rules, now, most_records=MOST_LINES, most_bytes=BATCH_BYTES, codec=self._codec
+            )
+            if encoded.records:
+                self._produce(encoded)
+            if encoded.is_bad:
+                line = text[encoded.end :].partition(b"\n")[0]
+                raise BadLineError(f"Line {self.sent + 1} has no key separator: {visible_bytes(line[:60])}")
+            at = encoded.end
+
+    def _produce(self, encoded: Encoded) -> None:
+        partition = self._partitions[self._turn % len(self._partitions)]
+        self._turn += 1
+        part = produce(self._cluster, [Batch(self._topic, partition, encoded.batch)])[self._topic, partition]
+        refused = [error.batch_index for error in part.record_errors or () if error.batch_index < encoded.records]
+        first, last = min(refused, default=0), max(refused, default=encoded.records - 1)
+        numbers = (self.sent + 1 + first, self.sent + 1 + last)
+        what = f"Line {numbers[0]}" if first == last else f"Lines {numbers[0]} to {numbers[1]}"
+        check(part.error_code, f"{what} to {self._topic}-{partition}", part.error_message)
+        self.sent += encoded.records
+
+
+def _bar(descriptor: int) -> Callable[[], None]:
+    """Draws how far a file is read, on a terminal; nothing for other input, or elsewhere."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size < BAR_BYTES or not sys.stderr.isatty():
+        return lambda: None
+    width, told = 40, -1
+
+    def draw() -> None:
+        nonlocal told
+        done = min(os.lseek(descriptor, 0, os.SEEK_CUR) / status.st_size, 1.0)
+        if (percent := int(done * 100)) != told:
+            told = percent
+            bar = "#" * round(done * width)
+            print(f"\r[{bar:<{width}}] {percent:3d} %", end="\n" if done == 1.0 else "", file=sys.stderr, flush=True)
+
+    return draw
+
+
+def _many(args: argparse.Namespace, cluster: Cluster, rules: LineRules, codec: CompressionType) -> int:
+    """Send the input's lines many at a time; how many. A line waits for LINGER_SECONDS at most, as in `lines_of`."""
+    sender = TextSender(cluster, args.topic, rules, codec, args.partition)
+    descriptor = sys.stdin.fileno()
+    linger = 0 if os.isatty(descriptor) else LINGER_SECONDS
+    poll, due = select.poll(), 0.0
+    poll.register(descriptor, select.POLLIN)
+    bar = _bar(descriptor)
+    try:
+        while True:
+            bar()
+            if sender.has_lines:
+                due = due or time.monotonic() + linger
+                if not poll.poll(max(0, due - time.monotonic()) * 1000):
+                    sender.send()
+            due = due if sender.has_lines else 0.0
+            piece = os.read(descriptor, _PIECE)
+            if not piece:
+                sender.send(is_end=True)
+                return sender.sent
+            sender.add(piece)
+    except BadLineError as error:
+        raise ClientError(f"{error}; {sender.sent} record(s) before it were sent") from None
+
+
 def run(args: argparse.Namespace) -> int:
     """Send until the input ends; a batch goes when it is full, or when its first line has waited for LINGER_SECONDS.
 
@@ -161,6 +328,13 @@ def run(args: argparse.Namespace) -> int:
     lines = Lines(args)
     with Cluster(args.server) as cluster:
         codec = CompressionType[args.compression.upper()]
+        if args.json:
+            return _as_json(args, cluster, codec)
+        leaders = cluster.leaders(args.topic, create=True)
+        if NATIVE and (args.partition is not None or lines.rules.separator is None or len(leaders) == 1):
+            sent = _many(args, cluster, lines.rules, codec)
+            print(f"{sent} record(s) sent to {args.topic}.", file=sys.stderr)
+            return 0
         sender = Sender(cluster, args.topic, partition=args.partition, codec=codec)
         try:
             for number, record in lines.records(lines_of(sys.stdin.fileno(), sender)):

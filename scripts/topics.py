@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
+import sys
 import time
 import uuid
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from barnabas.client.admin import create_partitions, create_topic, delete_topic, set_topic_config, topic_configs
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
 from barnabas.client.transactions import OpenTransaction, open_transactions
+from barnabas.scripts.listing import duration, show, size
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from barnabas.wire.messages.metadata import MetadataResponseTopic
 from barnabas.wire.table import table
 from barnabas.wire.text import visible
+
+#: Topics whose figures are asked for at one time.
+AT_ONCE = 500
+RETENTION = ["cleanup.policy", "retention.ms", "retention.bytes"]
 
 
 def pairs(texts: list[str]) -> dict[str, str]:
@@ -61,12 +71,67 @@ def create(args: argparse.Namespace) -> int:
 
 
 def list_topics(args: argparse.Namespace) -> int:
-    """Print the names of the topics, one a line."""
+    """Print the topics: their names, one a line; on a terminal, or if it is asked for, with figures."""
     with Cluster(args.server) as cluster:
-        for topic in sorted(cluster.metadata(None), key=lambda t: t.name or ""):
-            if args.internal or not topic.is_internal:
+        found = sorted(cluster.metadata(None), key=lambda t: t.name or "")
+        topics = [topic for topic in found if args.internal or not topic.is_internal]
+        if args.names or not (args.long or args.json or sys.stdout.isatty()):
+            for topic in topics:
                 print(visible(topic.name or ""))
+            return 0
+        sizes = _sizes(cluster)
+        rows = []
+        for at in range(0, len(topics), AT_ONCE):
+            rows += _figures(cluster, topics[at : at + AT_ONCE], sizes, as_json=args.json)
+            _progress(at + AT_ONCE, len(topics))
+    show(("topic", "partitions", "records", "bytes", "retention"), rows, as_json=args.json)
     return 0
+
+
+def _figures(
+    cluster: Cluster, topics: list[MetadataResponseTopic], sizes: Mapping[str, int] | None, *, as_json: bool
+) -> list[tuple[object, ...]]:
+    keys = [(topic.name or "", part.partition_index) for topic in topics for part in topic.partitions]
+    first, end = (list_offsets(cluster, keys, special, isolation=READ_UNCOMMITTED) for special in (EARLIEST, LATEST))
+    configs = topic_configs(cluster, [topic.name or "" for topic in topics], RETENTION, defaults=True)
+    rows: list[tuple[object, ...]] = []
+    for topic in topics:
+        name = topic.name or ""
+        of = [(name, part.partition_index) for part in topic.partitions]
+        count = sum(end[key] - first[key] for key in of)
+        stored = None if sizes is None else sizes.get(name, 0)
+        rows.append((name, len(of), count, stored if as_json else size(stored), _retention(configs.get(name, {}))))
+    return rows
+
+
+def _sizes(cluster: Cluster) -> dict[str, int] | None:
+    """Bytes of each topic; None where this may not be seen."""
+    found: Counter[str] = Counter()
+    for result in cluster.any(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse).results:
+        if result.error_code:
+            return None
+        for topic in result.topics:
+            found[topic.name] += sum(part.partition_size for part in topic.partitions)
+    return found or None
+
+
+def _retention(configs: Mapping[str, str]) -> str | None:
+    """How long, and how much of it, a topic is kept."""
+    if not configs:
+        return None
+    policies = configs.get("cleanup.policy", "delete").split(",")
+    kept = ["compact"] if "compact" in policies else []
+    if "delete" in policies:
+        ms, most = int(configs.get("retention.ms", -1)), int(configs.get("retention.bytes", -1))
+        kept += [duration(ms)] if ms >= 0 else []
+        kept += [size(most) or ""] if most >= 0 else []
+    return ", ".join(kept) or "for ever"
+
+
+def _progress(done: int, total: int) -> None:
+    """Say on a terminal how far a long list is."""
+    if total > AT_ONCE and sys.stderr.isatty():
+        print(f"\r{min(done, total)} of {total} topics", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
 
 def bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -86,7 +151,11 @@ def describe(args: argparse.Namespace) -> int:
                 raise ClientError(absent(cluster, name))
             check(topic.error_code, f"Topic {name}")
             first, end = bounds(cluster, name, [p.partition_index for p in topic.partitions])
-            own = [f"{key}={value}" for key, value in topic_configs(cluster, [name])[name].items()]
+            configs = topic_configs(cluster, [name])[name]
+            if args.json:
+                _describe_as_json(topic, first, end, configs)
+                continue
+            own = [f"{key}={value}" for key, value in configs.items()]
             if i:
                 print()
             print(f"Topic: {visible(name)}  Id: {uuid.UUID(bytes=topic.topic_id)}  Partitions: {len(topic.partitions)}")
@@ -106,6 +175,23 @@ def describe(args: argparse.Namespace) -> int:
             for held in open_transactions(cluster, [(name, p.partition_index) for p in topic.partitions]):
                 print(visible(holder(name, held, time.time())))
     return 0
+
+
+def _describe_as_json(
+    topic: MetadataResponseTopic, first: Mapping[int, int], end: Mapping[int, int], configs: Mapping[str, str]
+) -> None:
+    partitions = [
+        {
+            "partition": p.partition_index,
+            "leader": p.leader_id,
+            "epoch": p.leader_epoch,
+            "start": first[p.partition_index],
+            "end": end[p.partition_index],
+        }
+        for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+    ]
+    topic_id = str(uuid.UUID(bytes=topic.topic_id))
+    print(json.dumps({"topic": topic.name, "id": topic_id, "configs": configs, "partitions": partitions}))
 
 
 def holder(topic: str, held: OpenTransaction, now: float) -> str:

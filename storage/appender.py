@@ -192,6 +192,9 @@ class Appender:
                 segment.write_indexes(log.io)
         log.unflushed.size += size
         log.end_offset = last + 1
+        if not header.is_control:
+            log.appended_bytes += size
+            log.appended_records += header.records_count
 
     def _segment_for(self, size: int, last: int, timestamp: int, now_ms: int) -> Segment:
         """Where a batch of that size, up to offset `last`, goes: a new segment if it is time for one."""

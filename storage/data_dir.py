@@ -8,6 +8,7 @@ else can be written, so that a crash from then on is seen as one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -73,6 +74,17 @@ Progress = Callable[[int, int, str], None]
 ConfigOf = Callable[[str], LogConfig]
 
 
+def _unusable(path: str, error: OSError) -> str:
+    """Why a data directory cannot be used, with what helps."""
+    remedy = {
+        errno.ENOSPC: "; make room on its disk, or name another with --data-dir",
+        errno.EDQUOT: "; make room on its disk, or name another with --data-dir",
+        errno.EACCES: "; let this user write there, or name another with --data-dir",
+        errno.EROFS: "; name another with --data-dir",
+    }.get(error.errno or 0, "")
+    return f"cannot use the data directory {path}: {error.strerror or error}{remedy}"
+
+
 class DataDir:
     """An open data directory; `open` makes one, `close` ends it. `vnodes` has every partition by (topic, partition)."""
 
@@ -123,7 +135,7 @@ class DataDir:
                 io.share_with_group()
             lock_fd = io.open(os.path.join(path, LOCK_FILE), os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise StorageError(f"cannot use the data directory {path}: {error.strerror}") from error
+            raise StorageError(_unusable(path, error)) from error
         try:
             try:
                 fcntl.lockf(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,7 +158,7 @@ class DataDir:
             data_dir._withdraw_address()
         except OSError as error:
             io.close(lock_fd)
-            raise StorageError(f"cannot use the data directory {path}: {error}") from error
+            raise StorageError(_unusable(path, error)) from error
         except BaseException:
             io.close(lock_fd)
             raise

@@ -88,9 +88,11 @@ class Flusher:
         self._some_busy = trio.Event()
         self._idle = trio.Event()
         self._jobs = 0
-        self._kernel: KernelSync[tuple[Vnode, FlushJob, float | None]] | None = None
+        self._kernel: KernelSync[tuple[Vnode, FlushJob, float, bool]] | None = None
         self._ended = False
         self.flushes = 0
+        #: Hears how many seconds each flush has taken.
+        self.observe: Callable[[float], None] | None = None
 
     def when_flushed(self, vnode: Vnode, offset: int, call: Callable[[], None]) -> None:
         """Call once when everything below `offset` is acknowledgeable, or when the vnode has gone offline before that.
@@ -215,16 +217,16 @@ class Flusher:
                 self._kernel.submit()
         return count
 
-    async def _serve_done(self, kernel: KernelSync[tuple[Vnode, FlushJob, float | None]]) -> None:
+    async def _serve_done(self, kernel: KernelSync[tuple[Vnode, FlushJob, float, bool]]) -> None:
         while True:
             await self._serve_some_done(kernel)
 
-    async def _serve_some_done(self, kernel: KernelSync[tuple[Vnode, FlushJob, float | None]]) -> None:
+    async def _serve_some_done(self, kernel: KernelSync[tuple[Vnode, FlushJob, float, bool]]) -> None:
         """Wait for syncs of the kernel, and serve who waits for them."""
         await trio.lowlevel.wait_readable(kernel.fileno())
         with self._around:
-            for (vnode, job, began), error in kernel.completed():
-                self._done(vnode, job, error, None if began is None else time.perf_counter() - began)
+            for (vnode, job, began, alone), error in kernel.completed():
+                self._done(vnode, job, error, time.perf_counter() - began, alone=alone)
 
     async def _gather(self) -> None:
         """Let others append as long as each pass of the event loop brings more, but not for long."""
@@ -305,7 +307,7 @@ class Flusher:
         elif self._kernel is not None and lone_fd is not None:
             self._note_busy(vnode, job)
             # One among several says nothing about how long a lone one takes.
-            self._kernel.add(lone_fd, (vnode, job, time.perf_counter() if alone else None))
+            self._kernel.add(lone_fd, (vnode, job, time.perf_counter(), alone))
         else:
             self._queue.put((vnode, job))
 
@@ -345,10 +347,12 @@ class Flusher:
         with self._around:
             self._done(vnode, job, error, seconds)
 
-    def _done(self, vnode: Vnode, job: FlushJob, error: OSError | None, seconds: float | None) -> None:
+    def _done(self, vnode: Vnode, job: FlushJob, error: OSError | None, seconds: float, *, alone: bool = True) -> None:
         self._jobs -= 1
         self.flushes += 1
-        if seconds is not None and job.size <= SPOT_BYTES:
+        if self.observe is not None:
+            self.observe(seconds)
+        if alone and job.size <= SPOT_BYTES:
             self._expected += (seconds / job.syncs - self._expected) * _NEWEST
         pending = self._pending[vnode]
         vnode.end_flush(job, error)  # calls back: what is appended there only asks for another flush

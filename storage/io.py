@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from barnabas.storage.faults import Fault, NotBegunError, fault_of
 from barnabas.storage.kernel_sync import KernelSync
+from barnabas.wire import portable
 from barnabas.wire.aliases import BytesLike
 
 #: Behind the name of a file until it is whole. What has it is swept away at the next start.
@@ -52,7 +55,9 @@ class Io:
         return os.preadv(fd, (buffer,), position)
 
     def is_cached(self, fd: int, position: int) -> bool:
-        """Whether the byte there is in the page cache. Where the file system cannot tell, the answer is yes."""
+        """Whether the byte there is in the page cache. Where nobody can tell, the answer is yes."""
+        if not portable.has(os, "RWF_NOWAIT"):
+            return True
         try:
             return os.preadv(fd, [bytearray(1)], position, os.RWF_NOWAIT) == 1
         except BlockingIOError:
@@ -64,11 +69,14 @@ class Io:
         return os.pwritev(fd, parts, position)
 
     def fdatasync(self, fd: int) -> None:
-        os.fdatasync(fd)
+        if portable.has(os, "fdatasync"):
+            os.fdatasync(fd)
+        else:
+            full_sync(fd)
 
     def kernel_sync(self) -> KernelSync[Any] | None:
         """An fdatasync that does not wait, if the system can. A subclass that overrides `fdatasync` sees every sync."""
-        if type(self).fdatasync is not Io.fdatasync:
+        if type(self).fdatasync is not Io.fdatasync or portable.forced:
             return None
         try:
             return KernelSync()
@@ -76,7 +84,7 @@ class Io:
             return None
 
     def fsync(self, fd: int) -> None:
-        os.fsync(fd)
+        full_sync(fd)
 
     def ftruncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
@@ -103,9 +111,10 @@ class Io:
     def copy(self, source_fd: int, target_fd: int, size: int, position: int) -> int:
         """Copy up to `size` bytes at `position` from file to file; how many were. File systems that can, share them."""
         try:
-            return os.copy_file_range(source_fd, target_fd, size, position, position)
-        except (OSError, AttributeError) as error:
-            if isinstance(error, OSError) and error.errno not in _NO_COPY:
+            if portable.has(os, "copy_file_range"):
+                return os.copy_file_range(source_fd, target_fd, size, position, position)
+        except OSError as error:
+            if error.errno not in _NO_COPY:
                 raise
         return self.pwritev(target_fd, (self.pread(source_fd, min(size, 1 << 20), position),), position)
 
@@ -119,6 +128,18 @@ class Io:
 
     def stat(self, path: str) -> os.stat_result:
         return os.stat(path)
+
+
+def full_sync(fd: int) -> None:
+    """fsync as far as the disk itself. On macOS fsync alone ends at the disk's cache."""
+    if sys.platform == "darwin":
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL):  # what file systems say that do not know it
+                raise
+    os.fsync(fd)
 
 
 def write_all(io: Io, fd: int, parts: Sequence[BytesLike], position: int) -> None:

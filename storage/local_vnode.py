@@ -236,6 +236,16 @@ class LocalVnode:
             self._load()
         return self._log.size_bytes
 
+    @property
+    def segment_count(self) -> int:
+        if not self._ready:
+            self._load()
+        return len(self._log.segments)
+
+    @property
+    def appended(self) -> tuple[int, int]:
+        return (self._log.appended_bytes, self._log.appended_records) if self._ready else (0, 0)
+
     def stored_bytes(self) -> int | None:
         try:
             return sum(segment.size for segment in list_segments(self._io, self.directory))

@@ -44,6 +44,8 @@ class Log:
         "_discard",
         "aborting",
         "active",
+        "appended_bytes",
+        "appended_records",
         "bases",
         "cache",
         "config",
@@ -94,6 +96,8 @@ class Log:
             for _ in replay_producers(io, self.segments, self.producers, max(covered, self.bases[0])):
                 pass
         self.unflushed = Unflushed(end)
+        #: What was appended since the log was opened, without markers of transactions.
+        self.appended_bytes = self.appended_records = 0
 
     @property
     def size_bytes(self) -> int:

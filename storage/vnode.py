@@ -230,6 +230,13 @@ class Vnode(Protocol):
     @property
     def size_bytes(self) -> int: ...
 
+    @property
+    def segment_count(self) -> int: ...
+
+    @property
+    def appended(self) -> tuple[int, int]:
+        """Bytes and records that were appended since the log was loaded, without markers of transactions."""
+
     def stored_bytes(self) -> int | None:
         """As `size_bytes`, without loading the log; None when it is gone. May be called in a thread."""
 

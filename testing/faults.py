@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.parts import Parts
@@ -60,15 +61,22 @@ class Lost:
         return True
 
 
-def losing(lost: Lost, parts: Parts) -> Handlers:
+class Losing(Endpoint):
+    """An endpoint some of whose answers get lost."""
+
+    __slots__ = ("_inner", "_lost")
+
+    def __init__(self, inner: Endpoint, lost: Lost) -> None:
+        self.api, self.version, self.flexible = inner.api, inner.version, inner.flexible
+        self.decode, self.handle = inner.decode, inner.handle
+        self._inner, self._lost = inner, lost
+
+    def encode(self, response: Message, context: Context) -> list[SizedChunk]:
+        if self._lost.takes(self.api.name):
+            raise Disconnected(f"the answer to {self.api.name} is lost: a test has asked for it")
+        return self._inner.encode(response, context)
+
+
+def losing(lost: Lost, parts: Parts, endpoint: Callable[..., Endpoint] = Endpoint) -> Handlers:
     """The broker's handlers, some of whose answers get lost."""
-
-    class Losing(Endpoint):
-        __slots__ = ()
-
-        def encode(self, response: Message, context: Context) -> list[SizedChunk]:
-            if lost.takes(self.api.name):
-                raise Disconnected(f"the answer to {self.api.name} is lost: a test has asked for it")
-            return super().encode(response, context)
-
-    return Handlers(parts, endpoint=Losing)
+    return Handlers(parts, endpoint=lambda *args, **options: Losing(endpoint(*args, **options), lost))

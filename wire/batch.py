@@ -46,7 +46,7 @@ _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 _MAX_CODEC = max(CompressionType)
 _CODEC_MASK = 0x07
-_TIMESTAMP_TYPE_BIT = 0x08
+TIMESTAMP_TYPE_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 _DELETE_HORIZON_BIT = 0x40
@@ -90,7 +90,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def timestamp_type(self) -> int:
-        return LOG_APPEND_TIME if self.attributes & _TIMESTAMP_TYPE_BIT else CREATE_TIME
+        return LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_BIT else CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
@@ -212,14 +212,14 @@ def iter_records(buf: BytesLike, *, max_decompressed: int = MAX_DECOMPRESSED) ->
 
     The CRC is not checked here; a reader of untrusted bytes calls `check` first.
     """
-    header, data = _records_of(buf, max_decompressed)
+    header, data = records_data(buf, max_decompressed)
     return decode_records(header, data)
 
 
 def decode_records(header: BatchHeader, data: bytes) -> Iterator[Record]:
     """As `iter_records`, for who has decompressed the records already."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    append_time = header.max_timestamp if header.attributes & _TIMESTAMP_TYPE_BIT else None
+    append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
     size = len(data)
     pos = 0
     previous = -1
@@ -401,7 +401,7 @@ def build_batch(
         last_offset_delta = delta
     attributes = compression
     if timestamp_type == LOG_APPEND_TIME:
-        attributes |= _TIMESTAMP_TYPE_BIT
+        attributes |= TIMESTAMP_TYPE_BIT
         max_timestamp = append_time
     if is_transactional:
         attributes |= _TRANSACTIONAL_BIT
@@ -430,14 +430,19 @@ def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> by
     write_varint(content, offset_delta)
     _write_blob(content, record.key)
     _write_blob(content, record.value)
-    write_varint(content, len(record.headers))
-    for name, value in record.headers:
-        _write_blob(content, name.encode())
-        _write_blob(content, value)
+    write_headers(content, record.headers)
     out = bytearray()
     write_varint(out, len(content))
     out += content
     return out
+
+
+def write_headers(out: bytearray, headers: Sequence[tuple[str, bytes | None]]) -> None:
+    """The headers of a record as they stand at its end."""
+    write_varint(out, len(headers))
+    for name, value in headers:
+        _write_blob(out, name.encode())
+        _write_blob(out, value)
 
 
 def assemble_batch(
@@ -502,7 +507,7 @@ def with_append_time(header: BatchHeader, buf: BytesLike, base_offset: int, lead
             leader_epoch,
             MAGIC,
             0,
-            header.attributes | _TIMESTAMP_TYPE_BIT,
+            header.attributes | TIMESTAMP_TYPE_BIT,
             header.last_offset_delta,
             header.base_timestamp,
             now_ms,
@@ -550,7 +555,7 @@ def find_time(
 
     The batch is at the start of `buf`. Raises KafkaError INVALID_RECORD where it is damaged.
     """
-    header, data = _records_of(buf, max_decompressed)
+    header, data = records_data(buf, max_decompressed)
     try:
         return walk.find_time(
             data,
@@ -558,7 +563,7 @@ def find_time(
             header.base_timestamp,
             header.base_offset,
             header.max_timestamp,
-            bool(header.attributes & _TIMESTAMP_TYPE_BIT),
+            bool(header.attributes & TIMESTAMP_TYPE_BIT),
             wanted,
             lo,
             hi,
@@ -567,7 +572,8 @@ def find_time(
         raise _invalid(str(error)) from None
 
 
-def _records_of(buf: BytesLike, max_decompressed: int) -> tuple[BatchHeader, bytes]:
+def records_data(buf: BytesLike, max_decompressed: int = MAX_DECOMPRESSED) -> tuple[BatchHeader, bytes]:
+    """The header of the batch at the start of `buf`, and its records, decompressed. Raises KafkaError."""
     header = parse_header(buf)
     size = header.size_in_bytes
     if header.magic != MAGIC or not HEADER_SIZE <= size <= len(buf):

@@ -2,10 +2,14 @@
 
 A value may be a stranger's text (a group id, a host name, an error that quotes them): it stays one value of one line,
 steers no terminal, and is bounded in length.
+
+For programs that read logs there is the same as JSON, one object on each line.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -23,6 +27,24 @@ _QUOTED = frozenset(' "=\\')
 def told(event: str, fields: Mapping[str, object]) -> str:
     """An event with its fields."""
     return visible(event) + "".join(f" {visible(key)}={_quoted(value)}" for key, value in fields.items())
+
+
+def told_as_json(time: str, level: str, event: str, fields: Mapping[str, object]) -> str:
+    """A line of JSON: `time` (UTC, ISO 8601), `level`, `event`, and the fields. Numbers stay numbers.
+
+    A field that is named like one of those three has an underscore behind its name.
+    """
+    line: dict[str, object] = {"time": time, "level": level, "event": event}
+    for key, value in fields.items():
+        line[f"{key}_" if key in ("time", "level", "event") else key] = _plain(value)
+    return json.dumps(line)  # ASCII only, so that no character of it steers a terminal or ends the line
+
+
+def _plain(value: object) -> object:
+    """As JSON has it: a number, a truth value or null as it is, all else as text."""
+    if value is None or type(value) in (bool, int) or (type(value) is float and math.isfinite(value)):
+        return value
+    return _cut(str(value))
 
 
 def level_of(record: LogRecord) -> str:

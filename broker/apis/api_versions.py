@@ -12,8 +12,10 @@ Version 4: the lowest level of a feature may be 0 (KAFKA-17011).
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from barnabas.broker.metadata import features
+from barnabas.broker.metrics.telemetry import ClientTelemetry
 from barnabas.broker.net.order import NOTHING
 from barnabas.broker.registry import APIS, Context, api
 from barnabas.wire.errors import ErrorCode
@@ -26,22 +28,27 @@ from barnabas.wire.messages.api_versions import (
 )
 
 FROM_ZERO_SINCE = 4
+#: GetTelemetrySubscriptions and PushTelemetry: advertised where somebody reads what clients push (KIP-714).
+TELEMETRY = (71, 72)
+_SOFTWARE_CHARS = 200
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @api(ApiVersionsRequest, ApiVersionsResponse, uses=NOTHING)
-def handle(context: Context, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+def handle(context: Context, request: ApiVersionsRequest | None, telemetry: ClientTelemetry) -> ApiVersionsResponse:
     if request is None:
         return _unsupported()
     if context.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return _all(context.version)
+        context.connection.software = name[:_SOFTWARE_CHARS], version[:_SOFTWARE_CHARS]
+    return _all(context.version, left_out=() if telemetry.is_on else TELEMETRY)
 
 
-def _all(version: int) -> ApiVersionsResponse:
-    keys = [ApiVersion(a.key, a.advertised.first, a.advertised.last) for _, a in sorted(APIS.items())]
+def _all(version: int, left_out: Collection[int]) -> ApiVersionsResponse:
+    served = [each for key, each in sorted(APIS.items()) if key not in left_out]
+    keys = [ApiVersion(each.key, each.advertised.first, each.advertised.last) for each in served]
     return ApiVersionsResponse(
         api_keys=keys,
         supported_features=[

@@ -1,6 +1,6 @@
 """ListConfigResources (74), versions 0-1: what has a configuration.
 
-Version 0: client metrics only, and there are none (KIP-714). Version 1: resources of the types asked for, or of all
+Version 0: client metrics only (KIP-714). Version 1: resources of the types asked for, or of all
 (KIP-1142).
 """
 
@@ -38,7 +38,7 @@ async def handle(
         RESOURCE_TOPIC: sorted(metadata.topics),
         RESOURCE_BROKER: [str(identity.node_id)],
         RESOURCE_BROKER_LOGGER: [str(identity.node_id)],
-        RESOURCE_CLIENT_METRICS: [],
+        RESOURCE_CLIENT_METRICS: sorted(metadata.client_metrics),
         RESOURCE_GROUP: [],
     }
     asked = set(request.resource_types or names) if context.version >= 1 else {RESOURCE_CLIENT_METRICS}

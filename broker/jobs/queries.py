@@ -61,6 +61,7 @@ from barnabas.wire.queries.messages import (
     CheckedStream,
     Conversation,
     Question,
+    Status,
     decode,
     encode,
 )
@@ -122,6 +123,8 @@ class Queries(Listener):
         #: Who else may want the driver to run.
         self.wanted: list[Callable[[], bool]] = []
         self._is_new = False  # something that the driver has yet to be told of
+        #: What the driver has told last of how all queries and streams are.
+        self.status: Status | None = None
 
     # --- definitions --------------------------------------------------------------------------------------------------
 
@@ -483,7 +486,9 @@ class Queries(Listener):
         return result
 
     def _heard(self, message: bytes) -> None:
-        answer = decode(message)  # the driver also tells others how the queries are
+        answer = decode(message)
+        if isinstance(answer, Status):
+            self.status = answer
         if not isinstance(answer, Checked | CheckedStream):
             return
         pending = self._pending.get(answer.id)

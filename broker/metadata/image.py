@@ -125,6 +125,8 @@ class MetadataImage:
         #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
         self.removed_ms: dict[str, int] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
+        #: Which metrics clients are to push, by the name of the resource that says so (KIP-714).
+        self.client_metrics: dict[str, dict[str, str]] = {}
         self.quotas = ClientQuotas()
         self.acls.clear()
         self.credentials = ScramCredentials()
@@ -315,12 +317,16 @@ class MetadataImage:
             configs = topic.configs
         elif record.resource_type == RESOURCE_BROKER:
             configs = self.broker_configs.setdefault(record.resource_name, {})
+        elif record.resource_type == RESOURCE_CLIENT_METRICS:
+            configs = self.client_metrics.setdefault(record.resource_name, {})
         else:
             return
         if record.value is None:
             configs.pop(record.name, None)
         else:
             configs[record.name] = record.value
+        if not configs and record.resource_type == RESOURCE_CLIENT_METRICS:
+            del self.client_metrics[record.resource_name]
 
     def records(self) -> Iterator[Message]:
         """The whole image: what a snapshot holds. The features come first, as they say how to read what follows."""
@@ -330,6 +336,9 @@ class MetadataImage:
         for resource, configs in self.broker_configs.items():
             for key, value in configs.items():
                 yield self.config_record(RESOURCE_BROKER, resource, key, value)
+        for resource, configs in self.client_metrics.items():
+            for key, value in configs.items():
+                yield self.config_record(RESOURCE_CLIENT_METRICS, resource, key, value)
         yield from self.quotas.records()
         yield from self.acls.records()
         yield from self.credentials.records()

@@ -21,7 +21,6 @@ costs no more than its backlog; a request that must not overtake an earlier one 
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ from barnabas.broker.net.frame_timer import FrameTimer
 from barnabas.broker.net.framing import KEPT_BYTES, FrameError, Framing, SpeaksTls
 from barnabas.broker.net.metering import Meter
 from barnabas.broker.net.poller import Poller
-from barnabas.broker.net.transport import Transport
+from barnabas.broker.net.transport import Transport, is_closed
 from barnabas.broker.net.turn import Turn
 from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.registry import Answer, Context, Endpoint
@@ -118,7 +117,7 @@ class Connection:
         *("_answers", "_budget", "_eager", "_ends", "_frame_timer", "_framing", "_held", "_holding", "_is_new"),
         *("_is_stranger", "_meter", "_muted_until", "_opened", "_scopes", "_sender_runs", "_shared", "_slice_began"),
         *("_slice_ends", "_transport", "authorizer", "client", "host", "last_active", "listener", "login", "origin"),
-        *("port", "principal", "protocol", "state", "__weakref__"),
+        *("port", "principal", "protocol", "software", "state", "__weakref__"),
     )
 
     def __init__(
@@ -128,6 +127,8 @@ class Connection:
         self.host, self.port, self.listener = host, port, listener.name
         self.protocol = listener.protocol
         self.principal = ANONYMOUS
+        #: Name and version of the client, as it says with ApiVersions (KIP-511).
+        self.software = "", ""
         #: How far the client is in logging in; None where nobody does.
         self.login = login
         #: Whose share of what all clients share is taken; and whose it was before the client said who it is.
@@ -208,9 +209,7 @@ class Connection:
     @property
     def is_left(self) -> bool:
         """Whether the client has closed its side, which shows while nothing is read, too."""
-        events = select.poll()
-        events.register(self._transport, select.POLLRDHUP)
-        return bool(events.poll(0))
+        return is_closed(self._transport.fileno())
 
     def close(self, reason: str | None = None) -> None:
         """End the connection; `reason` is for the log."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import resource
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -49,6 +50,8 @@ PACE_CHECK_SECONDS = 0.5
 MOST_REFUSED = 64
 # Large requests and answers that threads decode and encode at one time.
 LARGE_REQUESTS = 1
+# More than this macOS gives no process, whatever its limit says.
+MACOS_OPEN_MAX = 10_240
 
 
 class Connections:
@@ -59,9 +62,12 @@ class Connections:
         self._workers, self._tls = workers, tls
         self.memory = RequestMemory(config["queued.max.request.bytes"])
         self._buffers = FrameBuffers()
-        self._poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
-        self.handshakes = Handshakes(self._poller)
+        self.poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
+        self.handshakes = Handshakes(self.poller)
         self._all: set[Connection] = set()
+        #: Connections that were let in, by listener, and those that were turned away.
+        self.accepted: Counter[str] = Counter()
+        self.refused = 0
         self._per_address: Counter[str] = Counter()
         self._per_client: Counter[str] = Counter()
         self._per_listener: Counter[str] = Counter()
@@ -73,6 +79,11 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    @property
+    def per_listener(self) -> Mapping[str, int]:
+        """How many connections each listener has."""
+        return self._per_listener
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self._all))
@@ -97,7 +108,7 @@ class Connections:
         self._address_limits.read(nursery.start_soon)
         self._shared = Shared(
             nursery=nursery,
-            poller=self._poller,
+            poller=self.poller,
             turn=self._turn,
             log=self._log,
             find=handlers.find,
@@ -115,7 +126,7 @@ class Connections:
             known=self.strangers.remove,
             client_changed=self._client_changed,
         )
-        nursery.start_soon(self._poller.run)
+        nursery.start_soon(self.poller.run)
         nursery.start_soon(self._close_idle)
         nursery.start_soon(self._close_slow)
         for listener, sockets in bound:
@@ -128,7 +139,7 @@ class Connections:
             connection.close()
         for sock in self._refused:
             sock.close()
-        self._poller.close()
+        self.poller.close()
 
     async def _accept(self, listener: Listener, listening: socket.socket) -> None:
         while True:
@@ -156,6 +167,7 @@ class Connections:
             await trio.sleep(delay)
         delay = self._rates.refusal(address[0], trio.current_time())
         if delay:
+            self.refused += 1
             self._tell_seldom("connection.too_fast", client=address[0])
             if len(self._refused) < MOST_REFUSED:
                 self._refused.add(sock)
@@ -163,6 +175,7 @@ class Connections:
             else:
                 sock.close()
         elif not self._has_room(address[0], listener.name):
+            self.refused += 1
             self._tell_seldom("connection.refused", client=address[0], connections=len(self._all))
             sock.close()
         else:
@@ -214,6 +227,7 @@ class Connections:
             plain = PlainTransport(sock, self._workers, client)
             connection = Connection(self._shared, plain, address[0], address[1], listener, self._login(listener))
         self._all.add(connection)
+        self.accepted[listener.name] += 1
         self._per_address[connection.host] += 1
         self._per_client[connection.client] += 1
         self._per_client_of.setdefault(connection.listener, Counter())[connection.client] += 1
@@ -294,10 +308,11 @@ def _less(counter: Counter[str], key: str) -> None:
 def raise_descriptor_limit() -> int:
     """Use all descriptors that the operator allows; gives their number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard and hard != resource.RLIM_INFINITY:
+    wanted = MACOS_OPEN_MAX if hard == resource.RLIM_INFINITY and sys.platform == "darwin" else hard
+    if soft != wanted != resource.RLIM_INFINITY:
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
         except (OSError, ValueError):
             pass
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft

@@ -30,7 +30,7 @@ def bind(config: BrokerConfig) -> list[Bound]:
     found: list[Bound] = []
     try:
         for listener in config.listeners:
-            sockets = _bind_listener(listener, config)
+            sockets = bind_one(listener, config)
             found.append(Bound(replace(listener, port=sockets[0].getsockname()[1]), sockets))
     except ConfigError:
         close(found)
@@ -56,7 +56,7 @@ def close(bound: list[Bound]) -> None:
             sock.close()
 
 
-def _bind_listener(listener: Listener, config: BrokerConfig) -> list[socket.socket]:
+def bind_one(listener: Listener, config: BrokerConfig) -> list[socket.socket]:
     """All addresses of a listener, on one port. A free port may be taken in the other family: then another one."""
     tries = 1 if listener.port else FREE_PORT_TRIES
     while True:

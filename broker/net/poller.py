@@ -10,6 +10,8 @@ A connection that has used up its time has more to do (`again`). It goes on behi
 but at least one such connection goes on in each pass. So a client that sends little is served at once, however much
 others push.
 
+Where there is no epoll, a task for each socket does wait (`broker.net.task_watch`); all else is as here.
+
 Waking up costs more than a request, too. So where the next request came at once after the last answers, the poller
 polls for a while before the process sleeps.
 """
@@ -24,6 +26,9 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import trio
+
+from barnabas.broker.net.task_watch import TaskWatch
+from barnabas.wire import portable
 
 _log = logging.getLogger(__name__)
 
@@ -46,15 +51,21 @@ class Poller(trio.abc.Instrument):
         sleep."""
         self._around = around
         self._idle_poll = idle_poll
-        self._epoll = select.epoll()
+        #: None where the system has none.
+        self._epoll = select.epoll() if portable.has(select, "epoll") else None
+        self._watch = TaskWatch(lambda: self._wake.set())
         self._anything = select.poll()  # whether trio has any reason to wake
         self._tasks: Sized = ()  # of trio's, that are to run
+        #: Hears for how many seconds nothing but what was ready was served, from one wait to the next.
+        self.held: Callable[[float], None] | None = None
+        self._woke = time.perf_counter()
         self._waits_from = 0.0
         self._short_waits = 0
         self._calls: dict[int, Callable[[], None]] = {}
         # The calls to make, in this order: connections that have just become readable, then those with more to do.
-        self._readable: dict[Callable[[], None], None] = {}
-        self._again: dict[Callable[[], None], None] = {}
+        # With the socket, where a task waits for it.
+        self._readable: dict[Callable[[], None], int | None] = {}
+        self._again: dict[Callable[[], None], int | None] = {}
         self._wake = trio.Event()
         self._broken = trio.Event()
         self._error: Exception | None = None
@@ -63,13 +74,19 @@ class Poller(trio.abc.Instrument):
         """Call whenever `sock` is readable, or its connection is gone, until `remove`. The call must not raise,
         and may come once more after `remove`."""
         fd = sock.fileno()
-        self._epoll.register(fd, select.EPOLLIN)
+        if self._epoll is None:
+            self._watch.add(fd)
+        else:
+            self._epoll.register(fd, select.EPOLLIN)
         self._calls[fd] = call
 
     def remove(self, sock: HasFileno) -> None:
         """Call no more. Before the socket is closed."""
         fd = sock.fileno()
-        self._epoll.unregister(fd)
+        if self._epoll is None:
+            self._watch.remove(fd)
+        else:
+            self._epoll.unregister(fd)
         del self._calls[fd]
 
     def again(self, call: Callable[[], None]) -> None:
@@ -85,9 +102,9 @@ class Poller(trio.abc.Instrument):
         """Serve until cancelled, or until a call raises."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stay_awake)
-            inside = wake_trio(self._epoll)
+            inside = None if self._epoll is None else wake_trio(self._epoll)
             if inside is None:
-                nursery.start_soon(self._wake_trio)
+                nursery.start_soon(self._watch.run if self._epoll is None else self._wake_trio)
                 self._idle_poll = 0.0
             else:
                 self._anything.register(inside.epoll, select.POLLIN)
@@ -103,6 +120,8 @@ class Poller(trio.abc.Instrument):
     def before_io_wait(self, timeout: float) -> None:
         """Trio calls this in each pass, after the tasks, and sleeps next if it has a `timeout`."""
         self._waits_from = time.perf_counter()
+        if self.held is not None:
+            self.held(self._waits_from - self._woke)
         if timeout > self._idle_poll:
             self._look()
 
@@ -111,6 +130,8 @@ class Poller(trio.abc.Instrument):
         if timeout:
             waited = time.perf_counter() - self._waits_from
             self._short_waits = self._short_waits + 1 if waited < self._idle_poll else 0
+        if self.held is not None:
+            self._woke = time.perf_counter()
         self._find()
         if not self._is_ready:
             return
@@ -135,6 +156,11 @@ class Poller(trio.abc.Instrument):
     def _find(self) -> None:
         """Put down who has something to read, behind those who are ready already."""
         calls, readable, again = self._calls, self._readable, self._again
+        if self._epoll is None:
+            for fd in self._watch.find():
+                call = calls[fd]
+                (again if call in again else readable)[call] = fd
+            return
         for fd, _ in self._epoll.poll(0, MOST_EVENTS):
             call = calls[fd]
             if call not in again:
@@ -155,34 +181,37 @@ class Poller(trio.abc.Instrument):
         """Call until the event loop has been held up for long enough; the rest stays ready."""
         with self._around:
             while self._readable:
-                _call_first(self._readable)
+                self._call_first(self._readable)
                 if time.perf_counter() > until:
                     break
             if self._again:
-                _call_first(self._again)
+                self._call_first(self._again)
             while self._again and time.perf_counter() < until:
-                _call_first(self._again)
+                self._call_first(self._again)
+
+    def _call_first(self, calls: dict[Callable[[], None], int | None]) -> None:
+        call = next(iter(calls))
+        fd = calls.pop(call)
+        call()
+        if fd is not None:
+            self._watch.again(fd)
 
     async def _stay_awake(self) -> None:
         """Have trio pass by without a sleep while somebody is ready whose socket may have nothing to tell."""
         while True:
-            if not self._is_ready:
+            if not (self._is_ready or self._watch.found):
                 self._wake = trio.Event()
                 await self._wake.wait()
             await trio.lowlevel.checkpoint()
 
     async def _wake_trio(self) -> None:
+        assert self._epoll is not None
         while True:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
 
     def close(self) -> None:
-        self._epoll.close()
-
-
-def _call_first(calls: dict[Callable[[], None], None]) -> None:
-    call = next(iter(calls))
-    del calls[call]
-    call()
+        if self._epoll is not None:
+            self._epoll.close()
 
 
 class Inside(NamedTuple):

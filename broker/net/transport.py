@@ -6,6 +6,8 @@ other bytes.
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 from typing import Protocol
 
@@ -13,6 +15,7 @@ import trio
 
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.workers import Workers
+from barnabas.wire import portable
 from barnabas.wire.types import SizedChunk
 
 # What an answer holds besides slices of logs (`storage.vnode.Slice`).
@@ -22,6 +25,8 @@ IN_MEMORY = (bytes, bytearray, memoryview)
 SMALL_SLICE = 32 << 10
 # A client that reads slowly has no more than about this much log data in memory; the rest stays in the files.
 GATHER_BYTES = 256 << 10
+# Of a piece behind which more comes.
+_MORE = socket.MSG_MORE if portable.has(socket, "MSG_MORE") else 0
 # sendmsg takes at most this many pieces (IOV_MAX).
 MAX_PIECES = 1024
 
@@ -105,6 +110,24 @@ class PlainTransport:
         self.sock.close()
 
 
+def is_closed(fd: int) -> bool:
+    """Whether a client has closed its side of a socket, which need not be read for that.
+
+    Where the system cannot tell before all is read, that is when all that came is read.
+    """
+    if portable.has(select, "POLLRDHUP"):
+        events = select.poll()
+        events.register(fd, select.POLLRDHUP)
+        return bool(events.poll(0))
+    try:
+        with socket.socket(fileno=os.dup(fd)) as sock:
+            return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def is_cold(chunk: SizedChunk) -> bool:
     """Whether sending this would wait for the disk, and everybody with it."""
     return not (isinstance(chunk, IN_MEMORY) or chunk.cached or chunk.look_cached())  # type: ignore[attr-defined]
@@ -145,7 +168,7 @@ def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]
                 return [chunk.rest(sent), *chunks[i + 1 :]]  # type: ignore[attr-defined]
             i += 1
             continue
-        flags = socket.MSG_MORE if j < count else 0
+        flags = _MORE if j < count else 0
         try:
             sent = sock.send(chunk, flags) if j == i + 1 else sock.sendmsg(chunks[i:j], (), flags)  # type: ignore[arg-type]
         except (BlockingIOError, InterruptedError):

@@ -199,6 +199,8 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
         _need(DESCRIBE_TOPIC, at=LEFT_OUT, when="for the topics of a transaction"),
     ),
     "ListTransactions": (_need(DESCRIBE_TRANSACTIONAL_ID, at=LEFT_OUT),),
+    "GetTelemetrySubscriptions": (),
+    "PushTelemetry": (),
     "ListConfigResources": (_need(DESCRIBE_CLUSTER_CONFIGS, at=ANSWER),),
     "DescribeTopicPartitions": (
         _need(DESCRIBE_TOPIC, at=EACH_TOPIC, when="of topics that are named"),

@@ -83,7 +83,8 @@ class TlsListeners:
 
     def __init__(self, config: BrokerConfig, log: EventLog, workers: Workers) -> None:
         self._config, self._log, self._workers = config, log, workers
-        self._listeners = [each for each in config.listeners if each.protocol.is_encrypted]
+        others = [config.http] if config.http is not None else []
+        self._listeners = [each for each in [*config.listeners, *others] if each.protocol.is_encrypted]
         self._loaded: dict[str, _Loaded] = {}
         self._prepared: dict[str, _Loaded] = {}  # read for an alteration that is not in force yet
         self._refused: dict[str, tuple[object, ...]] = {}  # states of files that could not be used

@@ -24,7 +24,14 @@ from barnabas.broker.settings.keys import (
     ConfigError,
     ConfigKey,
 )
-from barnabas.broker.settings.listeners import Listener, parse_listener, parse_protocols, scoped, scoped_name
+from barnabas.broker.settings.listeners import (
+    Listener,
+    parse_http,
+    parse_listener,
+    parse_protocols,
+    scoped,
+    scoped_name,
+)
 from barnabas.broker.settings.quota_keys import QUOTA_KEYS
 from barnabas.broker.settings.sasl_keys import SASL_KEYS, jaas
 from barnabas.broker.settings.ssl_keys import SSL_KEYS
@@ -86,6 +93,11 @@ def _offsets_storage(value: str) -> None:
         raise ConfigError(
             f"Wrong value {value} of offsets.storage; valid values are kafka (or its alias ads) and zookeeper"
         )
+
+
+def _http_listen(value: str) -> None:
+    if value:
+        parse_http(value)
 
 
 def _zookeeper_connect(value: str) -> None:
@@ -247,6 +259,13 @@ BROKER = _keys([
         check=_credentials),
     ConfigKey("barnabas.idle.poll.us", "int", 100, "Microseconds that the broker polls for the next request instead of "
         "sleeping, while requests come as quickly as that; 0: not at all.", minimum=0, maximum=1000),
+    ConfigKey("barnabas.http.listen", "string", None, "HOST:PORT, or https://HOST:PORT, of an HTTP listener for "
+        "health, metrics and the console; default: none. TLS: the ssl keys of a listener HTTP. See docs/monitoring.md.",
+        check=_http_listen),
+    ConfigKey("barnabas.http.hosts", "list", (), "Names by which browsers and programs may call that listener, besides "
+        "localhost and addresses. Others are refused, as a name can be made to point here."),
+    ConfigKey("barnabas.http.trusted.network", "boolean", False, "Let that listener be reached from other machines "
+        "without TLS or without logins: everybody who can reach it may use it, or a proxy before it sees to that."),
     ConfigKey("barnabas.streams.driver", "string", "auto",
         "auto: the broker starts the Spark driver with the first query "
         "topic. none: `barnabas streams` is run by hand.", choices=("auto", "none")),
@@ -422,6 +441,8 @@ class BrokerConfig:
                 self.static[name.lower() if key.name != name else name] = key.parse(text)
         self.listeners = self._for_clients("listeners")
         self._check_listeners()
+        #: The HTTP listener, if there is one.
+        self.http = parse_http(self["barnabas.http.listen"]) if self["barnabas.http.listen"] else None
         self.advertised = None if self["advertised.listeners"] is None else self._for_clients("advertised.listeners")
         self._check_advertised()
         self.check_offset_stores(self.static)

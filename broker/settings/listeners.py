@@ -45,6 +45,21 @@ class Listener:
         return f"{self.name}://{host}:{self.port}"
 
 
+#: The name of the HTTP listener, by which it has settings of its own.
+HTTP = "HTTP"
+_URL = re.compile(r"(?:(?P<scheme>https?)://)?(?P<host>\[[0-9a-fA-F:.%]*\]|[^\[\]:/]*):(?P<port>\d{1,5})/?$")
+
+
+def parse_http(text: str) -> Listener:
+    """[http://|https://]HOST:PORT. Raises ConfigError with the form that is expected."""
+    found = _URL.match(text)
+    if not found or int(found["port"]) > 65535:
+        expected = "expected HOST:PORT or https://HOST:PORT, as in 127.0.0.1:9644"
+        raise ConfigError(f"Invalid value {text!r} for barnabas.http.listen: {expected}")
+    protocol = Protocol.SSL if found["scheme"] == "https" else Protocol.PLAINTEXT
+    return Listener(HTTP, found["host"].strip("[]"), int(found["port"]), protocol)
+
+
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9a-fA-F:.%]*\]|[^\[\]:/]*):(?P<port>\d{1,5})$")
 
 

@@ -33,9 +33,10 @@ from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.security.askers import Asker
 from barnabas.broker.security.tls import TlsListeners
-from barnabas.broker.settings import loggers, ssl_keys
+from barnabas.broker.settings import client_metrics, loggers, ssl_keys
 from barnabas.broker.settings.config import BROKER, TOPIC, BrokerConfig, broker_key, check_topic_configs
 from barnabas.broker.settings.keys import (
+    SOURCE_CLIENT_METRICS,
     SOURCE_DEFAULT,
     SOURCE_DYNAMIC_BROKER,
     SOURCE_DYNAMIC_DEFAULT,
@@ -60,6 +61,8 @@ _QUERY_CHECK_MS = 30_000
 _ALTERS = "AlterConfigs"
 # Of a broker's keys that nobody knows. Kafka keeps any number.
 MAX_UNKNOWN_KEYS = 100
+# Of the name of a client-metrics resource.
+MOST_NAME_CHARS = 249
 # Shown among the settings of a broker that keeps offsets in ZooKeeper too: how that goes.
 OFFSETS_STATE = ConfigKey(
     "barnabas.offsets.state", "string", None, "Offsets on their way to ZooKeeper, as JSON. Read-only."
@@ -160,6 +163,18 @@ def _set_for_all(name: str, value: str) -> ConfigEntry:
         return _unknown(name, SOURCE_DYNAMIC_DEFAULT)
     synonyms: list[tuple[str, str | None, int]] = [(name, value, SOURCE_DYNAMIC_DEFAULT)]
     return ConfigEntry(BROKER[name], name, value, SOURCE_DYNAMIC_DEFAULT, synonyms=synonyms)
+
+
+def _client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every key of a client-metrics resource with the value in force; none of one that is not there."""
+    if not configs:
+        return []
+    entries = []
+    for name, key in sorted(client_metrics.KEYS.items()):
+        source = SOURCE_CLIENT_METRICS if name in configs else SOURCE_DEFAULT
+        value = configs.get(name, key.show(key.default) or "")
+        entries.append(ConfigEntry(key, name, value, source, synonyms=[(name, value, source)]))
+    return entries
 
 
 _ROOT = ConfigKey(loggers.ROOT, "unknown", "INFO", "The level of the broker's log.", dynamic=True)
@@ -265,7 +280,9 @@ class ResourceConfigs(Listener):
         if kind == RESOURCE_BROKER_LOGGER:
             loggers.check_name(self._identity.node_id, name)
             return [ConfigEntry(_ROOT, loggers.ROOT, loggers.level(self._log), SOURCE_LOGGER)]
-        if kind in (RESOURCE_CLIENT_METRICS, RESOURCE_GROUP):
+        if kind == RESOURCE_CLIENT_METRICS:
+            return _client_metrics_entries(self._metadata.client_metrics.get(name, {}))
+        if kind == RESOURCE_GROUP:
             return []
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
 
@@ -354,7 +371,8 @@ class ResourceConfigs(Listener):
                     await self._queries.convert(self._topics.find(name), target, records)
                 else:
                     await self._topics.commit(records)
-                tell_unused(self._log, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
+                if kind != RESOURCE_CLIENT_METRICS:
+                    tell_unused(self._log, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
 
     def _owned(self, asker: Asker, name: str, target: dict[str, str]) -> dict[str, str]:
         """The configuration of a topic whose query or stream is the asker's from now on. Raises KafkaError."""
@@ -378,6 +396,8 @@ class ResourceConfigs(Listener):
             self._check_broker(name)
             current = dict(self._metadata.broker_configs.get(name, {}))
             keys = BROKER
+        elif kind == RESOURCE_CLIENT_METRICS:
+            current, keys = self._client_metrics(name), client_metrics.KEYS
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
         if len({key for key, _, _ in changes}) != len(changes):
@@ -394,15 +414,26 @@ class ResourceConfigs(Listener):
                 check_owner(current, target, asker)
                 check_changes(name, current, target)
                 check_stream_changes(name, current, target)
+            elif kind == RESOURCE_CLIENT_METRICS:
+                client_metrics.check(target)
             else:
                 self._check_offset_stores(name, target)
                 self._config.parse_dynamic(target)
                 if sum(broker_key(key) is None for key in target) > MAX_UNKNOWN_KEYS:
                     raise ConfigError(f"Too many keys that are unknown here: at most {MAX_UNKNOWN_KEYS} are kept")
         except ConfigError as error:
-            code = ErrorCode.INVALID_CONFIG if kind == RESOURCE_TOPIC else ErrorCode.INVALID_REQUEST
+            code = ErrorCode.INVALID_REQUEST if kind == RESOURCE_BROKER else ErrorCode.INVALID_CONFIG
             raise KafkaError(code, str(error)) from None
         return current, target
+
+    def _client_metrics(self, name: str) -> dict[str, str]:
+        """The keys of a client-metrics resource. Raises KafkaError for one that cannot be."""
+        known = self._metadata.client_metrics
+        if not name or len(name) > MOST_NAME_CHARS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid resource name for client metrics")
+        if name not in known and len(known) >= client_metrics.MOST:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There are {client_metrics.MOST} client metrics resources")
+        return dict(known.get(name, {}))
 
     def _change(
         self,
@@ -420,8 +451,8 @@ class ResourceConfigs(Listener):
         if value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {name}")
         key = broker_key(name) if kind == RESOURCE_BROKER else keys.get(name)
-        if key is None and (kind == RESOURCE_TOPIC or operation != SET):
-            kind_name = "topic" if kind == RESOURCE_TOPIC else "broker"
+        if key is None and (kind != RESOURCE_BROKER or operation != SET):
+            kind_name = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker"}.get(kind, "client metrics")
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind_name} config name: {name}")
         if kind == RESOURCE_BROKER and (name == OFFSETS_STATE.name or (key is not None and not key.dynamic)):
             raise KafkaError(
@@ -439,7 +470,9 @@ class ResourceConfigs(Listener):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {action} config {name} because it is not a list")
         shown = target.get(name)
         if shown is None:
-            default: Any = self._config.topic_default(name)[0] if kind == RESOURCE_TOPIC else self._config[name]
+            default: Any = key.default
+            if kind != RESOURCE_CLIENT_METRICS:
+                default = self._config.topic_default(name)[0] if kind == RESOURCE_TOPIC else self._config[name]
             shown = key.show(default) or ""
         items = [item for item in shown.split(",") if item]
         given = [item.strip() for item in value.split(",")]

@@ -60,6 +60,7 @@ from barnabas.wire.messages.end_txn import EndTxnRequest
 from barnabas.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from barnabas.wire.messages.heartbeat import HeartbeatRequest
 from barnabas.wire.messages.incremental_alter_configs import AlterableConfig as Change
 from barnabas.wire.messages.incremental_alter_configs import AlterConfigsResource as Changed
@@ -91,6 +92,7 @@ from barnabas.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.wire.messages.push_telemetry import PushTelemetryRequest
 from barnabas.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from barnabas.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.wire.messages.sasl_handshake import SaslHandshakeRequest
@@ -195,6 +197,8 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
         64: UnregisterBrokerRequest(7),
         65: DescribeTransactionsRequest(["absent"]),
         66: ListTransactionsRequest(),
+        71: GetTelemetrySubscriptionsRequest(),
+        72: PushTelemetryRequest(),
         74: ListConfigResourcesRequest(),
         75: DescribeTopicPartitionsRequest([TopicRequest(name)]),
     }
@@ -229,6 +233,7 @@ EXPECTED = {
     50: {0, 91},
     51: {91},
     64: {102},
+    72: {42},  # a client without an id
 }
 
 
@@ -247,7 +252,8 @@ def codes(value: object) -> set[int]:
 
 @pytest.mark.parametrize("key", sorted(APIS), ids=lambda key: APIS[key].name)
 async def test_every_version_is_served(start: Start, key: int) -> None:
-    async with start() as broker, await broker.client() as client:
+    watched = {"barnabas.http.listen": "127.0.0.1:0"}  # so that clients can push what they measure
+    async with start(more=watched) as broker, await broker.client() as client:
         topic_id = await prepare(client, broker.node)
         first, last = APIS[key].versions
         for version in range(first, last + 1):

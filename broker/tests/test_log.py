@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 import shlex
@@ -29,6 +30,32 @@ HOSTILE = (
 
 def lines(said: io.StringIO) -> list[str]:
     return said.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_line_of_json_is_one_object_with_the_values_that_were_told(name: str) -> None:
+    said = io.StringIO()
+    EventLog(said, as_json=True).warning("group.odd", group=name, level="mine", after=1, share=float("nan"), none=None)
+    (line,) = lines(said)
+    assert line.isascii()
+    assert line.isprintable()
+    found = json.loads(line)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found.pop("time"))
+    assert found == {
+        "level": "warning",
+        "event": "group.odd",
+        "group": name,
+        "level_": "mine",
+        "after": 1,
+        "share": "nan",
+        "none": None,
+    }
+
+
+def test_a_long_value_is_cut_in_json_too() -> None:
+    said = io.StringIO()
+    EventLog(said, as_json=True).warning("group.odd", group="x" * 10 * MAX_VALUE_CHARS)
+    assert len(said.getvalue()) < 2 * MAX_VALUE_CHARS
 
 
 @pytest.mark.parametrize("name", HOSTILE)

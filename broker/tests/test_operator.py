@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +23,10 @@ from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Start
+from barnabas.storage.errors import StorageError
 from barnabas.storage.io import Io
 from barnabas.storage.local_vnode import LocalVnode
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -230,6 +233,21 @@ def test_mistakes_are_one_line_and_exit_status_1(tmp_path: Path) -> None:
             assert lines[0].startswith("barnabas: ")
             assert said in lines[0]
     assert not (tmp_path / "d").exists()
+
+
+class NoRoom(Io):
+    """A disk without room for another byte."""
+
+    def pwritev(self, fd: int, parts: Sequence[BytesLike], position: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_disk_that_is_full_at_the_start_is_told_with_what_helps(start: Start) -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        async with start(io_calls=NoRoom()):
+            pass
+    remedy = "No space left on device; make room on its disk, or name another with --data-dir"
+    assert caught.group_contains(StorageError, match=remedy, depth=None)
 
 
 def test_a_process_keeps_its_directory_to_itself_and_stops_cleanly(tmp_path: Path) -> None:

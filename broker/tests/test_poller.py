@@ -16,6 +16,7 @@ from barnabas.broker.net import transport
 from barnabas.broker.net.connection import Connection
 from barnabas.broker.net.poller import Poller, wake_trio
 from barnabas.broker.tests.conftest import Start
+from barnabas.wire import portable
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.header import write_request_header
 from barnabas.wire.messages.api_versions import ApiVersionsRequest
@@ -47,9 +48,11 @@ class Around:
         self.seen.append("end")
 
 
-@pytest.fixture(autouse=True, params=["trio's epoll", "a task"])
+@pytest.fixture(autouse=True, params=["trio's epoll", "a task", "a task for each socket"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways in which trio is woken."""
+    """All ways in which trio is woken."""
+    if request.param == "a task for each socket":
+        monkeypatch.setattr(portable, "forced", True)
     if request.param == "a task":
         monkeypatch.setattr("barnabas.broker.net.poller.wake_trio", lambda epoll: None)
     return str(request.param)
@@ -124,7 +127,7 @@ async def test_a_call_that_raises_ends_the_poller() -> None:
     assert caught.group_contains(ZeroDivisionError)
 
 
-async def test_tasks_run_while_a_socket_is_always_readable() -> None:
+async def test_tasks_run_while_a_socket_is_always_readable(way: str) -> None:
     seen: list[str] = []
     poller = Poller(Around(seen))
     with pairs(1) as [(ours, theirs)]:
@@ -133,7 +136,7 @@ async def test_tasks_run_while_a_socket_is_always_readable() -> None:
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(poller.run)
-                for _ in range(10):
+                for _ in range(20 if way == "a task for each socket" else 10):  # which takes a pass of its own
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
         poller.close()

@@ -13,12 +13,14 @@ import binascii
 import os
 import re
 import ssl
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.client.keystores import jks
+from barnabas.wire import portable
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -111,15 +113,28 @@ def certificates_of(identity: Identity) -> str:
 
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
     """Python takes keys from files only: this one is in memory, and nobody else can open it. Raises StoreError."""
-    file = os.memfd_create("tls")
     try:
-        with open(file, "wb", closefd=False) as out:
-            out.write(identity.pem)
-        context.load_cert_chain(f"/proc/self/fd/{file}")
+        with _as_file(identity.pem) as path:
+            context.load_cert_chain(path)
     except ssl.SSLError as error:
         raise StoreError(f"OpenSSL does not take the key and certificate of the key store: {error.reason}") from None
-    finally:
-        os.close(file)
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """The path of a file in memory; where the system has none of these, of one that only this user can open."""
+    if portable.has(os, "memfd_create"):
+        file = os.memfd_create("tls")
+        try:
+            os.write(file, data)
+            yield f"/proc/self/fd/{file}"
+        finally:
+            os.close(file)
+    else:
+        with tempfile.NamedTemporaryFile() as named:
+            named.write(data)
+            named.flush()
+            yield named.name
 
 
 @contextmanager

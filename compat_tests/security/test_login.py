@@ -97,8 +97,16 @@ def security(mechanism: str, key: rsa.RSAPrivateKey, folder: Path) -> Security:
     return Security(mechanism, token=file)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS[1:])
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+#: Each listener and each kind of mechanism once; the other pairs take long for all the clients together.
+QUICK = {("SASL_PLAINTEXT", "SCRAM-SHA-256"), ("SASL_SSL", "PLAIN")}
+PAIRS = [
+    pytest.param(protocol, mechanism, marks=() if (protocol, mechanism) in QUICK else pytest.mark.long)
+    for protocol in PROTOCOLS[1:]
+    for mechanism in MECHANISMS
+]
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), PAIRS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_client_that_logs_in_is_served(
     locked: Locked, key: rsa.RSAPrivateKey, tmp_path: Path, family: str, mechanism: str, protocol: str

@@ -105,6 +105,10 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER
 
     @property
+    def member_count(self) -> int:
+        return len(self.members.by_id)
+
+    @property
     def is_empty(self) -> bool:
         return self.state is State.EMPTY
 

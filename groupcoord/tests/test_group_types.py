@@ -35,6 +35,10 @@ class OneMember:
         self.shut_down_with: ErrorCode | None = None
 
     @property
+    def member_count(self) -> int:
+        return 0 if self.is_empty else 1
+
+    @property
     def state_name(self) -> str:
         return "Empty" if self.is_empty else "Stable"
 

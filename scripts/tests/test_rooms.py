@@ -43,10 +43,12 @@ DOORS = {
 #: Rooms inside a room: the other rooms in it that each may import from. What stands at its top is for all.
 INNER: dict[str, dict[str, set[str]]] = {
     "broker": {
-        "apis": {"coordinators", "jobs", "metadata", "net", "quotas", "reading", "security", "settings"},
+        "apis": {"coordinators", "jobs", "metadata", "metrics", "net", "quotas", "reading", "security", "settings"},
         "coordinators": {"metadata", "moving", "net", "settings"},
+        "http": {"metadata", "metrics", "net", "security", "settings"},
         "jobs": {"metadata", "reading", "security", "settings"},
         "metadata": {"security", "settings"},
+        "metrics": {"coordinators", "jobs", "metadata", "net", "reading", "settings"},
         "moving": {"metadata", "settings"},
         "net": {"quotas", "security", "settings"},
         "quotas": {"metadata", "security", "settings"},
@@ -207,8 +209,12 @@ def test_the_inner_tables_name_nothing_that_nobody_needs() -> None:
     assert doors == INNER_DOORS
 
 
-#: Who makes and drops vnodes, or serves nobody. All others come to a partition by `Partitions`, which checks.
-VNODES = {"partitions.py", "node.py", "metadata/topic_manager.py", "clean_logs.py", "stopped_users.py"}
+#: Who makes and drops vnodes, counts them, or serves nobody. All others come to a partition by `Partitions`, which
+#: checks.
+VNODES = {
+    *("partitions.py", "node.py", "metadata/topic_manager.py", "clean_logs.py", "stopped_users.py"),
+    *("metrics/watch.py", "metrics/collector.py"),
+}
 
 
 def test_one_door_leads_from_a_partition_to_its_vnode() -> None:

@@ -164,6 +164,15 @@ class MemoryVnode:
     def size_bytes(self) -> int:
         return sum(stored.size for stored in self._batches)
 
+    @property
+    def segment_count(self) -> int:
+        return 1
+
+    @property
+    def appended(self) -> tuple[int, int]:
+        headers = [batch.parse_header(self._data, stored.position) for stored in self._batches]
+        return self.size_bytes, sum(header.records_count for header in headers if not header.is_control)
+
     def stored_bytes(self) -> int | None:
         return self.size_bytes
 

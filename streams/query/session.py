@@ -55,7 +55,12 @@ def local_threads(master: str) -> int:
     found = _LOCAL.fullmatch(master)
     if found is None:
         return 0
-    return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1] or 1)
+    return _processors() if found[1] == "*" else int(found[1] or 1)
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start_session(

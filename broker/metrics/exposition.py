@@ -1,0 +1,81 @@
+"""The metrics of a broker: what counts, and the text of it, in Prometheus' format or OpenMetrics' as the reader asks.
+
+The text is made in a thread. Readers that ask at the same time get the same one: a thousand cost as much as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import trio
+from prometheus_client.exposition import choose_encoder
+
+from barnabas.broker.metrics.collector import Collected, Collector
+from barnabas.broker.metrics.loop import Holds
+from barnabas.broker.metrics.measures import Histogram
+from barnabas.broker.metrics.requests import RequestCounts
+from barnabas.broker.metrics.watch import Watch
+from barnabas.broker.net.connections import Connections
+from barnabas.broker.parts import Parts
+from barnabas.storage.flusher import Flusher
+
+
+class Metrics:
+    """Of one broker. `requests.endpoint` makes its endpoints; `start` begins when the parts are there."""
+
+    def __init__(self) -> None:
+        self.requests = RequestCounts()
+        self.holds = Holds()
+        self.fsyncs = Histogram()
+        self.watch: Watch
+        self._collector: Collector
+        self._making: dict[str, _Making] = {}
+
+    def start(self, parts: Parts, flusher: Flusher, connections: Connections, nursery: trio.Nursery) -> None:
+        """The parts are there: note what has to be noted, in a task."""
+        flusher.observe = self.fsyncs.observe
+        connections.poller.held = self.holds.held
+        self.watch = parts.make(Watch, counts=self.requests)
+        self._collector = parts.make(
+            Collector, counts=self.requests, holds=self.holds, fsyncs=self.fsyncs, watch=self.watch
+        )
+        nursery.start_soon(self.watch.run)
+
+    async def render(self, accept: str) -> tuple[bytes, str]:
+        """The text and its content type, for a reader that sends this Accept header. Raises OSError."""
+        encode, content_type = choose_encoder(accept)
+        making = self._making.get(content_type)
+        if making is None:
+            making = self._making[content_type] = _Making()
+            try:
+                await making.make(self._collector, partial(encode))
+            finally:
+                del self._making[content_type]
+        else:
+            await making.done.wait()
+        return making.result(), content_type
+
+
+class _Making:
+    """A text that is being made, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self._text: bytes | None = None
+        self._error: OSError | None = None
+
+    async def make(self, collector: Collector, encode: Callable[[Collected], bytes]) -> None:
+        try:
+            collected = Collected(await collector.collect())
+            self._text = await trio.to_thread.run_sync(encode, collected)
+        except OSError as error:
+            self._error = error
+        finally:
+            self.done.set()
+
+    def result(self) -> bytes:
+        """Raises OSError."""
+        if self._text is None:
+            raise self._error or OSError("the reader who asked first has left: ask again")
+        return self._text

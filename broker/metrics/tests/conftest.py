@@ -1,0 +1,5 @@
+"""The broker of the tests beside the room."""
+
+from barnabas.broker.tests.conftest import start
+
+__all__ = ["start"]
