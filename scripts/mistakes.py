@@ -19,6 +19,8 @@ from barnabas.wire.streams.tokens import NUMBER, QUOTED, STRING, SYMBOL, WORD, S
 
 _PLACE = re.compile(r"line (\d+), column (\d+)")
 _SHOWN = 100
+#: Parentheses in parentheses; Spark's parser ends at some hundreds.
+_MOST_NESTED = 5000
 #: What may stand before a SELECT that is a part of a statement.
 _BEFORE_SELECT = ("AS", "UNION", "EXCEPT", "INTERSECT", "MINUS", "ALL", "DISTINCT", ")", "(")
 #: Two words that begin a statement wherever they stand side by side, and stand nowhere else.
@@ -77,14 +79,18 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 def _unbalanced(text: str, found: Sequence[Token]) -> SyntaxProblem | None:
     opened: list[Token] = []
+    deepest: Token | None = None
     for token in found:
         if token.says("("):
             opened.append(token)
+            deepest = token if deepest is None and len(opened) > _MOST_NESTED else deepest
         elif token.says(")"):
             if not opened:
                 return problem(text, token.start, "there is no ( before this )")
             opened.pop()
-    return problem(text, opened[-1].start, "the parenthesis is not closed") if opened else None
+    if opened:
+        return problem(text, opened[-1].start, "the parenthesis is not closed")
+    return problem(text, deepest.start, "this is nested too deeply") if deepest is not None else None
 
 
 def _joined(text: str, found: Sequence[Token]) -> SyntaxProblem | None:
@@ -97,9 +103,10 @@ def _joined(text: str, found: Sequence[Token]) -> SyntaxProblem | None:
         following = found[number + 1] if number + 1 < len(found) else None
         begins = following is not None and following.says(*_BEGINNINGS.get(token.text.upper(), ()))
         if token.says("SELECT"):
-            is_one = following is not None and (following.kind != SYMBOL or following.says("*", "("))
+            is_one = following is not None and not following.says("AS", *_CLAUSES)
+            is_one = is_one and following is not None and (following.kind != SYMBOL or following.says("*", "("))
             begins = selects and is_one and not found[number - 1].says(*_BEFORE_SELECT)
-        if begins and not found[number - 1].says(".", ",", "SHOW"):
+        if begins and not found[number - 1].says(".", ",", "SHOW", "EXPLAIN", "SELECT"):
             word = token.text.upper()
             return problem(text, token.start, f"a ; is missing before {word}, which begins another statement")
     return None
