@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -68,16 +68,21 @@ class AdHoc:
                 Literals(spark).check_plan(analysed_plan(found))
                 steps.enter("planning", spark)
                 return (found if limit is None else found.limit(limit)).toArrow()
-        except PySparkException as error:
-            raise ClientError(_in_our_words(error, query)) from None
         except (FatalError, QueryError, WalError) as error:
             raise ClientError(str(error)) from None
-        except Py4JError as error:  # its JVM has ended: the next SELECT starts another one
-            self.close()
-            raise ClientError(f"Spark has ended: {in_one_line(error)}; give the statement again") from None
         except KeyboardInterrupt:
             self._end_jobs()
             raise
+        except (PySparkException, Py4JError) as error:
+            if _was_interrupted(error):
+                self._end_jobs()
+                raise KeyboardInterrupt from None
+            if isinstance(error, PySparkException):
+                raise ClientError(_in_our_words(error, query)) from None
+            if not isinstance(error, Py4JNetworkError):
+                raise ClientError(in_one_line(error)) from None
+            self.close()
+            raise ClientError("Spark's JVM has ended: start barnabas sql again") from None
 
     def close(self) -> None:
         """End Spark."""
@@ -125,6 +130,16 @@ class AdHoc:
 def select(server: str, data_dir: str | None, master: str, query: str, limit: int | None) -> pa.Table:
     """One query. Raises as `AdHoc.select`."""
     return AdHoc(server, data_dir, master).select(query, limit)
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether Spark's error is of a job that Ctrl-C has ended."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _in_our_words(error: PySparkException, query: str) -> str:

@@ -12,12 +12,15 @@ import struct
 import subprocess
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 from compat_tests.tools import ROOT
 from compat_tests.waiting import DEADLINE
 
+#: How prompt_toolkit begins a prompt: it wants to know what is pasted.
+_PROMPTED = b"\x1b[?2004h"
 _STEERING = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>()][0-9A-Za-z]?)")
 
 
@@ -39,7 +42,8 @@ class Terminal:
             preexec_fn=_take_terminal,
         )  # fmt: skip
         os.close(slave)
-        self.raw, self._seen = b"", 0
+        self.raw, self._seen, self._prompts = b"", 0, 0
+        self._is_over = False
 
     def __enter__(self) -> Self:
         return self
@@ -59,30 +63,36 @@ class Terminal:
         """Type."""
         os.write(self._master, keys.encode())
 
+    def ask(self, keys: str) -> None:
+        """Type at the next prompt, once it is there: keys that come sooner are not the prompt's."""
+        self._wait(lambda: self.raw.count(_PROMPTED) > self._prompts, "a prompt")
+        self._prompts = self.raw.count(_PROMPTED)
+        self._seen = len(self.shown)
+        self.press(keys)
+
     def until(self, wanted: str) -> str:
         """What is shown since the last time, up to and with a text, which must come."""
-        end = time.monotonic() + DEADLINE
-        while (at := self.shown.find(wanted, self._seen)) < 0:
-            assert time.monotonic() < end, f"{wanted!r} did not come: {self.shown[self._seen :]!r}"
-            ready, _, _ = select.select([self._master], [], [], 1.0)
-            if ready:
-                try:
-                    self.raw += os.read(self._master, 1 << 16)
-                except OSError:  # it has ended
-                    assert wanted in self.shown[self._seen :], self.shown[self._seen :]
-        text = self.shown[self._seen : at + len(wanted)]
-        self._seen = at + len(wanted)
+        self._wait(lambda: wanted in self.shown[self._seen :], repr(wanted))
+        end = self.shown.index(wanted, self._seen) + len(wanted)
+        text, self._seen = self.shown[self._seen : end], end
         return text
 
     def ended(self) -> int:
         """The exit status, once the command has ended."""
-        while True:
-            try:
-                if not os.read(self._master, 1 << 16):
-                    break
-            except OSError:
-                break
+        self._wait(lambda: self._is_over, "its end")
         return self.process.wait(DEADLINE)
+
+    def _wait(self, is_there: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + DEADLINE
+        while not is_there():
+            assert time.monotonic() < end, f"{what} did not come: {self.shown[self._seen :]!r}"
+            assert not self._is_over, f"it ended, and {what} did not come: {self.shown[self._seen :]!r}"
+            ready, _, _ = select.select([self._master], [], [], 1.0)
+            if ready:
+                try:
+                    self.raw += os.read(self._master, 1 << 16)
+                except OSError:  # nobody has the other side any more
+                    self._is_over = True
 
 
 def _take_terminal() -> None:
