@@ -12,7 +12,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -27,7 +27,9 @@ _STEERING = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>()][0-9
 class Terminal:
     """A running command. `shown` is all that it wrote, without what steers the terminal."""
 
-    def __init__(self, command: list[str], *, lines: int = 40, columns: int = 120, **variables: str) -> None:
+    def __init__(
+        self, command: list[str], variables: Mapping[str, str], *, lines: int = 40, columns: int = 120
+    ) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         environment = {

@@ -47,7 +47,7 @@ def sql(broker: Barnabas, *words: str, stdin: str | None = None, status: int = 0
 
 def shell(broker: Barnabas, folder: Path, *words: str) -> Terminal:
     pytest.importorskip("prompt_toolkit", reason="prompt_toolkit is not installed: make setup-all")
-    return Terminal([*COMMAND, "sql", "--server", broker.address, *words], **state_of(folder))
+    return Terminal([*COMMAND, "sql", "--server", broker.address, *words], state_of(folder))
 
 
 # --- one statement ----------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_formats(broker: Barnabas, tmp_path: Path) -> None:
 def test_nothing_of_a_record_steers_a_terminal(broker: Barnabas) -> None:
     for form in ("table", "csv", "json"):
         command = [*COMMAND, "sql", "--server", broker.address, "--format", form, "SELECT * FROM evil"]
-        with Terminal(command, NO_COLOR="1") as terminal:
+        with Terminal(command, {"NO_COLOR": "1"}) as terminal:
             terminal.until("-- 2 rows")
             assert b"\x1b[2J" not in terminal.raw
             assert b"owned\x07" not in terminal.raw
@@ -242,7 +242,7 @@ def test_a_broker_that_comes_back_is_asked_again(tmp_path: Path) -> None:
 def test_without_prompt_toolkit_lines_are_read_as_they_come(broker: Barnabas, tmp_path: Path) -> None:
     (tmp_path / "prompt_toolkit.py").write_text("raise ImportError('not here')")
     command = [*COMMAND, "sql", "--server", broker.address]
-    with Terminal(command, **(state_of(tmp_path) | {"PYTHONPATH": f"{tmp_path}:{ROOT}"})) as terminal:
+    with Terminal(command, state_of(tmp_path) | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}) as terminal:
         terminal.until("pip install prompt_toolkit")
         terminal.until("barnabas>")
         terminal.press("SELECT count(*)\n")

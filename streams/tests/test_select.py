@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +17,15 @@ import pytest
 from barnabas.storage.config import LogConfig
 from barnabas.storage.tests.support import flush_alone
 from barnabas.streams.query.definitions import Source
-from barnabas.streams.select import run, syntax
+from barnabas.streams.query.errors import QueryError
+from barnabas.streams.select import aggregates, run, syntax
 from barnabas.streams.select.errors import NeedsSpark
 from barnabas.streams.select.plain_values import plain_rows
 from barnabas.streams.select.plan import Planned, columns_of, plan
 from barnabas.streams.select.run import Result
 from barnabas.streams.tests.support import Logs
 from barnabas.wire.batch import Record, build_batch
+from compat_tests.tools import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -341,3 +345,138 @@ def test_answers_to_queries_at_random_are_sparks(session: SparkSession, logs: Lo
     texts = Texts(seed)
     counted = Counter(by_both(session, logs, texts.query(), JSON) for _ in range(60))
     assert counted[True] > 20
+
+
+# --- without Spark ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1.5 FROM s",
+        "SELECT f + 1 FROM s",
+        "SELECT dec + 1 FROM s",
+        "SELECT n + 1.5 FROM s",
+        "SELECT tags[0] FROM s",
+        "SELECT pos.x FROM s",
+        "SELECT CAST(temp AS STRING) FROM s",
+        "SELECT device + 1 FROM s",
+        "SELECT device = 1 FROM s",
+        "SELECT rank() OVER (ORDER BY n) FROM s",
+        "SELECT hash(n) FROM s",
+        "SELECT n FROM s JOIN r ON true",
+        "SELECT n FROM (SELECT * FROM s)",
+        "SELECT n FROM s WHERE n IN (1, NULL)",
+        "SELECT n FROM s WHERE device LIKE 'a_'",
+        "SELECT n FROM s GROUP BY flag",
+        "SELECT n, count(*) FROM s GROUP BY ALL",
+        "SELECT count(*) FROM s HAVING count(*) > 1",
+        "SELECT count(DISTINCT n, flag) FROM s",
+        "SELECT current_date FROM s",
+        "SELECT 1e3 FROM s",
+        "SELECT n AS temp, count(*) FROM s GROUP BY n ORDER BY max(temp)",
+        "SELECT sum(tags) FROM s",
+        "SELECT at FROM s WHERE at > 'yesterday'",
+        "SELECT * FROM s; SELECT 1",
+        "SELECT " + "(" * 100 + "n" + ")" * 100 + " FROM s",
+        "SELECT " + "n + " * 1200 + "n FROM s",
+    ],
+)
+def test_what_is_not_certain_is_sparks(text: str) -> None:
+    with pytest.raises(NeedsSpark):
+        planned(text)
+
+
+def test_a_column_that_is_not_there_is_told_with_one_that_is() -> None:
+    with pytest.raises(QueryError, match=r"there is no column `tmp`.*did you mean temp"):
+        planned("SELECT tmp FROM s")
+    with pytest.raises(QueryError, match="there is no column `x`"):
+        planned("SELECT n FROM s ORDER BY x")
+
+
+def many(path: Path, count: int) -> Logs:
+    logs = Logs(path, LogConfig(segment_bytes=1 << 24))
+    logs.write([b'{"n": %d, "device": "d%d"}' % (n, n) for n in range(count)], "s", each=1000)
+    flush_alone(logs.vnode("s"))
+    return logs
+
+
+def test_a_limit_reads_little_of_a_large_topic(tmp_path: Path) -> None:
+    logs = many(tmp_path / "data", 200_000)
+    for text in ("SELECT n FROM s LIMIT 3", "SELECT n FROM s WHERE n >= 5 LIMIT 3 OFFSET 2"):
+        found, table = answered(logs, text)
+        assert table.num_rows == 3
+        assert found.read() <= 50_000
+    found, table = answered(logs, "SELECT n FROM s ORDER BY _offset DESC LIMIT 3")
+    assert table["n"].to_pylist() == [199_999, 199_998, 199_997]
+    assert found.read() <= 2000
+    found, table = answered(logs, "SELECT n FROM s WHERE _offset = 150000")
+    assert (table["n"].to_pylist(), found.read()) == ([150_000], 1)
+    found, table = answered(logs, "SELECT n FROM s WHERE n > 1000", limit=10)
+    assert (table.num_rows, found.read() <= 50_000) == (10, True)
+    found, table = answered(logs, "SELECT count(*) FROM s WHERE _timestamp >= '2023-11-14 22:16:00'")
+    assert found.read() < 200_000
+    assert table["count(1)"].to_pylist() == [found.read()]
+
+
+def test_what_is_kept_is_bounded(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "MOST_GROUPS", 3)
+    with pytest.raises(NeedsSpark, match="groups"):
+        rows(logs, "SELECT device, count(*) FROM s GROUP BY device")
+    monkeypatch.setattr(run, "MOST_SORTED_BYTES", 10)
+    with pytest.raises(NeedsSpark, match="large"):
+        rows(logs, "SELECT * FROM s ORDER BY n LIMIT 100")
+    monkeypatch.setattr(aggregates, "MOST_BYTES", 100)
+    monkeypatch.setattr(aggregates.Room.__init__, "__defaults__", (100,))
+    with pytest.raises(NeedsSpark, match="different values"):
+        rows(logs, "SELECT count(DISTINCT n) FROM s")
+    with pytest.raises(NeedsSpark, match="sorts more"):
+        rows(logs, "SELECT n FROM s ORDER BY n", limit=1_000_000)
+
+
+def test_texts_that_are_no_text_are_shown_with_their_bytes(logs: Logs) -> None:
+    found = rows(logs, "SELECT _key, _value, _headers FROM r WHERE _offset IN (1, 3) ORDER BY _offset", RAW)
+    assert found == [
+        ["k1", "\\xff", [{"key": "h", "value": "\x00"}]],
+        ["\\xff\\xfe", "\u00e9", [{"key": "h", "value": "\x00"}]],
+    ]
+    with pytest.raises(NeedsSpark, match="UTF-8"):
+        rows(logs, "SELECT length(_value) FROM r", RAW)
+
+
+def test_a_row_that_needs_spark_after_others_were_given(tmp_path: Path) -> None:
+    logs = many(tmp_path / "data", 100_000)
+    logs.write(['{"device": "\u00e9"}'.encode()], "s")
+    found = run.run(logs.log_dir(), JSON, planned("SELECT upper(device) AS u FROM s"), 1_000_000)
+    assert next(found.batches).num_rows
+    with pytest.raises(run.TooLateError, match="ASCII"):
+        list(found.batches)
+
+
+def test_sums_whose_order_decides_are_sparks() -> None:
+    state = aggregates._Sum()
+    state.add([1e16, 1.0, -1e16, 0.3])
+    with pytest.raises(NeedsSpark, match="order"):
+        state.result()
+    whole = aggregates._Average()
+    whole.add([2**31, -(2**31), 3, None])
+    assert whole.result() == 1.0
+
+
+def test_the_words_of_spark_are_all_known(spark: SparkSession) -> None:
+    from barnabas.streams.query.spark_words import KEYWORDS, SPARK_FUNCTIONS
+
+    functions = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    assert {name for name in functions if name.replace("_", "").isalnum()} <= SPARK_FUNCTIONS
+    assert {row[0] for row in spark.sql("SELECT keyword FROM sql_keywords()").collect()} == KEYWORDS
+
+
+@pytest.mark.door
+def test_arrow_does_without_pandas() -> None:
+    """A private door: how Arrow looks for pandas."""
+    code = (
+        "import sys; from barnabas.streams.select.quick_arrow import spare_pandas; spare_pandas(); "
+        "import pyarrow as pa; pa.scalar(1.5); pa.array([1, None]); assert 'pandas' not in sys.modules; "
+        "import pandas"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
