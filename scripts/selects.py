@@ -80,12 +80,6 @@ class Selects:
         self._spark: Any = None
         self._begun: set[str] = set()  # files that have rows of ours already: more are added
 
-    def close(self) -> None:
-        """End Spark, if it was needed."""
-        spark, self._spark = self._spark, None
-        if spark is not None:
-            spark.close()
-
     def run(self, query: str, show: Callable[[str], None] = print) -> None:
         """Answer a SELECT, and print what it gives. Raises ClientError."""
         began = time.monotonic()

@@ -71,10 +71,6 @@ class Session:
         self.settings, self._watch = settings, watch
         self._selects = Selects(settings)
 
-    def close(self) -> None:
-        """End what was started."""
-        self._selects.close()
-
     def run(self, text: str, show: Callable[[str], None] = print) -> None:
         """Run one statement; what SELECT gives goes to `show` where it is text. Raises ClientError."""
         check_text(text)
@@ -125,12 +121,9 @@ def run(args: argparse.Namespace) -> int:
         args.engine,
     )  # fmt: skip
     session = Session(settings, watch=args.watch)
-    try:
-        if not args.statement and sys.stdin.isatty():
-            return int(importlib.import_module("barnabas.scripts.shell").run(session))
-        return _run_all(session, args)
-    finally:
-        session.close()
+    if not args.statement and sys.stdin.isatty():
+        return int(importlib.import_module("barnabas.scripts.shell").run(session))
+    return _run_all(session, args)
 
 
 def _run_all(session: Session, args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -81,16 +81,13 @@ class AdHoc:
                 raise ClientError(_in_our_words(error, query)) from None
             if not isinstance(error, Py4JNetworkError):
                 raise ClientError(in_one_line(error)) from None
-            self.close()
+            self._forget()
             raise ClientError("Spark's JVM has ended: start barnabas sql again") from None
 
-    def close(self) -> None:
-        """End Spark."""
-        spark, self._spark = self._spark, None
+    def _forget(self) -> None:
+        """Spark is of no use any more. It ends with this process, or with whoever else in it has started it."""
+        self._spark = None
         self._views.clear()
-        if spark is not None:
-            with suppress(Exception):
-                spark.stop()
 
     def _started(self, captured: CapturedOutput) -> SparkSession:
         if self._spark is None:
@@ -106,7 +103,7 @@ class AdHoc:
             try:
                 self._spark.sparkContext.cancelAllJobs()
             except Exception:
-                self.close()
+                self._forget()
 
     def _analysed(self, spark: SparkSession, cluster: Cluster, log_dir: LogDir, query: str) -> DataFrame:
         """The query, with a view for each topic that Spark asks for, wherever in the query it stands."""
