@@ -16,7 +16,7 @@ help:
 	@echo "make sanitize    the tests of the C modules under ASan and UBSan"
 	@echo "make bench       barnabas beside Apache Kafka (ROUNDS=1 for a quick look, ROWS=all for the giant rows)"
 	@echo "make bench-plot bench-report  plots and table of its JSON"
-	@echo "make setup-all   install all extras: spark, zookeeper, binlog, influx, http, s3, security, test"
+	@echo "make setup-all   install all extras: spark, zookeeper, binlog, influx, http, s3, security, shell, test"
 
 # make run ARGS="--listen :19092" starts it with options.
 run: $(VENV)/.base
@@ -85,11 +85,11 @@ compat-report: $(VENV)/.test tools
 LOCK := uv pip compile -q pyproject.toml --universal --generate-hashes --no-header --no-annotate $(UPGRADE)
 lock:
 	$(LOCK) -o lock/base.txt
-	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra test -o lock/test.txt
+	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra shell --extra test -o lock/test.txt
 	$(LOCK) --extra http --extra security -o lock/server.txt
 	$(LOCK) --extra http --extra security --extra spark --extra s3 --extra zookeeper -o lock/spark.txt
 	$(LOCK) --extra bench -o lock/bench.txt
-	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra test --extra bench -o lock/all.txt
+	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra shell --extra test --extra bench -o lock/all.txt
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

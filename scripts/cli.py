@@ -624,7 +624,9 @@ def _add_sql(commands: Commands[Parser], server: Parser) -> None:
         "  INSERT INTO topic [(column, ...)] VALUES (...), ...\n"
         "  SHOW TOPICS | QUERIES | STREAMS | CONSUMERS | SUBSCRIPTIONS\n"
         "  DESCRIBE TOPIC name\n"
+        "  SHOW CREATE TOPIC name\n"
         "  SELECT ...                 any query of Spark SQL over topics, run here and printed\n"
+        "  EXPLAIN SELECT ...         whether it needs Spark, and why\n"
         "  CREATE STREAM [IF NOT EXISTS] name [option ...] [INTO topic] [PARTITIONS n] AS SELECT ... FROM topic ...\n"
         "               INTERVAL(...) [SLIDING(...)] | SESSION(...) | STATE_WINDOW(...) | ...\n"
         "  PAUSE | RESUME | STOP | START | RECALCULATE STREAM name\n"
@@ -633,7 +635,9 @@ def _add_sql(commands: Commands[Parser], server: Parser) -> None:
         "  EXPLAIN STREAM name | EXPLAIN CREATE STREAM ...\n",
         epilog='Example: barnabas sql "CREATE TOPIC hot AS SELECT device, temp FROM sensors WHERE temp > 80"',
     )
-    sql.add_argument("statement", nargs="*", help="the statements (default: standard input)")
+    sql.add_argument(
+        "statement", nargs="*", help="the statements (default: standard input; on a terminal, a shell begins)"
+    )
     sql.add_argument(
         "--watch", action="store_true", help="with SHOW, but for TOPICS: again every second, until interrupted"
     )
@@ -642,7 +646,26 @@ def _add_sql(commands: Commands[Parser], server: Parser) -> None:
         metavar="DIR",
         help="with SELECT and INFER SCHEMA: the broker's data directory (default: where it says)",
     )
-    sql.add_argument("--limit", type=int, default=1000, help="with SELECT: most rows that are printed (default: 1000)")
+    sql.add_argument(
+        "--limit", type=int, default=1000, help="with SELECT: most rows that are given, 0 for all (default: 1000)"
+    )
+    sql.add_argument(
+        "--format", choices=("table", "csv", "json", "parquet"), default="table", help="of rows (default: table)"
+    )
+    sql.add_argument("--output", metavar="FILE", help="where rows go (default: standard output)")
+    sql.add_argument("--upright", action="store_true", help="with --format table: a line for each column of each row")
+    sql.add_argument(
+        "--engine",
+        choices=("auto", "plain", "spark"),
+        default="auto",
+        help="what answers SELECTs: auto takes Spark where the answer could differ without it (default: auto)",
+    )
+    sql.add_argument(
+        "--on-error",
+        choices=("stop", "continue"),
+        default="stop",
+        help="after a statement that failed (default: stop); the exit status is 1 in both cases",
+    )
     sql.add_argument(
         "--plot",
         action="store_true",

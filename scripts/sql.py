@@ -7,8 +7,8 @@ import importlib
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import msgspec
@@ -18,8 +18,9 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.scripts import groups, streams
-from barnabas.scripts.chart import chart
 from barnabas.scripts.insert import Insert, insert
+from barnabas.scripts.mistakes import check_text, pointed
+from barnabas.scripts.selects import Selects, Settings
 from barnabas.scripts.statements import (
     AlterTopic,
     ControlStream,
@@ -31,9 +32,12 @@ from barnabas.scripts.statements import (
     DropTopic,
     Explain,
     Select,
+    Show,
+    ShowCreate,
     Statement,
+    Written,
     parse,
-    split,
+    written,
 )
 from barnabas.scripts.status import cell, is_fresh, last_status, saying_that_spark_starts
 from barnabas.scripts.topics import absent
@@ -43,10 +47,10 @@ from barnabas.wire.queries.plan import plan_of
 from barnabas.wire.streams.keys import STREAM_KEYS, STREAM_NAME
 from barnabas.wire.streams.plan import stream_plan_of
 from barnabas.wire.table import table
-from barnabas.wire.text import SPARK_REMEDY, visible, visible_bytes
+from barnabas.wire.text import SPARK_REMEDY, visible
 
 _WATCH_SECONDS = 1.0
-_WIDEST_CELL = 60
+_SHOWN = 60
 _COLUMNS = (
     ("TOPIC", "topic"),
     ("SOURCE", "source"),
@@ -60,22 +64,27 @@ _COLUMNS = (
 )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the statements of the command line, or of standard input."""
-    text = " ".join(args.statement) if args.statement else sys.stdin.read()
-    statements = [parse(one) for one in split(text)]
-    if not statements:
-        raise ClientError('there is no statement: barnabas sql "SELECT * FROM topic", or on standard input')
-    for statement in statements:
-        _run(args, statement)
-    return 0
+class Session:
+    """Statements of one user, one after the other. Spark, once it was needed, stays for those that follow."""
 
+    def __init__(self, settings: Settings, *, watch: bool = False) -> None:
+        self.settings, self._watch = settings, watch
+        self._selects = Selects(settings)
 
-def _run(args: argparse.Namespace, statement: Statement) -> None:
-    if isinstance(statement, Select):
-        _select(args, statement.query)
-        return
-    with Cluster(args.server) as cluster:
+    def run(self, text: str, show: Callable[[str], None] = print) -> None:
+        """Run one statement; what SELECT gives goes to `show` where it is text. Raises ClientError."""
+        check_text(text)
+        statement = parse(text)
+        if isinstance(statement, Select):
+            self._selects.run(statement.query, show)
+        elif isinstance(statement, Explain) and isinstance(statement.what, Select):
+            for line in self._selects.explain(statement.what.query):
+                print(visible(line))
+        else:
+            with Cluster(self.settings.server) as cluster:
+                self._on_cluster(cluster, statement)
+
+    def _on_cluster(self, cluster: Cluster, statement: Statement) -> None:
         if isinstance(statement, CreateTopic):
             _create(cluster, statement)
         elif isinstance(statement, DropTopic):
@@ -83,9 +92,11 @@ def _run(args: argparse.Namespace, statement: Statement) -> None:
         elif isinstance(statement, Insert):
             print(f"Wrote {insert(cluster, statement)} record(s) to {statement.topic}.")
         elif isinstance(statement, AlterTopic):
-            _alter(args, cluster, statement)
+            _alter(self.settings, cluster, statement)
         elif isinstance(statement, Describe):
             _describe(cluster, statement.name)
+        elif isinstance(statement, ShowCreate):
+            print(_statement_of(cluster, statement.name))
         elif isinstance(statement, CreateStream):
             with saying_that_spark_starts(cluster):
                 streams.create(cluster, statement)
@@ -96,11 +107,72 @@ def _run(args: argparse.Namespace, statement: Statement) -> None:
         elif isinstance(statement, DescribeStream):
             streams.describe(cluster, statement.name)
         elif isinstance(statement, Explain):
-            streams.explain(cluster, statement, drawn=args.plot)
-        elif statement.what == "TOPICS":
+            streams.explain(cluster, statement, drawn=self.settings.plot)
+        elif isinstance(statement, Show) and statement.what == "TOPICS":
             _show_topics(cluster)
-        else:
-            _show(cluster, _TABLES[statement.what], watch=args.watch)
+        elif isinstance(statement, Show):
+            _show(cluster, _TABLES[statement.what], watch=self._watch)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the statements of the command line, or of standard input; on a terminal, those that are typed."""
+    settings = Settings(
+        args.server, args.data_dir, args.master, max(args.limit, 0), args.format, args.output, args.plot, args.upright,
+        args.engine,
+    )  # fmt: skip
+    session = Session(settings, watch=args.watch)
+    if not args.statement and sys.stdin.isatty():
+        return int(importlib.import_module("barnabas.scripts.shell").run(session))
+    return _run_all(session, args)
+
+
+def _run_all(session: Session, args: argparse.Namespace) -> int:
+    text = " ".join(args.statement) if args.statement else sys.stdin.read()
+    goes_on = args.on_error == "continue"
+    try:
+        given = list(written(text))
+    except ClientError as error:
+        _point(text, error)
+        raise
+    if not given:
+        raise ClientError('there is no statement: barnabas sql "SELECT * FROM topic", or on standard input')
+    if not goes_on:  # nothing is run of a text with a mistake in it
+        for number, statement in enumerate(given, 1):
+            with _telling(number, statement, len(given)):
+                check_text(statement.text)
+                parse(statement.text)
+    failed = 0
+    for number, statement in enumerate(given, 1):
+        try:
+            with _telling(number, statement, len(given)):
+                session.run(statement.text)
+        except ClientError as error:
+            if not goes_on:
+                raise
+            failed += 1
+            print(f"barnabas: {visible(str(error))}", file=sys.stderr, flush=True)
+    if failed:
+        print(f"barnabas: {failed} of {len(given)} statements failed", file=sys.stderr)
+    return 1 if failed else 0
+
+
+@contextmanager
+def _telling(number: int, statement: Written, count: int) -> Iterator[None]:
+    """Say which statement an error is of, if there are several, and its place."""
+    try:
+        yield
+    except ClientError as error:
+        _point(statement.text, error)
+        if count == 1:
+            raise
+        begin = visible(statement.text.split("\n")[0])
+        begin = begin if len(begin) <= _SHOWN else begin[: _SHOWN - 1] + "…"
+        raise ClientError(f"statement {number} (line {statement.line}): {begin}: {error}") from None
+
+
+def _point(text: str, error: ClientError) -> None:
+    for line in pointed(text, str(error)):
+        print(line, file=sys.stderr)
 
 
 def _adhoc() -> Any:
@@ -108,24 +180,6 @@ def _adhoc() -> Any:
         return importlib.import_module("barnabas.streams.adhoc")
     except ImportError as error:
         raise ClientError(f"this needs Spark ({error.name or error}): {SPARK_REMEDY}") from None
-
-
-def _select(args: argparse.Namespace, query: str) -> None:
-    began = time.monotonic()
-    columns, rows = _adhoc().select(args.server, args.data_dir, args.master, query, args.limit + 1)
-    shown = rows[: args.limit]
-    print(chart(columns, shown) if args.plot else table(columns, [[_cell(value) for value in row] for row in shown]))
-    more = ", and more: raise --limit" if len(rows) > len(shown) else ""
-    print(f"{len(shown)} row(s){more}; {time.monotonic() - began:.1f} s", file=sys.stderr)
-
-
-def _cell(value: Any) -> str:
-    """A value of a row in one line."""
-    if value is None:
-        return ""
-    text = visible_bytes(bytes(value)) if isinstance(value, bytes | bytearray) else str(value)
-    text = visible(text)
-    return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
 
 
 def _check_schema(configs: dict[str, str]) -> None:
@@ -167,9 +221,9 @@ def _tell_values(cluster: Cluster, name: str) -> None:
     print(visible(f"Its values: {told.get(FORMAT, 'raw')} {told.get(SCHEMA, '')}".rstrip() + "."))
 
 
-def _alter(args: argparse.Namespace, cluster: Cluster, statement: AlterTopic) -> None:
+def _alter(settings: Settings, cluster: Cluster, statement: AlterTopic) -> None:
     if statement.infer:
-        schema = _adhoc().infer(args.server, args.data_dir, statement.name)
+        schema = _adhoc().infer(settings.server, settings.data_dir, statement.name)
         options = {FORMAT: "json", SCHEMA: schema}
     else:
         options = statement.options or {QUERY: statement.query or ""}
@@ -225,6 +279,33 @@ def _describe(cluster: Cluster, name: str) -> None:
         print(visible(f"Source:     {plan.get('source')}, from offsets {plan.get('offsets')}"))
     print(visible(f"Values:     {configs.get(FORMAT, 'raw')} {configs.get(SCHEMA, '')}".rstrip()))
     print(f"Partitions: {', '.join(f'{p}: {first[t, p]} to {end[t, p]}' for t, p in keys)}")
+
+
+def _statement_of(cluster: Cluster, name: str) -> str:
+    """The statement that makes a topic like this one. Raises ClientError."""
+    configs = topic_configs(cluster, [name]).get(name)
+    if configs is None:
+        raise ClientError(absent(cluster, name))
+    schema, query = configs.get(SCHEMA, ""), configs.get(QUERY)
+    made = {FORMAT, SCHEMA, QUERY, PLAN} if query is not None or configs.get(FORMAT) == "json" else {SCHEMA, PLAN}
+    options = ", ".join(
+        f"{_quoted(key)} = {_quoted(value)}" for key, value in sorted(configs.items()) if key not in made
+    )
+    parts = [f"CREATE TOPIC `{name}`"]
+    if schema and query is None:
+        parts[0] += f" ({schema})"
+    if query is None:
+        parts.append(f"PARTITIONS {len(cluster.leaders(name))}")
+    if options:
+        parts.append(f"WITH ({options})")
+    if query is not None:
+        parts.append(f"AS {query}")
+    return visible(" ".join(parts) + ";", keep="\n")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _show_topics(cluster: Cluster) -> None:

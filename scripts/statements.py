@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from barnabas.client.errors import ClientError
+from barnabas.scripts.habits import habit
 from barnabas.scripts.insert import Insert, parse_insert
+from barnabas.scripts.mistakes import did_you_mean
 from barnabas.wire.streams.cursor import Cursor
 from barnabas.wire.streams.tokens import BRACKETED, COMMENT, WORD, SyntaxProblem, lexed
 
@@ -18,11 +20,13 @@ _HELP = {
     "DROP": "DROP TOPIC [IF EXISTS] name [CASCADE] | DROP STREAM [IF EXISTS] name",
     "ALTER": "ALTER TOPIC name AS SELECT ... | SET ('key' = 'value', ...) | INFER SCHEMA",
     "INSERT": "INSERT INTO topic [(column, ...)] VALUES (...), ...",
-    "SHOW": "SHOW TOPICS | SHOW QUERIES | SHOW STREAMS | SHOW CONSUMERS | SHOW SUBSCRIPTIONS",
-    "DESCRIBE": "DESCRIBE TOPIC name | DESCRIBE STREAM name",
-    "EXPLAIN": "EXPLAIN CREATE STREAM ... | EXPLAIN STREAM name",
+    "SHOW": "SHOW TOPICS | SHOW QUERIES | SHOW STREAMS | SHOW CONSUMERS | SHOW SUBSCRIPTIONS | SHOW CREATE TOPIC name",
+    "DESCRIBE": "DESCRIBE [TOPIC] name | DESCRIBE STREAM name",
+    "EXPLAIN": "EXPLAIN SELECT ... | EXPLAIN CREATE STREAM ... | EXPLAIN STREAM name",
     **{word: f"{word} STREAM name" for word in ("PAUSE", "RESUME", "STOP", "START", "RECALCULATE")},
 }
+
+_SHOWN = 60
 
 
 class CreateTopic(NamedTuple):
@@ -78,6 +82,10 @@ class Show(NamedTuple):
     what: str  # TOPICS, QUERIES, STREAMS, CONSUMERS or SUBSCRIPTIONS
 
 
+class ShowCreate(NamedTuple):
+    name: str
+
+
 class Describe(NamedTuple):
     name: str
 
@@ -86,14 +94,14 @@ class DescribeStream(NamedTuple):
     name: str
 
 
-class Explain(NamedTuple):
-    """A stream that is there, or a statement that would make one."""
-
-    stream: str | CreateStream
-
-
 class Select(NamedTuple):
     query: str
+
+
+class Explain(NamedTuple):
+    """A stream that is there, a statement that would make one, or a SELECT."""
+
+    what: str | CreateStream | Select
 
 
 Statement = (
@@ -105,6 +113,7 @@ Statement = (
     | DropStream
     | ControlStream
     | Show
+    | ShowCreate
     | Describe
     | DescribeStream
     | Explain
@@ -112,21 +121,36 @@ Statement = (
 )
 
 
+class Written(NamedTuple):
+    """A statement as it is written, without comments, and the line that it begins on, counted from 1."""
+
+    text: str
+    line: int
+
+
 def split(text: str) -> Iterator[str]:
+    """The texts of `written`."""
+    return (each.text for each in written(text))
+
+
+def written(text: str) -> Iterator[Written]:
     """The statements of a text, which `;` ends, without comments. Hints stay. Raises ClientError."""
-    begin, parts = 0, ""
+    begin, parts, first = 0, "", -1
     try:
         for token in lexed(text):
             if token.says(";"):
                 parts, begin, whole = "", token.end, parts + text[begin : token.start]
                 if whole.strip():
-                    yield whole.strip()
+                    yield Written(whole.strip(), text.count("\n", 0, first) + 1)
+                first = -1
             elif token.kind in (COMMENT, BRACKETED) and not token.text.startswith("/*+"):
                 parts, begin = f"{parts}{text[begin : token.start]} ", token.end
+            elif first < 0:
+                first = token.start
     except SyntaxProblem as error:
         raise ClientError(str(error)) from None
     if (parts + text[begin:]).strip():
-        yield (parts + text[begin:]).strip()
+        yield Written((parts + text[begin:]).strip(), text.count("\n", 0, max(first, 0)) + 1)
 
 
 def parse(text: str) -> Statement:
@@ -135,8 +159,11 @@ def parse(text: str) -> Statement:
     if word in ("SELECT", "WITH", "FROM", "VALUES"):
         return Select(text)
     word = "DESCRIBE" if word == "DESC" else word
+    if (instead := habit(text)) is not None:
+        raise ClientError(instead)
     if word not in _HELP:
-        raise ClientError(f"{text.split()[0]}: expected SELECT, {', '.join(_HELP)}")
+        near = did_you_mean(word, ["SELECT", *_HELP]) if word else ""
+        raise ClientError(f"{text.split()[0][:_SHOWN]}: expected SELECT, {', '.join(_HELP)}{near}")
     try:
         return _Parser(text).statement(word)
     except SyntaxProblem as error:
@@ -236,6 +263,8 @@ class _Parser(Cursor):
         return ControlStream(name, word)
 
     def _explain(self) -> Explain:
+        if self.peek().says("SELECT", "WITH", "FROM", "VALUES"):
+            return Explain(Select(self._query()))
         if self.takes("CREATE", "STREAM"):
             return Explain(self._create_stream())
         self.expect("STREAM")
@@ -251,9 +280,21 @@ class _Parser(Cursor):
         self.expect("SCHEMA")
         return AlterTopic(name, infer=True)
 
-    def _show(self) -> Show:
+    def _show(self) -> Show | ShowCreate | Describe:
+        if self.takes("TABLES"):
+            return Show("TOPICS")
+        if self.takes("CREATE"):
+            self.expect("TOPIC", "TABLE")
+            return ShowCreate(self.topic())
+        if self.takes("COLUMNS"):
+            self.expect("FROM", "IN")
+            return Describe(self.topic())
         return Show(self.expect("TOPICS", "QUERIES", "STREAMS", "CONSUMERS", "SUBSCRIPTIONS").text.upper())
 
     def _describe(self) -> Describe | DescribeStream:
-        make = Describe if self.expect("TOPIC", "STREAM").says("TOPIC") else DescribeStream
-        return make(self.topic())
+        is_named = self.peek(1).kind != "end" and self.peek().end < self.peek(1).start
+        if is_named and self.takes("STREAM"):
+            return DescribeStream(self.topic("stream"))
+        if is_named and not self.takes("TOPIC"):
+            self.takes("TABLE")
+        return Describe(self.topic())

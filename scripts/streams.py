@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from barnabas.client.admin import create_topic, set_topic_config, topic_configs
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check
-from barnabas.scripts.statements import ControlStream, CreateStream, DropStream, Explain
+from barnabas.scripts.statements import ControlStream, CreateStream, DropStream, Explain, Select
 from barnabas.scripts.status import cell, is_fresh, last_status
 from barnabas.scripts.stream_plan import picture, plan_lines, plan_text
 from barnabas.wire.errors import ErrorCode
@@ -123,10 +123,11 @@ def describe(cluster: Cluster, stream: str) -> None:
 
 def explain(cluster: Cluster, statement: Explain, *, drawn: bool) -> None:
     """Show the tasks of a stream, as text or drawn. Raises ClientError."""
-    if isinstance(statement.stream, CreateStream):
-        into, text = statement.stream.into, statement.stream.text
+    assert not isinstance(statement.what, Select)
+    if isinstance(statement.what, CreateStream):
+        into, text = statement.what.into, statement.what.text
     else:
-        into = _topic_of(cluster, statement.stream)
+        into = _topic_of(cluster, statement.what)
         text = topic_configs(cluster, [into], [STREAM])[into][STREAM]
     show = picture if drawn else plan_text
     print(show(plan_lines(_parsed(text), into)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -15,54 +17,144 @@ from pyspark.sql.types import StructType
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.streams import register
-from barnabas.streams.captured_output import in_one_line, spark_output_captured
+from barnabas.streams.captured_output import CapturedOutput, in_one_line, spark_output_captured
 from barnabas.streams.java import options
 from barnabas.streams.progress import shown
 from barnabas.streams.query.catalyst import analysed_plan
-from barnabas.streams.query.definitions import read_source
+from barnabas.streams.query.definitions import Source, read_source
 from barnabas.streams.query.errors import FatalError, QueryError
+from barnabas.streams.query.functions import no_function
 from barnabas.streams.query.literals import Literals
+from barnabas.streams.query.parts import PARTS
 from barnabas.streams.query.reading import reader_options
 from barnabas.streams.query.session import start_session
-from barnabas.streams.query.source_rows import PARTS, arrow_schema, value_columns
+from barnabas.streams.query.source_rows import arrow_schema, value_columns
 from barnabas.streams.schema import infer_json
 from barnabas.streams.source.options import parse
 from barnabas.streams.source.rows import rows_of
 from barnabas.streams.wal import LogDir, WalError, plan
 from barnabas.streams.wal.local_broker import log_dir_of
+from barnabas.wire.streams.tokens import problem
 
 #: Topics up to this size, on disk and uncompressed, are read here. At four times as much both ways take as long.
 SMALL_BYTES = 16 << 20
+_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
-def select(
-    server: str, data_dir: str | None, master: str, query: str, limit: int
-) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names, and at most `limit` rows of a query; its progress goes to stderr.
+class AdHoc:
+    """Spark for the SELECTs of one user: it starts with the first one, and stays for those that follow."""
 
-    The broker's data directory is where it says, unless `data_dir` is given. Raises ClientError, in one line.
-    """
-    steps = _Steps()
-    try:
-        with ExitStack() as stack:
-            cluster = stack.enter_context(Cluster(server))
-            log_dir = log_dir_of(cluster, server, data_dir)
-            captured = stack.enter_context(spark_output_captured(sys.stderr))
-            stack.enter_context(shown(captured.terminal, steps.told))
+    def __init__(self, server: str, data_dir: str | None, master: str) -> None:
+        self._server, self._data_dir, self._master = server, data_dir, master
+        self._spark: SparkSession | None = None
+        self._views: set[str] = set()
+
+    def select(self, query: str, limit: int | None) -> pa.Table:
+        """At most `limit` rows of a query, or all; its progress goes to stderr.
+
+        The broker's data directory is where it says, unless `data_dir` was given. Raises ClientError, in one line.
+        """
+        steps = _Steps()
+        try:
+            with ExitStack() as stack:
+                cluster = stack.enter_context(Cluster(self._server))
+                log_dir = log_dir_of(cluster, self._server, self._data_dir)
+                captured = stack.enter_context(spark_output_captured(sys.stderr))
+                stack.enter_context(shown(captured.terminal, steps.told))
+                spark = self._started(captured)
+                steps.enter("looking at the query")
+                found = self._analysed(spark, cluster, log_dir, query)
+                Literals(spark).check_plan(analysed_plan(found))
+                steps.enter("planning", spark)
+                return (found if limit is None else found.limit(limit)).toArrow()
+        except (FatalError, QueryError, WalError) as error:
+            raise ClientError(str(error)) from None
+        except KeyboardInterrupt:
+            self._end_jobs()
+            raise
+        except (PySparkException, Py4JError) as error:
+            if _was_interrupted(error):
+                self._end_jobs()
+                raise KeyboardInterrupt from None
+            if isinstance(error, PySparkException):
+                raise ClientError(_in_our_words(error, query)) from None
+            if not isinstance(error, Py4JNetworkError):
+                raise ClientError(in_one_line(error)) from None
+            self._forget()
+            raise ClientError("Spark's JVM has ended: start barnabas sql again") from None
+
+    def _forget(self) -> None:
+        """Spark is of no use any more. It ends with this process, or with whoever else in it has started it."""
+        self._spark = None
+        self._views.clear()
+
+    def _started(self, captured: CapturedOutput) -> SparkSession:
+        if self._spark is None:
             try:
-                spark = start_session("barnabas sql", master, java_options=options(brief=True))
+                self._spark = start_session("barnabas sql", self._master, java_options=options(brief=True))
             except FatalError as error:
                 raise ClientError(f"Spark does not start: {captured.why(error.__cause__ or error)}") from None
-            steps.enter("looking at the query")
-            found = _analysed(spark, cluster, log_dir, query)
-            Literals(spark).check_plan(analysed_plan(found))
-            steps.enter("planning", spark)
-            return found.columns, [tuple(row) for row in found.limit(limit).collect()]
-    except PySparkException as error:
-        raise ClientError(in_one_line(error)) from None
-    except (FatalError, QueryError, WalError) as error:
-        raise ClientError(str(error)) from None
+        return self._spark
+
+    def _end_jobs(self) -> None:
+        """What was interrupted must not go on behind the next statement."""
+        if self._spark is not None:
+            try:
+                self._spark.sparkContext.cancelAllJobs()
+            except Exception:
+                self._forget()
+
+    def _analysed(self, spark: SparkSession, cluster: Cluster, log_dir: LogDir, query: str) -> DataFrame:
+        """The query, with a view for each topic that Spark asks for, wherever in the query it stands."""
+        for view in self._views:  # of what was there when they were made
+            spark.catalog.dropTempView(view)
+        self._views.clear()
+        while True:
+            try:
+                return spark.sql(query)
+            except AnalysisException as error:
+                told = error.getMessageParameters() or {}
+                topic = told.get("relationName", "").replace("`.`", ".").strip("`")
+                if error.getCondition() != _NO_SUCH_TABLE or topic in self._views:
+                    raise
+            if f"`{topic}`" not in query and "." in topic:
+                raise QueryError(f"write the topic's name in backquotes: `{topic}`")
+            frame_of(spark, log_dir, read_source(cluster, topic)).createOrReplaceTempView(f"`{topic}`")
+            self._views.add(topic)
+
+
+def select(server: str, data_dir: str | None, master: str, query: str, limit: int | None) -> pa.Table:
+    """One query. Raises as `AdHoc.select`."""
+    return AdHoc(server, data_dir, master).select(query, limit)
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether Spark's error is of a job that Ctrl-C has ended."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def _in_our_words(error: PySparkException, query: str) -> str:
+    """An error of Spark's as the statements of query topics say it, with the place of a syntax error."""
+    told, condition = error.getMessageParameters() or {}, error.getCondition() or ""
+    if condition == "UNRESOLVED_ROUTINE":
+        return no_function(told.get("routineName", "").strip("`"))
+    place = _PLACE.search(str(error))
+    if condition.startswith("PARSE_") and place is not None:
+        lines = query.split("\n")
+        line, column = min(int(place[1]), len(lines)), int(place[2])
+        at = sum(len(each) + 1 for each in lines[: line - 1]) + column
+        return str(problem(query, min(at, len(query)), "Spark's SQL has something else here"))
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        near = re.findall(r"`((?:[^`]|``)+)`", told.get("proposal", ""))
+        meant = f"; did you mean {near[0]}?" if near else ""
+        return f"there is no column {told.get('objectName', '')}{meant}"
+    return in_one_line(error)
 
 
 class _Steps:
@@ -106,27 +198,9 @@ def infer(server: str, data_dir: str | None, topic: str) -> str:
         raise ClientError(str(error)) from None
 
 
-def _analysed(spark: SparkSession, cluster: Cluster, log_dir: LogDir, query: str) -> DataFrame:
-    """The query, with a view for each topic that Spark asks for, wherever in the query it stands."""
-    known: set[str] = set()
-    while True:
-        try:
-            return spark.sql(query)
-        except AnalysisException as error:
-            told = error.getMessageParameters() or {}
-            topic = told.get("relationName", "").replace("`.`", ".").strip("`")
-            if error.getCondition() != _NO_SUCH_TABLE or topic in known:
-                raise
-        if topic not in known and f"`{topic}`" not in query and "." in topic:
-            raise QueryError(f"write the topic's name in backquotes: `{topic}`")
-        known.add(topic)
-        _view(spark, cluster, log_dir, topic)
-
-
-def _view(spark: SparkSession, cluster: Cluster, log_dir: LogDir, topic: str) -> None:
-    """Make a topic known to the session, with the columns that query topics see of it."""
-    source = read_source(cluster, topic)
-    values = value_columns(source)
+def frame_of(spark: SparkSession, log_dir: LogDir, source: Source) -> DataFrame:
+    """A topic's records, with the columns that query topics see of them. Raises QueryError, WalError."""
+    topic, values = source.name, value_columns(source)
     options = {"path": log_dir.path, "topic": topic}
     if values.names:
         options |= reader_options(source)
@@ -145,7 +219,7 @@ def _view(spark: SparkSession, cluster: Cluster, log_dir: LogDir, topic: str) ->
         tasks = spark.sparkContext.defaultParallelism
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(found.num_rows // tasks + 1))
         frame = spark.createDataFrame(found.combine_chunks(), schema)
-    frame.toDF(*values.names, *parts).createOrReplaceTempView(f"`{topic}`")
+    return frame.toDF(*values.names, *parts)
 
 
 def _columns(kinds: Mapping[str, str]) -> StructType:

@@ -97,7 +97,7 @@ def test_a_statement_is_understood(text: str, expected: object) -> None:
     ("text", "told"),
     [
         ("EXPLAIN x", "EXPLAIN CREATE STREAM"),
-        ("MERGE x", "expected SELECT, CREATE"),
+        ("MEASURE x", "expected SELECT, CREATE"),
         ("CREATE STREAM", "CREATE STREAM"),
         ("CREATE STREAM a INTO", "expected the name of a topic"),
         ("CREATE STREAM a WITH ('k' = 'v'", "not closed"),
@@ -114,8 +114,8 @@ def test_a_statement_is_understood(text: str, expected: object) -> None:
         ("DROP STREAM a CASCADE", "DROP STREAM"),
         ("ALTER TOPIC a RENAME", "ALTER TOPIC"),
         ("ALTER TOPIC a SET ('k' = 'v') x", "ALTER TOPIC"),
-        ("SHOW TABLES", "SHOW TOPICS"),
-        ("DESC a", "DESCRIBE TOPIC"),
+        ("SHOW TABLE", "SHOW TOPICS"),
+        ("DESC", "DESCRIBE [TOPIC] name"),
         ("SHOW2 TOPICS", "SHOW TOPICS"),
     ],
 )

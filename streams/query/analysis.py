@@ -26,9 +26,9 @@ from barnabas.streams.query.growth import Bound
 from barnabas.streams.query.linear import Linear
 from barnabas.streams.query.literals import Literals
 from barnabas.streams.query.parse import REMEDIES, SHAPE, ParsedQuery, first_line, parse_query
+from barnabas.streams.query.parts import END, PARTS, UNREADABLE, no_column, quoted
 from barnabas.streams.query.pushdown import Least, least_of
 from barnabas.streams.query.simple import Simple
-from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE, no_column, quoted
 from barnabas.streams.source.where import Condition
 from barnabas.wire.streams.tokens import STRING, SyntaxProblem, string_value, tokens
 

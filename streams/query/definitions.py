@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import uuid
 
 import msgspec
@@ -141,7 +142,9 @@ def read_source(cluster: Cluster, topic: str) -> Source:
     (found,) = cluster.metadata([topic])
     configs = topic_configs(cluster, [topic], list(VALUES)).get(topic)
     if found.error_code or configs is None or found.is_internal:
-        raise QueryError(f"there is no topic {topic}: create it first")
+        names = [each.name or "" for each in cluster.metadata(None) if not each.is_internal]
+        near = difflib.get_close_matches(topic, names, n=1)
+        raise QueryError(f"there is no topic {topic}: create it first" + (f"; did you mean {near[0]}?" if near else ""))
     return _source(topic, found.topic_id, len(found.partitions), configs)
 
 

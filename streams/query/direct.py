@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from barnabas.streams.query.definitions import Definition
 from barnabas.streams.query.facts import Facts
+from barnabas.streams.query.parts import UNREADABLE, arrow_rows
 from barnabas.streams.query.scan import Gauge, Scan
 from barnabas.streams.query.sink import Output, Report, Sink, Writer, rows_of
-from barnabas.streams.query.source_rows import UNREADABLE, arrow_rows
 from barnabas.streams.query.tick import Tick, current
 
 

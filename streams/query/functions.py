@@ -7,6 +7,9 @@ expressions. See decision 12.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+
 #: Nodes of a plan as Spark parses it.
 PLANS = frozenset({"Project", "Filter", "SubqueryAlias", "UnresolvedRelation"})
 
@@ -96,3 +99,9 @@ INSTEAD = {
         "of regular expressions there are rlike, regexp_extract and regexp_replace",
     ),
 }  # fmt: skip
+
+
+def no_function(name: str, known: Collection[str] = FUNCTIONS) -> str:
+    """What is said of a function that Spark has not; `known` are those that may be meant."""
+    near = difflib.get_close_matches(name.lower(), known, n=1)
+    return f"there is no function {name}" + (f"; did you mean {near[0]}?" if near else "")

@@ -22,10 +22,11 @@ from barnabas.streams.query.errors import TooSlowError
 from barnabas.streams.query.evaluated import Evaluated, evaluated
 from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.pace import MAX_ROWS
+from barnabas.streams.query.parts import END, PARTS, UNREADABLE
 from barnabas.streams.query.room import heap_of, with_room
 from barnabas.streams.query.scan import Scan
 from barnabas.streams.query.sink import MALFORMED, MARK, REPORT, ROW, Report, Sink
-from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE, arrow_schema, row_schema, value_columns
+from barnabas.streams.query.source_rows import arrow_schema, row_schema, value_columns
 from barnabas.streams.query.tick import PROPERTY, Tick
 from barnabas.streams.query.work import Watch, Worked, cpu_of
 from barnabas.streams.source.where import decidable

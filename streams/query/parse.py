@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from barnabas.streams.query.catalyst import is_collated, jvm_of, kind_of, parsed, seq, session_state
 from barnabas.streams.query.errors import QueryError
-from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS, INSTEAD, PLANS, REGULAR, WITH_LAMBDA
+from barnabas.streams.query.functions import EXPRESSIONS, FUNCTIONS, INSTEAD, PLANS, REGULAR, WITH_LAMBDA, no_function
 from barnabas.streams.query.growth import MAX_ADDS, MAX_GROWS, Bound, Node, bound_of, together
 from barnabas.streams.query.literals import changes, is_now
 from barnabas.wire.streams.tokens import BRACKETED, COMMENT, STRING, SyntaxProblem, Token, lexed, string_value
@@ -219,7 +219,7 @@ class _Reader:
                 raise QueryError(f"{name} takes no lambda here")
             return name
         if not self._catalog.functionExists(self._identifier(name)):
-            raise QueryError(f"there is no function {name}")
+            raise QueryError(no_function(name))
         if str(self._catalog.lookupFunctionInfo(self._identifier(name)).getGroup()) == "agg_funcs":
             raise QueryError(REMEDIES["Aggregate"])
         why = INSTEAD.get(name.lower(), "only functions that touch nothing but their arguments are")

@@ -22,9 +22,9 @@ import pyarrow as pa
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.growth import Bound, together
+from barnabas.streams.query.parts import END, PARTS, UNREADABLE, arrow_rows, no_column, quoted
 from barnabas.streams.query.reading import options_of
 from barnabas.streams.query.simple import Simple
-from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE, arrow_rows, no_column, quoted
 from barnabas.streams.schema import parse_ddl
 from barnabas.streams.schema.ddl import type_text
 from barnabas.streams.source.typed import parser_of
@@ -36,7 +36,7 @@ from barnabas.wire.streams.tokens import NUMBER, QUOTED, STRING, WORD, SyntaxPro
 #: Longer ones are for Spark, which has its own limits.
 _MAX_TOKENS, _MAX_NESTING = 500, 20
 #: Words that mean something else to Spark's parser than in backquotes, in one place or another of such a query.
-_WORDS = frozenset(
+WORDS = frozenset(
     """
     ALL AND ANTI AS BETWEEN CASE CAST CLUSTER COLLATE CROSS CURRENT_PATH DISTINCT DISTRIBUTE DIV ELSE END ESCAPE EXCEPT
     EXISTS FALSE FOR FROM FULL GROUP HAVING ILIKE IN INNER INTERSECT INTERVAL IS JOIN LATERAL LEFT LIKE LIMIT MAP MINUS
@@ -303,7 +303,7 @@ class _Parser:
         token = self._take()
         if token.kind == QUOTED:
             name = token.name
-        elif token.kind == WORD and _PLAIN_NAME.fullmatch(token.text) and token.text.upper() not in _WORDS:
+        elif token.kind == WORD and _PLAIN_NAME.fullmatch(token.text) and token.text.upper() not in WORDS:
             name = token.text
         else:
             raise _UnknownError

@@ -13,9 +13,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from barnabas.streams.query.parts import END, PARTS, UNREADABLE
 from barnabas.streams.query.reading import options_of
 from barnabas.streams.query.room import Room, sizes_of
-from barnabas.streams.query.source_rows import END, PARTS, UNREADABLE
 from barnabas.streams.query.tick import Tick, current
 from barnabas.streams.source.json_values import why_malformed
 from barnabas.streams.source.rows import converted

@@ -6,32 +6,20 @@ parsed out of the value; a topic without one has none besides the parts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.parts import END, PARTS, UNREADABLE
 from barnabas.streams.query.reading import options_of
 from barnabas.streams.source.typed import parser_of
 from barnabas.streams.wal import WalError
 from barnabas.wire.queries.keys import AVRO_SCHEMA
 from barnabas.wire.queries.plan import Values
 
-#: Parts of a record, with their Spark types.
-PARTS = {
-    "_key": "string",  # bytes that are no text pass through unchanged; CAST(_key AS BINARY) gives them as such
-    "_value": "string",
-    "_topic": "string",
-    "_partition": "int",
-    "_offset": "bigint",
-    "_timestamp": "timestamp",
-    "_headers": "array<struct<key: string, value: binary>>",
-}
-#: A record whose value could not be parsed, as it was, and why; and whether the row is no record, but says that a task
-#: has read all.
-UNREADABLE, END = "_unreadable", "_end"
 #: Of a schema's text, which a client has set: characters, and types that have types.
 _MAX_SCHEMA, _MAX_TYPES = 64 << 10, 500
 _MARKS = {
@@ -39,31 +27,6 @@ _MARKS = {
     f"headers: {PARTS['_headers']}, reason: string>",
     END: "boolean",
 }
-
-
-#: The same in Arrow's types.
-_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-_TIME = pa.timestamp("us", tz="UTC")
-_PARTS = pa.schema(
-    [
-        pa.field("_key", pa.string()),
-        pa.field("_value", pa.string()),
-        pa.field("_topic", pa.string()),
-        pa.field("_partition", pa.int32()),
-        pa.field("_offset", pa.int64()),
-        pa.field("_timestamp", _TIME),
-        pa.field("_headers", _HEADERS),
-    ]
-)
-_WAS = pa.struct(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("timestamp", _TIME),
-        pa.field("headers", _HEADERS),
-        pa.field("reason", pa.string()),
-    ]
-)
 
 
 def value_columns(values: Values) -> StructType:
@@ -105,14 +68,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def arrow_rows(values: pa.Schema, names: Collection[str]) -> pa.Schema:
-    """As `row_schema`, in Arrow's types and without Spark."""
-    always = {"_partition", "_offset"}
-    wanted = [field for field in values if field.name in names]
-    parts = [field for field in _PARTS if field.name in names or field.name in always]
-    return pa.schema([*wanted, *parts, pa.field(UNREADABLE, _WAS), pa.field(END, pa.bool_())])
-
-
 def row_schema(values: StructType, names: set[str] | None = None) -> StructType:
     """All columns that a query may name, or only `names`; the marks come last. What a task needs is always there."""
     always = {"_partition", "_offset"}
@@ -127,13 +82,3 @@ def _columns(ddl: str) -> StructType:
     if not isinstance(found, StructType):
         raise QueryError(f"the schema {ddl!r} is one type, and no columns: write NAME TYPE, NAME TYPE")
     return found
-
-
-def no_column(name: str, columns: Sequence[str]) -> str:
-    """What is said of a column that is not there; a topic's own are `columns`."""
-    return f"there is no column {name}: a record of this topic has {', '.join([*columns, *PARTS])}"
-
-
-def quoted(name: str) -> str:
-    """A column as a schema names it."""
-    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"

@@ -33,6 +33,7 @@ _ALIASES = {
     "NUMERIC": "DECIMAL",
 }
 _NAMES = {kind: name for name, kind in _TYPES.items()}
+_TEXTS = frozenset({"VARCHAR", "CHAR", "TEXT", "NVARCHAR", "CHARACTER", "CLOB"})
 _SUPPORTED = ", ".join((*_TYPES, "DECIMAL(p,s)", "ARRAY<...>", "STRUCT<name: ...>"))
 _MAX_PRECISION = 38
 _MAX_DEPTH = 100
@@ -122,6 +123,8 @@ class _Parser:
             return pa.struct(self.fields(">", depth + 1))
         if not written:
             raise self._wrong("a type is missing at its end")
+        if name in _TEXTS:
+            raise self._wrong(f"{written} is no type for values: write STRING, which has any length")
         raise self._wrong(f"{written} is no type for values: use one of {_SUPPORTED}")
 
     def _decimal(self) -> pa.DataType:

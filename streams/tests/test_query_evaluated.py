@@ -18,9 +18,10 @@ from barnabas.streams.query.analysis import select
 from barnabas.streams.query.catalyst import companion
 from barnabas.streams.query.evaluated import Evaluated, evaluated
 from barnabas.streams.query.job import _frame, begin
+from barnabas.streams.query.parts import UNREADABLE
 from barnabas.streams.query.scan import Scan
 from barnabas.streams.query.sink import ROW
-from barnabas.streams.query.source_rows import UNREADABLE, arrow_schema, row_schema, value_columns
+from barnabas.streams.query.source_rows import arrow_schema, row_schema, value_columns
 from barnabas.streams.query.tick import Part, Tick
 from barnabas.streams.tests.query_support import group_of, parts_of
 from barnabas.wire.queries.plan import Values

@@ -22,8 +22,9 @@ from barnabas.streams.query.catalyst import parsed
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.facts import Facts
 from barnabas.streams.query.job import Group, Job
+from barnabas.streams.query.parts import arrow_rows
 from barnabas.streams.query.sink import ROW
-from barnabas.streams.query.source_rows import arrow_rows, arrow_schema, row_schema, value_columns
+from barnabas.streams.query.source_rows import arrow_schema, row_schema, value_columns
 from barnabas.streams.schema import parse_ddl
 from barnabas.streams.tests.query_support import definition, parts_of
 from barnabas.streams.tests.test_query_simple import by_spark, in_worker
@@ -179,7 +180,7 @@ def test_a_word_means_to_spark_what_it_means_in_backquotes(session: SparkSession
     def meant(text: str) -> str:
         return re.sub(r"#\d+", "", str(parsed(session, text).toString()))
 
-    for word in [word for word in words[part::40] if word not in plain._WORDS]:
+    for word in [word for word in words[part::40] if word not in plain.WORDS]:
         for form in FORMS:
             bare, quoted = (form.replace("{}", name) for name in (word, f"`{word}`"))
             assert plain.parse(bare) == plain.parse(quoted) is not None, bare

@@ -20,10 +20,10 @@ from barnabas.streams.query import direct as direct_tasks
 from barnabas.streams.query import sink
 from barnabas.streams.query.direct import Direct
 from barnabas.streams.query.errors import MalformedRecordError
+from barnabas.streams.query.parts import END, UNREADABLE
 from barnabas.streams.query.scan import Scan
 from barnabas.streams.query.simple import Simple
 from barnabas.streams.query.sink import MALFORMED, MARK, REASON_HEADER, ROW, Output, Sink
-from barnabas.streams.query.source_rows import END, UNREADABLE
 from barnabas.streams.query.tick import Part, Tick, piece_of
 from barnabas.streams.schema import parse_ddl
 from barnabas.streams.source.where import Condition

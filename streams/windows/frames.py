@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.parts import PARTS
 from barnabas.streams.query.reading import reader_options
-from barnabas.streams.query.source_rows import PARTS, value_columns
+from barnabas.streams.query.source_rows import value_columns
 from barnabas.streams.source.names import CORRUPT
 from barnabas.streams.source.offsets import to_wire
 from barnabas.streams.windows.checkpoint import Folder

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructField, StructType
 
+from barnabas.streams.query.parts import PARTS
 from barnabas.streams.query.reading import options_of
-from barnabas.streams.query.source_rows import PARTS
 from barnabas.streams.source.names import CORRUPT
 from barnabas.streams.source.rows import rows_of
 from barnabas.streams.wal import LogDir, Planner, Split

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from barnabas.streams.query import plain
-from barnabas.streams.query.source_rows import PARTS
+from barnabas.streams.query.parts import PARTS
 from barnabas.streams.windows.stages import DURATION, END, START, WINDOWS, Call, Stages, quoted
 from barnabas.wire.queries.plan import Values
 from barnabas.wire.streams.clauses import RECORD_TIME, Clauses

@@ -24,8 +24,9 @@ from barnabas.streams.encode.times import OBJECT
 from barnabas.streams.query.analysis import Selected, resolve, selected
 from barnabas.streams.query.catalyst import column, jvm_of, projected
 from barnabas.streams.query.errors import QueryError
+from barnabas.streams.query.parts import PARTS
 from barnabas.streams.query.pushdown import Least
-from barnabas.streams.query.source_rows import PARTS, value_columns
+from barnabas.streams.query.source_rows import value_columns
 from barnabas.streams.source.names import CORRUPT
 from barnabas.streams.windows.fill import FOLLOWING, check_values, fill_value, filled, following, prior
 from barnabas.streams.windows.join_plan import with_other

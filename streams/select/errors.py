@@ -1,0 +1,7 @@
+"""Why a query is left to Spark."""
+
+from __future__ import annotations
+
+
+class NeedsSpark(Exception):
+    """Spark must be asked; the text says why, in a few words."""
