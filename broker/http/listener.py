@@ -140,7 +140,7 @@ class HttpListener:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, self.missing)
         visitors.check_site(head)
         visitor = await visitors.of(head)
-        is_open = head.path in OPEN or head.path == "/" or head.path.startswith("/console/")
+        is_open = head.path in OPEN or head.path in ("/", "/console") or head.path.startswith("/console/")
         if visitor is None and not is_open:
             asks = [("WWW-Authenticate", 'Basic realm="barnabas", charset="UTF-8"')] if head.path == "/metrics" else []
             raise Refused(HTTPStatus.UNAUTHORIZED, "log in first", asks)
@@ -165,7 +165,7 @@ class HttpListener:
         answer = known.get((method, request.path))
         if answer is not None:
             return await answer(request)  # type: ignore[no-any-return]
-        if request.path == "/" and self._console is not None:
+        if request.path in ("/", "/console") and self._console is not None:
             return Response(HTTPStatus.FOUND, b"", TEXT, [("Location", "/console/")])
         found = None if self._console is None else await self._console.answer(request)
         return refusal(404, f"there is no {request.method} {request.path[:200]}") if found is None else found

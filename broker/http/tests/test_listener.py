@@ -80,6 +80,9 @@ async def test_health_readiness_and_metrics(start: Start) -> None:
         head = await page.ask("HEAD", "/healthz")
         assert (head.status, head.body) == (200, b"")
         assert (await page.ask("GET", "/nothing")).status == 404
+        for path in ("/", "/console"):
+            got = await page.ask("GET", path)
+            assert (got.status, got.headers["location"]) == (302, "/console/")
         assert (await page.ask("DELETE", "/healthz", {"x-csrf-token": await token(page)})).status == 404
 
 
