@@ -47,7 +47,7 @@ def selected(*asked: object) -> tuple[list[str], list[tuple[object, ...]]]:
 def test_nothing_is_put_into_a_text(broker: Barnabas, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     spark.conf.set(SUBSTITUTE, "true")
     where = ["--server", broker.address, "--data-dir", str(broker.data_dir), "--master", "local[2]"]
-    assert cli.main(["sql", *where, "SELECT '${env:HOME}' AS x, '${system:user.home}' AS y"]) == 0
+    assert cli.main(["sql", *where, "--engine", "spark", "SELECT '${env:HOME}' AS x, '${system:user.home}' AS y"]) == 0
     assert capsys.readouterr().out.split() == ["x", "y", "${env:HOME}", "${system:user.home}"]
 
 
