@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import threading
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,10 +17,12 @@ from trio.testing import MockClock
 from barnabas.broker.http.asking import CLIENT_ID, Asker
 from barnabas.broker.http.messages import Visitor
 from barnabas.broker.http.tests.client import Browser, basic, browse
+from barnabas.broker.http.views import topic_changes
 from barnabas.broker.http.views.reading import MOST_PARTITIONS, Cursor
 from barnabas.broker.security.principals import ANONYMOUS
 from barnabas.broker.tests.client import Client, batch_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start, until
+from barnabas.client.partitioner import murmur2
 from barnabas.wire.acls import Operation, Permission, ResourceType
 from barnabas.wire.batch import Record, build_batch
 from barnabas.wire.compression import CompressionType
@@ -410,6 +413,24 @@ async def test_a_record_is_produced(start: Start) -> None:
         await shown.post("topic/records", 400, topic="orders", value="v", headers=[["a", 1]])
         many = await shown.post("topic/records", 400, topic="orders", value="v", headers=[["", ""]] * 100_000)
         assert "headers" in many["error"]
+
+
+async def test_a_long_key_is_hashed_in_a_thread(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def noted(key: bytes) -> int:
+        threads.append(threading.get_ident())
+        return murmur2(key)
+
+    monkeypatch.setattr(topic_changes, "murmur2", noted)
+    async with start(more=WRITES) as running, await running.client() as client:
+        await client.create_topic("orders", 3)
+        shown = await page(running)
+        key = "k" * 900_000
+        told = await shown.post("topic/records", topic="orders", key=key, value="v")
+        assert told["partition"] == murmur2(key.encode()) % 3
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_a_topic_is_made_changed_and_deleted(start: Start) -> None:

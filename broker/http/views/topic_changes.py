@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import trio
 
 from barnabas.broker.http.asking import Asker, Broker, check
 from barnabas.broker.http.messages import Refused, Request, Response, json_answer
@@ -21,6 +22,8 @@ from barnabas.wire.messages.incremental_alter_configs import (
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 MOST_HEADERS_BYTES, MOST_SETTINGS = 64 << 10, 200
+#: The hash of a longer key takes more than a millisecond: a thread works it out.
+MOST_KEY_AT_ONCE = 4 << 10
 SET, DELETE = 0, 1
 _BY_NAME = 12  # the last version of Produce that names topics
 
@@ -46,7 +49,8 @@ async def produce(asker: Asker, broker: Broker, request: Request) -> Response:
     key = None if given.key is None else given.key.encode()
     partition = given.partition
     if partition is None:
-        partition = parts[murmur2(key) % len(parts)] if key is not None else parts[broker.clock.wall_ms() % len(parts)]
+        number = broker.clock.wall_ms() if key is None else await _hash(key)
+        partition = parts[number % len(parts)]
     if len(memoryview(given.headers)) > MOST_HEADERS_BYTES:
         raise Refused(400, f"the headers: at most {MOST_HEADERS_BYTES:,} bytes can be produced here")
     headers = tuple((name, value.encode()) for name, value in decoded(given.headers, list[tuple[str, str]]))
@@ -59,6 +63,11 @@ async def produce(asker: Asker, broker: Broker, request: Request) -> Response:
     what = "; ".join(each.batch_index_error_message or "" for each in answer.record_errors) or answer.error_message
     check(answer.error_code, f"{given.topic}-{partition}", what)
     return json_answer({"partition": partition, "offset": answer.base_offset})
+
+
+async def _hash(key: bytes) -> int:
+    """Which of a topic's partitions a key belongs to, before it is divided by their number."""
+    return murmur2(key) if len(key) <= MOST_KEY_AT_ONCE else await trio.to_thread.run_sync(murmur2, key)
 
 
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
