@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from barnabas.client.cluster import Cluster
@@ -23,16 +24,16 @@ COMMIT_SECONDS = 5.0
 ALL = 2**62
 
 
-class Shows:
+class Shows(ABC):
     """Writes what one fetch brings, up to `left` records in all."""
 
     def __init__(self, most: int | None) -> None:
         self.left = ALL if most is None else most
         self._out = sys.stdout.buffer
 
+    @abstractmethod
     def show(self, reader: Reader) -> None:
         """Write the records of one fetch."""
-        raise NotImplementedError
 
 
 class Many(Shows):
