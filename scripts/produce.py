@@ -148,13 +148,13 @@ class Gathers(Protocol):
     def send(self) -> None: ...
 
 
-def lines_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
-    """The lines of a file, pipe or terminal, as they come.
+def pieces_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
+    """What a file, pipe or terminal gives, as it comes.
 
     What the sender has is sent after LINGER_SECONDS at most; of a terminal, when no more is there.
     """
     linger = 0 if os.isatty(descriptor) else LINGER_SECONDS
-    poll, begun, due = select.poll(), list[bytes](), 0.0  # `begun`: what there is of a line whose end has not come
+    poll, due = select.poll(), 0.0
     poll.register(descriptor, select.POLLIN)
     while True:
         if sender.has_records:
@@ -164,14 +164,21 @@ def lines_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
         due = due if sender.has_records else 0.0
         piece = os.read(descriptor, _PIECE)
         if not piece:
-            yield from [b"".join(begun)] if any(begun) else []
             return
+        yield piece
+
+
+def lines_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
+    """The lines of what `pieces_of` gives."""
+    begun = list[bytes]()  # what there is of a line whose end has not come
+    for piece in pieces_of(descriptor, sender):
         first, *more = piece.split(b"\n")
         begun.append(first)
         if more:
             yield b"".join(begun)
             begun = [more.pop()]
             yield from more
+    yield from [b"".join(begun)] if any(begun) else []
 
 
 class JsonRecord(msgspec.Struct):
@@ -238,7 +245,7 @@ class TextSender:
         self.sent = 0
 
     @property
-    def has_lines(self) -> bool:
+    def has_records(self) -> bool:
         """Whether a whole line is gathered."""
         return b"\n" in self._text
 
@@ -296,26 +303,16 @@ def _bar(descriptor: int) -> Callable[[], None]:
 
 
 def _many(args: argparse.Namespace, cluster: Cluster, rules: LineRules, codec: CompressionType) -> int:
-    """Send the input's lines many at a time; how many. A line waits for LINGER_SECONDS at most, as in `lines_of`."""
+    """Send the input's lines many at a time; how many. A line waits for LINGER_SECONDS at most, as in `pieces_of`."""
     sender = TextSender(cluster, args.topic, rules, codec, args.partition)
     descriptor = sys.stdin.fileno()
-    linger = 0 if os.isatty(descriptor) else LINGER_SECONDS
-    poll, due = select.poll(), 0.0
-    poll.register(descriptor, select.POLLIN)
     bar = _bar(descriptor)
     try:
-        while True:
+        for piece in pieces_of(descriptor, sender):
             bar()
-            if sender.has_lines:
-                due = due or time.monotonic() + linger
-                if not poll.poll(max(0, due - time.monotonic()) * 1000):
-                    sender.send()
-            due = due if sender.has_lines else 0.0
-            piece = os.read(descriptor, _PIECE)
-            if not piece:
-                sender.send(is_end=True)
-                return sender.sent
             sender.add(piece)
+        sender.send(is_end=True)
+        return sender.sent
     except BadLineError as error:
         raise ClientError(f"{error}; {sender.sent} record(s) before it were sent") from None
 
