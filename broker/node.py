@@ -157,7 +157,7 @@ class Node:
                 io=self.io,
                 tell=self._tell_storage,
             )
-            self.identity.cluster_id = self.data_dir.cluster_id
+            self.identity.cluster_id = self.data_dir.claim.cluster_id
             try:
                 async with trio.open_nursery() as nursery:
                     if self.http is not None:
@@ -291,7 +291,7 @@ class Node:
     def _announce(self) -> None:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""
         try:
-            self.data_dir.announce(self.identity.local_address)
+            self.data_dir.claim.announce(self.identity.local_address)
             local = self.identity.local_listener
             certificates = self.tls.certificates(local.name) if local.protocol.is_encrypted else ""
             self.queries.secret.tell_how(local.protocol, certificates)
