@@ -48,6 +48,8 @@ class DataDir:
         self.io = io
         self.tell = tell
         self.vnodes: dict[tuple[str, int], LocalVnode] = {}
+        #: Whether `load` has been through: until then `vnodes` does not say what is there.
+        self._is_loaded = False
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.cache = FileCache(io, limit=max(16, min(4096, soft_limit // 4)))
         self._limiter = trio.CapacityLimiter(max(2, min(8, os.cpu_count() or 2)))
@@ -104,6 +106,7 @@ class DataDir:
                 progress(len(self.vnodes), len(keys), "looked at")
         self._statements.name_topics(self.vnodes)
         await recover(self.io, todo, self._limiter, self.tell, progress)
+        self._is_loaded = True
 
     def _stated_vnode(self, key: tuple[str, int], config: LogConfig) -> LocalVnode:
         """The vnode of a folder, with what the checkpoints state of it."""
@@ -256,12 +259,13 @@ class DataDir:
     async def close(self) -> None:
         """Flush and close every vnode, state that the stop was clean, and give the directory free.
 
-        When a vnode is offline the statement is left out, so that the next start recovers. The flusher has ended.
+        When a vnode is offline, or `load` did not come to its end, the statement is left out, so that the next start
+        recovers. The flusher has ended.
         """
         with trio.CancelScope(shield=True):
             try:
                 self.claim.withdraw_address()
-                if await self._close_vnodes():
+                if await self._close_vnodes() and self._is_loaded:
                     await self.checkpoint()
                     await trio.to_thread.run_sync(self.claim.write_clean_mark, limiter=self._limiter)
                 await self.upkeep.delete_discarded()
@@ -294,6 +298,7 @@ class DataDir:
                 if vnode.error is not None:
                     raise vnode.error
                 paths += vnode.close()
+                clean = clean and not vnode.needs_recovery
             except StorageError:
                 clean = False
         await trio.to_thread.run_sync(sync_all, self.io, paths, limiter=self._limiter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -388,3 +389,82 @@ async def test_one_bad_partition_does_not_stop_the_others(tmp_path: Path) -> Non
 )
 def test_partition_folder_names(name: str, expected: tuple[str, int] | None) -> None:
     assert parse_partition_name(name) == expected
+
+
+async def test_a_stop_in_the_middle_of_recovery_leaves_it_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = await opened(tmp_path)
+    for number in range(3):
+        vnode = data_dir.create_vnode("t", number, TOPIC_ID, CONFIG)
+        for i in range(10):
+            vnode.append(produced(i), now_ms=NOW)
+        vnode.flush()
+        vnode.truncate_prefix(4)
+        with open(vnode.segments[-1].path(), "ab") as log:
+            log.write(b"torn")
+    await data_dir.checkpoint()
+    data_dir.claim.release()
+    scope = trio.CancelScope()
+
+    def last_is_never_recovered(io: Io, directory: str, *rest: Any) -> int:
+        trio.from_thread.run_sync(scope.cancel)
+        return recover_partition(io, directory, *rest)
+
+    monkeypatch.setattr("barnabas.storage.starting.recover_partition", last_is_never_recovered)
+    again = DataDir.open(tmp_path, node_id=1)
+    async with again:
+        with scope:
+            again._limiter.total_tokens = 1
+            await again.load(config_of=lambda topic: CONFIG)
+    monkeypatch.undo()
+    assert scope.cancelled_caught
+    async with await opened(tmp_path) as third:
+        assert not third.claim.was_clean
+        for number in range(3):
+            assert third.vnodes["t", number].log_start_offset == 4
+            assert values_of(third.vnodes["t", number]) == [b"%d" % i for i in range(4, 10)]
+            third.vnodes["t", number].append(produced(10), now_ms=NOW)
+
+
+async def test_a_stop_before_all_partitions_are_looked_at_forgets_nothing_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await opened(tmp_path) as data_dir:
+        for number in range(4):
+            vnode = data_dir.create_vnode("t", number, TOPIC_ID, CONFIG)
+            for i in range(10):
+                vnode.append(one(b"%d" % i), now_ms=NOW)
+            vnode.flush()
+            vnode.truncate_prefix(4)
+    monkeypatch.setattr("barnabas.storage.data_dir._LOOKS_AT_ONCE", 1)
+    scope = trio.CancelScope()
+    async with DataDir.open(tmp_path, node_id=1) as again:
+        with scope:
+            await again.load(lambda *_: scope.cancel(), config_of=lambda topic: CONFIG)
+    assert scope.cancelled_caught
+    async with await opened(tmp_path) as third:
+        assert [third.vnodes["t", number].log_start_offset for number in range(4)] == [4] * 4
+
+
+async def test_a_partition_that_could_not_be_recovered_for_now_is_recovered_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = await opened(tmp_path)
+    vnode = data_dir.create_vnode("t", 0, TOPIC_ID, CONFIG)
+    vnode.append(produced(0), now_ms=NOW)
+    vnode.flush()
+    with open(vnode.segments[-1].path(), "ab") as log:
+        log.write(b"torn")
+    data_dir.claim.release()
+
+    def refused(*_: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("barnabas.storage.starting.recover_partition", refused)
+    async with await opened(tmp_path) as again:
+        assert again.vnodes["t", 0].needs_recovery
+    monkeypatch.undo()
+    async with await opened(tmp_path) as third:
+        assert not third.claim.was_clean
+        assert values_of(third.vnodes["t", 0]) == [b"0"]
