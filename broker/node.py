@@ -95,6 +95,7 @@ class Node:
         self.http: HttpListener | None = None
         if config.http is not None:
             self._listen_for_http()
+        self.is_serving = False
         self.stopped = trio.Event()
         self._stop = trio.Event()
         self._parts = Parts(
@@ -183,6 +184,7 @@ class Node:
                     if self.http is not None:
                         self.http.ready(self._parts, self.owners.authorizer)
                     self._announce()
+                    self.is_serving = True
                     task_status.started()
                     await self._stop.wait()
                     nursery.cancel_scope.cancel()
