@@ -1,6 +1,6 @@
 """A broker process: the data directory, the metadata, the coordinators and the listeners, from start to clean stop.
 
-start:  lock and load the data directory -> replay the metadata log, with the parts listening
+start:  lock the data directory -> replay the metadata log -> load the partitions -> tell the parts what there is
         -> make directories match -> listen
 serve:  one poller for all connections; timers, flusher, retention and the log cleaner beside it
 stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdown mark
@@ -202,16 +202,12 @@ class Node:
     async def _start(self, nursery: trio.Nursery) -> None:
         self.workers.nursery = nursery
         nursery.start_soon(self.flusher.run)
-        default = self.config.log_config({})
-        await self.data_dir.load(
-            self._loading_progress,
-            config_of=lambda topic: METADATA_LOG if topic == METADATA_TOPIC else default,
-        )
+        log = await self.data_dir.load_first((METADATA_TOPIC, 0), METADATA_LOG)
+        log = log or self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
+        self.metadata.replay(log, self.data_dir.snapshots(METADATA_TOPIC, 0), self._tell_storage)
+        await self.data_dir.load(self._loading_progress, config_of=self._log_config)
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
-        if (METADATA_TOPIC, 0) not in self.vnodes:
-            self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
-        snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
-        self.metadata.load(self.vnodes[METADATA_TOPIC, 0], snapshots, self._tell_storage)
+        self.metadata.tell_all()
         await self.topics.settle()
         await self.topics.finalize_features()
         await self.topics.reconcile()
@@ -225,6 +221,11 @@ class Node:
         nursery.start_soon(self.tls.watch)
         nursery.start_soon(self.authentication.run)
         nursery.start_soon(self.owners.run)
+
+    def _log_config(self, topic: str) -> LogConfig:
+        """The settings that the log of a topic has, by the image."""
+        known = self.metadata.topics.get(topic)
+        return self.config.log_config(known.configs if known is not None else {})
 
     def _made_handlers(self, nursery: trio.Nursery) -> Handlers:
         """What serves requests; where metrics can be read, requests are counted."""

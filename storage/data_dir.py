@@ -50,6 +50,7 @@ class DataDir:
         self.vnodes: dict[tuple[str, int], LocalVnode] = {}
         #: Whether `load` has been through: until then `vnodes` does not say what is there.
         self._is_loaded = False
+        self._folders: list[tuple[str, int]] | None = None
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.cache = FileCache(io, limit=max(16, min(4096, soft_limit // 4)))
         self._limiter = trio.CapacityLimiter(max(2, min(8, os.cpu_count() or 2)))
@@ -81,20 +82,36 @@ class DataDir:
 
         A partition that cannot be mended is offline; the others are served.
         """
-        self._statements.read(self.tell)
-        keys: list[tuple[str, int]] = []
-        for name in self.io.folders(self.path):
-            if name.endswith(DELETE_SUFFIX):
-                self.upkeep.discard([os.path.join(self.path, name)])
-            elif key := parse_partition_name(name):
-                keys.append(key)
         default = LogConfig()
+        await self._load(self._look(), progress, config_of or (lambda topic: default))
+        self._statements.name_topics(self.vnodes)
+        self._is_loaded = True
 
+    async def load_first(self, key: tuple[str, int], config: LogConfig) -> LocalVnode | None:
+        """Load one partition before all others, as it may say how these are loaded; None if it has no folder."""
+        if key not in self._look():
+            return None
+        await self._load([key], None, lambda topic: config)
+        return self.vnodes[key]
+
+    def _look(self) -> list[tuple[str, int]]:
+        """The partitions that have a folder and no vnode. The first look reads what is stated of them."""
+        if self._folders is None:
+            self._statements.read(self.tell)
+            self._folders = []
+            for name in self.io.folders(self.path):
+                if name.endswith(DELETE_SUFFIX):
+                    self.upkeep.discard([os.path.join(self.path, name)])
+                elif key := parse_partition_name(name):
+                    self._folders.append(key)
+        return [key for key in self._folders if key not in self.vnodes]
+
+    async def _load(self, keys: list[tuple[str, int]], progress: Progress | None, config_of: ConfigOf) -> None:
         def look(some: list[tuple[str, int]]) -> list[LocalVnode]:
             """Make the vnodes; those that are to be recovered."""
             found = []
             for key in some:
-                vnode = self.vnodes[key] = self._stated_vnode(key, config_of(key[0]) if config_of else default)
+                vnode = self.vnodes[key] = self._stated_vnode(key, config_of(key[0]))
                 if not is_in_order(self.io, vnode, self.claim.was_clean):
                     found.append(vnode)
             return found
@@ -102,11 +119,10 @@ class DataDir:
         todo: list[LocalVnode] = []
         for start in range(0, len(keys), _LOOKS_AT_ONCE):
             todo += await trio.to_thread.run_sync(look, keys[start : start + _LOOKS_AT_ONCE], limiter=self._limiter)
-            if progress is not None and len(self.vnodes) < len(keys):
-                progress(len(self.vnodes), len(keys), "looked at")
-        self._statements.name_topics(self.vnodes)
+            looked = min(start + _LOOKS_AT_ONCE, len(keys))
+            if progress is not None and looked < len(keys):
+                progress(looked, len(keys), "looked at")
         await recover(self.io, todo, self._limiter, self.tell, progress)
-        self._is_loaded = True
 
     def _stated_vnode(self, key: tuple[str, int], config: LogConfig) -> LocalVnode:
         """The vnode of a folder, with what the checkpoints state of it."""

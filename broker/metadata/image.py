@@ -145,7 +145,12 @@ class MetadataImage:
         return self._vnode
 
     def load(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
-        """Read the newest snapshot that is whole, replay the log from there on, and tell the listeners of all of it.
+        """`replay`, and then `tell_all`."""
+        self.replay(vnode, snapshots, tell)
+        self.tell_all()
+
+    def replay(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
+        """Read the newest snapshot that is whole, and replay the log from there on. Nobody is told yet.
 
         Raises StorageError if it cannot be read or understood.
         """
@@ -154,6 +159,9 @@ class MetadataImage:
             self._replay_mending(vnode, snapshots, tell)
         except (KafkaError, ProtocolError, KeyError) as error:
             raise StorageError(f"the metadata log in {vnode.place} is damaged: {error}") from error
+
+    def tell_all(self) -> None:
+        """Tell the listeners of all that there is."""
         self._tell([(None, topic) for topic in self.topics.values()], settings=True)
 
     def _replay_mending(self, vnode: Vnode, snapshots: Snapshots | None, tell: Tell | None) -> None:
