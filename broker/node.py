@@ -32,6 +32,7 @@ from barnabas.broker.metrics.telemetry import ClientTelemetry
 from barnabas.broker.net import listening
 from barnabas.broker.net.connections import Connections, raise_descriptor_limit
 from barnabas.broker.net.turn import Turn
+from barnabas.broker.nodes import Nodes
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
 from barnabas.broker.quotas.connection_rates import ConnectionRates
@@ -252,6 +253,7 @@ class Node:
         self.audit = parts.add(Audit(self.log, trio.current_time))
         self.flusher = parts.add(Flusher(self.io, around=self.turn))
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
+        parts.make(Nodes)
         self.quotas = parts.make(QuotaManager)
         self.telemetry = parts.add(ClientTelemetry(self.metadata))
         self.telemetry.is_on = self.http is not None
