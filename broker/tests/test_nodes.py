@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.tests.client import batch_of
 from barnabas.broker.tests.conftest import Running, Start
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
-from barnabas.wire.messages.metadata import MetadataRequest
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.wire.records.cluster_metadata import (
     BrokerEndpoint,
     PartitionChangeRecord,
@@ -69,6 +70,24 @@ async def test_a_coordinator_is_the_leader_of_its_partition(start: Start) -> Non
             await change(broker, moved(image.topic_id, at, 7))
             (gone,) = (await client.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a"]))).coordinators
             assert (gone.error_code, gone.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+async def test_a_partition_that_another_node_leads_is_served_there(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        await change(broker, SECOND)
+        await client.create_topic("t", 2)
+        assert (await client.produce("t", batch_of(b"mine"), 0)).error_code == 0
+        image = broker.node.metadata.topics["t"]
+        await change(broker, moved(image.topic_id, 0, 2))
+        assert (await client.produce("t", batch_of(b"v"), 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await client.fetch("t", 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await client.produce("t", batch_of(b"v"), 1)).error_code == 0
+        told = await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+        leaders = {each.partition_index: (each.leader_id, each.leader_epoch) for each in told.topics[0].partitions}
+        assert leaders == {0: (2, 1), 1: (1, 0)}
+        await change(broker, moved(image.topic_id, 0, 1))
+        assert (await client.produce("t", batch_of(b"back"), 0)).error_code == 0
+        assert broker.node.vnodes["t", 0].latest_epoch == 2
 
 
 def test_a_snapshot_keeps_them() -> None:
