@@ -61,7 +61,7 @@ def remove(args: argparse.Namespace) -> int:
     return _run(args, change)
 
 
-def list_users(args: argparse.Namespace, show: Callable[[Sequence[tuple[str, dict[str, int]]]], str]) -> int:
+def list_users(args: argparse.Namespace, show: Callable[[Sequence[tuple[str, dict[str, int]]]], None]) -> int:
     """Print who may log in."""
 
     def look(image: MetadataImage) -> list[Message]:
@@ -69,7 +69,7 @@ def list_users(args: argparse.Namespace, show: Callable[[Sequence[tuple[str, dic
             (user, {mechanism: each.iterations for mechanism, each in known.items()})
             for user, known in image.credentials.of.items()
         ]
-        print(show(users))
+        show(users)
         return []
 
     return _run(args, look)

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from barnabas.scripts.command_line import (
     DEFAULT_SERVER,
@@ -730,12 +731,14 @@ def _add_users(commands: Commands[Parser], server: Parser) -> None:
     add.set_defaults(run=_users)
     remove = verbs.add_parser("remove", parents=[server, place, mechanism], help="take the passwords away")
     remove.set_defaults(run=_users)
-    listing = verbs.add_parser("list", aliases=["ls"], parents=[server, place], help="print users and mechanisms")
+    listing = verbs.add_parser(
+        "list", aliases=["ls"], parents=[server, place, shown()], help="print users and mechanisms"
+    )
     listing.set_defaults(run=_users)
 
 
 def _users(args: argparse.Namespace) -> int:
-    from barnabas.client.passwords import new_salt, read_password, users_table
+    from barnabas.client.passwords import new_salt, read_password
     from barnabas.scripts import users
 
     if args.verb == "add" and not 4096 <= args.iterations <= 16384:
@@ -747,7 +750,9 @@ def _users(args: argparse.Namespace) -> int:
 
     if args.verb == "add":
         return stopped_users.add(args, read_password(args.user), new_salt)
-    return stopped_users.remove(args) if args.verb == "remove" else stopped_users.list_users(args, users_table)
+    if args.verb == "remove":
+        return stopped_users.remove(args)
+    return stopped_users.list_users(args, partial(users.show_users, as_json=args.json))
 
 
 def _add_log(commands: Commands[Parser]) -> None:
