@@ -1,0 +1,49 @@
+"""The site is built of the pages, without a warning, and its search works without a server."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compat_tests.site.pages import DOCS, module
+from compat_tests.tools import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("sphinx", reason="sphinx is not installed: make docs")
+    folder = tmp_path_factory.mktemp("site")
+    command = ["-q", "-W", "--keep-going", "-d", str(folder / "doctrees"), str(DOCS), str(folder / "html")]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *command], cwd=ROOT, capture_output=True, text=True, timeout=280
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    return folder / "html"
+
+
+@pytest.mark.long
+def test_every_page_is_built_and_led_to(site: Path) -> None:
+    front = (site / "index.html").read_text()
+    led_to = set(re.findall(r'<a class="reference internal" href="([^"#]+)\.html"', front))
+    built = {str(path.relative_to(site).with_suffix("")) for path in site.rglob("*.html")}
+    there = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
+    assert there <= built
+    assert {page for chapter in module("conf.py").NAVIGATION.values() for page in chapter} & there <= led_to
+
+
+@pytest.mark.long
+def test_nothing_of_a_page_comes_from_another_host(site: Path) -> None:
+    loads = re.compile(r'<(?:script|img|source|iframe)[^>]+src="(https?:[^"]+)|<link[^>]+href="(https?:[^"]+)')
+    assert [path.name for path in site.rglob("*.html") if loads.search(path.read_text())] == []
+
+
+@pytest.mark.long
+def test_the_search_has_its_words_in_a_script(site: Path) -> None:
+    index = (site / "searchindex.js").read_text()
+    assert index.startswith("Search.setIndex(")
+    assert "watermark" in index
+    assert "searchindex.js" in (site / "search.html").read_text()

@@ -1,0 +1,42 @@
+"""Every page of the site is in its navigation, once; and every decision is in their list, once."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from compat_tests.site.pages import DOCS, links, module
+
+
+def _names() -> list[str]:
+    return [page for chapter in module("conf.py").NAVIGATION.values() for page in chapter]
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    names = _names()
+    assert [name for name, count in Counter(names).items() if count > 1] == []
+    there = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
+    decisions = {name for name in there if re.match(r"decisions/\d", name)}
+    assert there - decisions - {"index"} <= set(names), "add it to NAVIGATION in docs/conf.py"
+
+
+def test_the_front_page_leads_to_every_way_in() -> None:
+    targets = {link.target.removesuffix(".md") for link in links(DOCS / "index.md")}
+    assert {name for name in _names() if name.startswith(("start/", "concepts/"))} <= targets
+
+
+def test_every_decision_is_listed_once() -> None:
+    listed = [link.target for link in links(DOCS / "decisions" / "README.md") if re.match(r"\d{4}-", link.target)]
+    assert sorted(listed) == sorted(path.name for path in DOCS.glob("decisions/[0-9]*.md"))
+
+
+def test_a_decision_is_listed_under_its_number() -> None:
+    text = (DOCS / "decisions" / "README.md").read_text()
+    rows = re.findall(r"^\| \[(\d+)\]\((\d{4})-\S+\.md\) \| \S.* \|$", text, re.MULTILINE)
+    assert [(number, file) for number, file in rows if int(number) != int(file)] == []
+    assert len(rows) == len(list(DOCS.glob("decisions/[0-9]*.md")))
+
+
+def test_the_number_of_a_decision_is_its_own() -> None:
+    titles = {path.name[:4]: path.read_text().splitlines()[0] for path in DOCS.glob("decisions/[0-9]*.md")}
+    assert [name for name, title in titles.items() if not title.startswith(f"# {int(name)}. ")] == []
