@@ -67,12 +67,6 @@ def anchors(page: Path) -> frozenset[str]:
     return frozenset(f"{slug}-{n}" if n else slug for slug, count in found.items() for n in range(count))
 
 
-def code_of(text: str) -> list[str]:
-    """What stands as code: the insides of blocks, then the code in lines."""
-    blocks = [found[0].split("\n", 1)[1].rpartition("\n")[0] for found in _FENCE.finditer(text)]
-    return [*blocks, *(found[0].strip("`") for found in _CODE.finditer(_FENCE.sub("", text)))]
-
-
 def _without_code(text: str) -> str:
     """A text in which code is blank, with its lines kept."""
 

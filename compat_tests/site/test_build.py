@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.console.browser import ENTER, Browser
 from compat_tests.site.pages import DOCS, module
-from compat_tests.tools import ROOT
+from compat_tests.tools import ROOT, missing
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +48,21 @@ def test_the_search_has_its_words_in_a_script(site: Path) -> None:
     assert index.startswith("Search.setIndex(")
     assert "watermark" in index
     assert "searchindex.js" in (site / "search.html").read_text()
+
+
+@pytest.mark.long
+def test_a_reader_finds_a_page_by_a_word(site: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """From files, in a browser. `--screenshots` keeps a picture of the front page, as build/docs.png."""
+    if reason := missing("chromium"):
+        pytest.skip(reason)
+    with Browser(tmp_path / "profile") as browser:
+        browser.open((site / "index.html").as_uri())
+        browser.until("document.querySelector('article img')?.complete")
+        assert browser.run("document.querySelector('article img').naturalWidth") > 0
+        if pytestconfig.getoption("--screenshots"):
+            browser.screenshot(ROOT / "build" / "docs.png")
+        browser.fill("input[name=q]", "frozen_disk" + ENTER)
+        browser.until_text("barnabas in your tests", "#search-results")
+        browser.click_text("barnabas in your tests", "#search-results a")
+        browser.until("document.querySelector('h1')?.textContent.startsWith('barnabas in your tests')")
+        assert browser.complaints() == []
