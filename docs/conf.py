@@ -40,6 +40,7 @@ project_copyright = "the authors of barnabas, Apache License 2.0"
 root_doc = "index"
 extensions = ["myst_parser"]
 exclude_patterns = ["deploy/**"]
+smartquotes = False  # two hyphens begin an option
 highlight_language = "none"  # a block whose language is not named is shown as it is
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]  # "Results" of docs/compatibility.md is written by a test run
@@ -48,6 +49,7 @@ html_theme = "furo"
 html_title = "barnabas"
 html_copy_source = False
 html_show_sphinx = False
+html_show_search_summary = False  # Sphinx fetches pages for it, which a browser refuses for files
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
@@ -67,7 +69,8 @@ def _with_navigation(app: Any, docname: str, source: list[str]) -> None:
 def _tree(caption: str, pages: list[str]) -> str:
     folder = HERE if caption else HERE / "decisions"
     there = [page for page in pages if (folder / f"{page}.md").exists()]
-    return "\n".join(["", "```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), "", *there, "```", ""])
+    options = [":hidden:", f":caption: {caption}"] if caption else [":hidden:"]
+    return "\n".join(["", "```{toctree}", *options, "", *there, "```", ""])
 
 
 def _inside(docname: str, target: str) -> str:

@@ -188,7 +188,7 @@ def _commands(found: argparse.ArgumentParser) -> Iterator[str]:
     if verbs is None:
         yield from _command(found)
         return
-    helps = {choice.dest: choice.help or "" for choice in verbs._choices_actions}
+    helps = {choice.dest.partition(" ")[0]: choice.help or "" for choice in verbs._choices_actions}
     names = {id(each): name for name, each in reversed(verbs.choices.items())}  # the name before its aliases
     level = found.prog.count(" ")
     for each in dict.fromkeys(verbs.choices.values()):
@@ -197,7 +197,8 @@ def _commands(found: argparse.ArgumentParser) -> Iterator[str]:
         heading = f"{'#' * (level + 2)} {_plain(found.prog)} {name}"
         also = f" Also `{', '.join(others)}`." if others else ""
         yield heading
-        yield _sentence(helps.get(name) or helps.get(f"{name} ({', '.join(others)})") or "") + also
+        told = each.description if each.description and "\n" not in each.description else helps[name]
+        yield _sentence(told) + also
         yield from _commands(each)
 
 
@@ -218,8 +219,6 @@ def _command(found: argparse.ArgumentParser) -> Iterator[str]:
         if action.help == argparse.SUPPRESS or shared & {*action.option_strings} or "--help" in action.option_strings:
             continue
         rows.append((_code(_typed(action)), _cell((action.help or "").replace("%%", "%"))))
-    if found.description and "\n" not in found.description:
-        yield _cell(found.description)
     if rows:
         yield _table(("option", "meaning"), rows)
     if found.epilog:

@@ -1,4 +1,4 @@
-"""Docs speak of what there is: messages and events in the words of the code, and in alerts commands that can be typed."""
+"""Docs speak of what there is: messages and events in the words of the code, and commands that can be typed."""
 
 from __future__ import annotations
 

@@ -35,9 +35,7 @@ class Picture:
         self.shapes: list[str] = []
 
     def text(self, x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> None:
-        self.shapes.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'
-        )
+        self.shapes.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>')
 
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str = "line") -> None:
         self.shapes.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>')
@@ -72,8 +70,8 @@ def vnodes() -> Picture:
     """One log: its segments, and the places in it that somebody knows."""
     segments, end = (3, 7, 11), 14  # the first offset of each segment: what was before has been deleted
     marks = [
+        (6, "committed", "group billing goes on"),
         (3, "log start", "retention has deleted what was before"),
-        (6, "committed", "group billing goes on here"),
         (10, "last stable", "a transaction begins here that is still open"),
         (12, "high watermark", "on disk up to here: consumers see no more"),
         (14, "log end", "producers append here"),
@@ -157,7 +155,12 @@ def durability() -> Picture:
     open_ = [each.producer for each in answered if each.at <= lost < each.answer]
     picture.text(x(lost), y + 50, "power is lost here", "", "middle")
     told = f"{', '.join(kept)} was told that its record is kept, and it is."
-    picture.text(20, y + 72, f"{told} {', '.join(open_)} were told nothing yet: they send again. No consumer has seen their records.", "small")
+    picture.text(
+        20,
+        y + 72,
+        f"{told} {', '.join(open_)} were told nothing yet: they send again. No consumer has seen their records.",
+        "small",
+    )
     return picture
 
 
@@ -237,14 +240,17 @@ def streams() -> Picture:
         picture.box(x(first) + 1, top - 14, LENGTH * scale - 2, until - top + 14, "blue pale")
         picture.text(x(first) + 6, 56, f"window {first} s to {first + LENGTH:g} s", "small")
         count = sum(first <= each.at < first + LENGTH and not each.is_late for each in seen)
-        told = f"closes: result, count {count}" if closing is not None else "still open"
-        picture.text(x(first) + 8, (until + 15) if closing is not None else bottom - 8, told, "bluetext small")
+        if closing is None:
+            picture.text(x(first + LENGTH) - 8, bottom - 6, "still open", "bluetext small", "end")
+        else:
+            picture.text(x(first) + 8, until + 15, f"closes: result, count {count}", "bluetext small")
     before = None
     for number, each in enumerate(seen):
         y = top + number * row
         picture.text(20, y + 4, f"{number + 1}.", "soft")
         picture.dot(x(each.at), y, "blue hollow" if each.is_late else "blue", 9)
-        picture.text(x(each.at) + 13, y + 4, f"{each.at:g} s" + (", late: counted, not used" if each.is_late else ""), "small")
+        told = f"{each.at:g} s, late: counted, not used" if each.is_late else f"{each.at:g} s"
+        picture.text(x(each.at) + 13, y + 4, told, "small")
         mark = x(max(each.watermark, 0))
         if before is not None:
             picture.line(before, y, mark, y, "orange")

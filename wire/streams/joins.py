@@ -69,7 +69,8 @@ def join(cursor: Cursor, source: str, aliases: Iterable[str]) -> Join | None:
         if is_left and cursor.peek().says("OUTER"):
             cursor.take()
         if cursor.peek().says(*REFUSED_JOINS):
-            raise cursor.wrong(f"{cursor.peek().text.upper()} is not supported: {REFUSED_JOINS[cursor.peek().text.upper()]}")
+            other = cursor.peek().text.upper()
+            raise cursor.wrong(f"{other} is not supported: {REFUSED_JOINS[other]}")
     cursor.once(cursor.expect("JOIN"))
     topic = topic_at(cursor)
     alias = alias_at(cursor)
