@@ -31,8 +31,8 @@ class Link(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """Every page: those of the docs, and those at the top of the repository."""
-    return sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+    """Every page: those of the docs, and those at the top of the repository, which some of the docs are links to."""
+    return sorted(path for path in [*DOCS.rglob("*.md"), *ROOT.glob("*.md")] if path.is_file())
 
 
 def links(page: Path) -> Iterator[Link]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.console.browser import ENTER, Browser
-from compat_tests.site.pages import DOCS, module
+from compat_tests.site.pages import DOCS, module, pages
 from compat_tests.tools import ROOT, missing
 
 
@@ -31,7 +31,7 @@ def test_every_page_is_built_and_led_to(site: Path) -> None:
     front = (site / "index.html").read_text()
     led_to = set(re.findall(r'<a class="reference internal" href="([^"#]+)\.html"', front))
     built = {str(path.relative_to(site).with_suffix("")) for path in site.rglob("*.html")}
-    there = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
+    there = {str(path.relative_to(DOCS).with_suffix("")) for path in pages() if DOCS in path.parents}
     assert there <= built
     assert {page for chapter in module("conf.py").NAVIGATION.values() for page in chapter} & there <= led_to
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from compat_tests.site.pages import DOCS, links, module
+from compat_tests.site.pages import DOCS, links, module, pages
 
 
 def _names() -> list[str]:
@@ -15,7 +15,7 @@ def _names() -> list[str]:
 def test_every_page_is_in_the_navigation_once() -> None:
     names = _names()
     assert [name for name, count in Counter(names).items() if count > 1] == []
-    there = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
+    there = {str(path.relative_to(DOCS).with_suffix("")) for path in pages() if DOCS in path.parents}
     decisions = {name for name in there if re.match(r"decisions/\d", name)}
     assert there - decisions - {"index"} <= set(names), "add it to NAVIGATION in docs/conf.py"
 
