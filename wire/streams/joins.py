@@ -21,8 +21,7 @@ KEY = "_key"
 MAX_KEYS = 8
 #: What begins or ends a join.
 JOIN_WORDS = ("INNER", "LEFT", "OUTER", "JOIN", "WITHIN", "ON", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
-#: What SQL has and a stream does not, and what to do instead.
-REFUSED_JOINS = {
+_NOT = {
     "RIGHT": "name the topics the other way round, with LEFT JOIN",
     "FULL": "a result is in a window of the first topic's time; use LEFT JOIN",
     "CROSS": "write JOIN ... WITHIN 10s ON ...",
@@ -59,8 +58,8 @@ def join(cursor: Cursor, source: str, aliases: Iterable[str]) -> Join | None:
     Raises SyntaxProblem.
     """
     word = cursor.peek()
-    if word.says(*REFUSED_JOINS):
-        raise cursor.wrong(f"{word.text.upper()} is not supported: {REFUSED_JOINS[word.text.upper()]}")
+    if word.says(*_NOT):
+        raise cursor.wrong(f"{word.text.upper()} is not supported: {_NOT[word.text.upper()]}")
     if not word.says("INNER", "LEFT", "JOIN"):
         return None
     is_left = word.says("LEFT")
@@ -68,9 +67,8 @@ def join(cursor: Cursor, source: str, aliases: Iterable[str]) -> Join | None:
         cursor.take()
         if is_left and cursor.peek().says("OUTER"):
             cursor.take()
-        if cursor.peek().says(*REFUSED_JOINS):
-            other = cursor.peek().text.upper()
-            raise cursor.wrong(f"{other} is not supported: {REFUSED_JOINS[other]}")
+        if cursor.peek().says(*_NOT):
+            raise cursor.wrong(f"{cursor.peek().text.upper()} is not supported: {_NOT[cursor.peek().text.upper()]}")
     cursor.once(cursor.expect("JOIN"))
     topic = topic_at(cursor)
     alias = alias_at(cursor)
