@@ -19,11 +19,11 @@ from compat_tests.query_topics.processes import processes
 from compat_tests.tools import ROOT, missing
 
 
-def sql_blocks() -> tuple[str, str]:
-    """The README's lines of SQL, as they stand, and the block before them."""
+def sql_block() -> str:
+    """The README's lines of SQL, as they stand."""
     blocks: list[str] = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    (place,) = [place for place, text in enumerate(blocks) if "CREATE TOPIC" in text]
-    return blocks[place - 1], blocks[place]
+    (block,) = [text for text in blocks if "CREATE TOPIC" in text]
+    return block
 
 
 def typed(broker: Barnabas, lines: str) -> subprocess.CompletedProcess[str]:
@@ -44,8 +44,8 @@ def test_the_readmes_block_begins_with_the_installation_and_does_what_it_says(tm
     pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
     if reason := missing("java"):
         pytest.skip(reason)
-    first, lines = sql_blocks()
-    assert first == "make setup-all\n"
+    first, lines = sql_block().split("\n", 1)
+    assert first == "make setup-all"
     with Barnabas(tmp_path, SETTINGS) as broker:
         done = typed(broker, lines)
         assert done.returncode == 0, done.stderr
@@ -79,7 +79,7 @@ class WithoutSpark(Barnabas):
 
 
 def test_without_spark_the_block_says_what_to_do_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    sensors, values, hot, consume, _ = sql_blocks()[1].splitlines()
+    sensors, values, hot, consume, _ = sql_block().splitlines()[1:]
     with WithoutSpark(tmp_path) as broker:
         assert typed(broker, f"{sensors}\n{values}\n").returncode == 0
         told = typed(broker, hot)
