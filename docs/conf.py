@@ -16,6 +16,10 @@ HERE = Path(__file__).resolve().parent
 #: The navigation: pages by chapter, without `.md`. A page that is not there yet is left out.
 NAVIGATION = {
     "Start": ["start/tests", "start/sql", "start/offsets", "start/binlog", "start/spark", "start/team", "install"],
+    "Examples": [
+        *("examples/README", "examples/orders/README", "examples/service_tests/README", "examples/dashboard/README"),
+        *("examples/cdc_into_spark/README", "examples/edge/README", "examples/leaving_zookeeper/README"),
+    ],
     "Concepts": ["concepts/vnodes", "concepts/durability", "concepts/query-topics", "concepts/streams"],
     "Topics and records": ["rows-in", "export", "compaction", "transactions", "offsets", "kafka-directory"],
     "SQL and Spark": [
@@ -64,6 +68,8 @@ def _with_navigation(app: Any, docname: str, source: list[str]) -> None:
     elif docname == "decisions/README":
         source[0] += _tree("", sorted(path.stem for path in HERE.glob("decisions/[0-9]*.md")))
     source[0] = _LINK.sub(lambda found: _inside(docname, found[1]), source[0])
+    if docname in GUESTS:
+        source[0] = f"(page-{docname})=\n\n{source[0]}"
 
 
 def _tree(caption: str, pages: list[str]) -> str:
@@ -74,14 +80,18 @@ def _tree(caption: str, pages: list[str]) -> str:
 
 
 def _inside(docname: str, target: str) -> str:
-    """A link as it must be written in the site: files at the top that are pages here are linked as pages."""
+    """A link as it must be written in the site: to files at the top that are pages here, and to folders with a page."""
     path, hash_sign, anchor = target.partition("#")
     folder = "" if docname in GUESTS else posixpath.dirname(f"docs/{docname}")
-    whole = posixpath.normpath(posixpath.join(folder, path))
-    page = next((f"docs/{name}.md" for name, file in GUESTS.items() if whole == file), whole)
-    if page == whole and docname not in GUESTS:
+    whole = posixpath.normpath(posixpath.join(folder, path)) if path else ""
+    for guest, file in GUESTS.items():
+        if whole == file:
+            return f"#page-{guest}"  # by name, as a path would lead to the file at the top
+    if whole.startswith("docs/") and (HERE.parent / whole / "README.md").exists():
+        whole += "/README.md"
+    elif docname not in GUESTS or not path:
         return target
-    return posixpath.relpath(page, posixpath.dirname(f"docs/{docname}")) + hash_sign + anchor
+    return posixpath.relpath(whole, posixpath.dirname(f"docs/{docname}")) + hash_sign + anchor
 
 
 def setup(app: Any) -> None:
