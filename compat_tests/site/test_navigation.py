@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import pytest
+
 from compat_tests.site.pages import DOCS, links, module, pages
 
 
@@ -40,3 +42,26 @@ def test_a_decision_is_listed_under_its_number() -> None:
 def test_the_number_of_a_decision_is_its_own() -> None:
     titles = {path.name[:4]: path.read_text().splitlines()[0] for path in DOCS.glob("decisions/[0-9]*.md")}
     assert [name for name, title in titles.items() if not title.startswith(f"# {int(name)}. ")] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "written", "target"),
+    [
+        ("architecture", "../CONTRIBUTING.md", "#page-contributing"),
+        ("decisions/0001-wire-codecs", "../../CHANGELOG.md", "#page-changelog"),
+        ("contributing", "docs/testing.md#waiting", "testing.md#waiting"),
+        ("contributing", "SECURITY.md", "#page-security-policy"),
+        ("contributing", "LICENSE", "../LICENSE"),
+        ("contributing", "docs/decisions", "decisions/README.md"),
+        ("architecture", "decisions/", "decisions/README.md"),
+        ("start/sql", "../query-topics.md#columns", "../query-topics.md#columns"),
+        ("start/sql", "#a-select", "#a-select"),
+        ("contributing", "#here", "#here"),
+    ],
+)
+def test_links_between_the_docs_and_the_top_of_the_repository_lead_to_pages(
+    page: str, written: str, target: str
+) -> None:
+    text = [f"[a link]({written}) and [one](https://example.org/docs/)"]
+    module("conf.py")._with_navigation(None, page, text)
+    assert text[0].endswith(f"[a link]({target}) and [one](https://example.org/docs/)")
