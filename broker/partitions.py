@@ -36,7 +36,7 @@ class Partitions:
 
     def _absence(self, topic: str | None, index: int) -> KafkaError:
         """Why a partition is not here."""
-        leader = self._leader(topic, index)
+        leader = self.leader(topic, index)
         if leader is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
         if leader.node != self._metadata.node_id:
@@ -45,14 +45,15 @@ class Partitions:
 
     def exists(self, topic: str | None, index: int) -> bool:
         """Whether there is such a partition, wherever it is led."""
-        return self._leader(topic, index) is not None
+        return self.leader(topic, index) is not None
 
     def leader_epoch(self, topic: str, index: int) -> int:
         """The epoch of a partition's leader, -1 if there is no such partition."""
-        leader = self._leader(topic, index)
+        leader = self.leader(topic, index)
         return -1 if leader is None else leader.epoch
 
-    def _leader(self, topic: str | None, index: int) -> Leader | None:
+    def leader(self, topic: str | None, index: int) -> Leader | None:
+        """Who leads a partition; None if there is no such partition."""
         known = self._metadata.topics.get(topic or "")
         return None if known is None else known.partitions.get(index)
 

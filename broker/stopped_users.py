@@ -16,6 +16,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.metadata.credentials import credential_record
 from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
 from barnabas.broker.node import METADATA_LOG
+from barnabas.storage.claim import node_id_of
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import Flusher
@@ -87,7 +88,7 @@ async def _change(path: str, change: Callable[[MetadataImage], list[Message]]) -
     """Append a change to the metadata log. Raises StorageError, also where a broker serves the directory."""
     io = Io()
     try:
-        node_id = DataDir.node_id_of(path)
+        node_id = node_id_of(path)
     except StorageError:
         node_id = _FIRST_NODE
     async with DataDir.open(path, node_id=node_id, io=io, tell=_tell) as directory:
