@@ -11,6 +11,7 @@ from functools import partial
 
 from barnabas.scripts.command_line import (
     DEFAULT_SERVER,
+    SERVERS,
     SHELLS,
     Parser,
     asked,
@@ -907,7 +908,14 @@ def _add_offsets(commands: Commands[Parser]) -> None:
     undo.add_argument("file", metavar="JOURNAL")
     undo.set_defaults(run=_lazy(command, "undo_"))
     broker = Parser(add_help=False, parents=[secure()])
-    broker.add_argument("-b", "--bootstrap", metavar="HOST:PORT", default="localhost:9092", help="the broker")
+    broker.add_argument(
+        "-b",
+        "--bootstrap",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=default_server(),
+        help=f"the broker (default: what the environment variable {SERVERS} names, else {DEFAULT_SERVER})",
+    )
     migration = "barnabas.scripts.offsets.migrate"
     status = actions.add_parser("status", parents=[broker], help="what is not in ZooKeeper yet, under dual commit")
     status.set_defaults(run=_lazy(migration, "status"))

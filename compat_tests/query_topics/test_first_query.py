@@ -21,7 +21,7 @@ from compat_tests.tools import ROOT, missing
 
 def sql_block() -> str:
     """The README's lines of SQL, as they stand."""
-    blocks: list[str] = re.findall(r"^```\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    blocks: list[str] = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     (block,) = [text for text in blocks if "CREATE TOPIC" in text]
     return block
 
