@@ -1,0 +1,271 @@
+"""A reader who goes through a page from top to bottom and types what stands there, block by block.
+
+A command runs to its end with status 0, but for two kinds. One that serves (a broker, a connector) is started, waited
+for until it says that it serves, and stopped at the end of the page, where a broker's status must be 0. One that goes
+on showing what comes (`consume` without an end, `--watch`) is interrupted when it has shown what the page shows, or
+anything where the page shows nothing.
+
+`text` right behind a block of commands is what they print. `...` in it stands for anything, and with the attribute
+`numbers` each number for any number.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import signal
+from typing import Any
+
+from barnabas.broker.main import load_config
+from barnabas.scripts.cli import parser
+from compat_tests.docs.blocks import Block
+from compat_tests.docs.machine import Machine, lacking
+from compat_tests.docs.scenarios import NOT_RUN, Program, Scenario
+from compat_tests.docs.session import Done, Started, statements
+from compat_tests.tools import program_of_prometheus
+from compat_tests.waiting import until
+
+#: What serves, and what it says then.
+SERVES = {
+    r"barnabas serve\b|make run\b": "barnabas is ready on ",
+    r"barnabas connect binlog\b": " info binlog.reading ",
+    r"barnabas connect apply\b(?!.*--until-end)": " info apply.reading ",
+    r"barnabas connect influx\b(?!.*--stdin)": "barnabas takes line protocol at ",
+}
+#: What goes on showing what comes.
+FOLLOWS = re.compile(
+    r"barnabas consume\b(?!.*(--exit|-e\b|-n\b|--max))|barnabas trace\b(?!.*-n\b)|barnabas \w+.* --watch\b"
+    r"|kafka-console-consumer(?!.*(--max-messages|--timeout-ms))|tail -f"
+)
+_BROKER = re.compile(r"\s*(barnabas serve|make run)\b")
+
+
+class Reader:
+    """Reads the blocks of a scenario; `left_out` says which commands this machine lacks the tools for."""
+
+    def __init__(self, scenario: Scenario, machine: Machine) -> None:
+        self.left_out: list[str] = []
+        self._scenario, self._machine = scenario, machine
+        self._serving: list[Started] = []
+        self._hooks = dict(scenario.before)
+        self._shown = ""  # by the block before
+        self._is_whole = True  # nothing of it was left out
+        self._tests = 0
+
+    def read(self, blocks: list[Block]) -> None:
+        """Run them all. Raises AssertionError for the first that does not do what its page says."""
+        for name, text in self._scenario.files.items():
+            (self._machine.home / name).write_text(text)
+        if self._scenario.broker and not {"streams"} & set(self._scenario.servers) and not any(map(_starts_broker, blocks)):
+            self.type("barnabas serve")
+        self._before("")
+        for block, behind in zip(blocks, [*blocks[1:], None], strict=True):
+            self._before(block.heading)
+            if not_run(block) is None:
+                try:
+                    self._block(block, behind if behind is not None and behind.adjoins else None)
+                except (AssertionError, ValueError) as error:
+                    raise AssertionError(f"{block}: {error}") from error
+        if self._tests:
+            self._run_tests()
+        if self._scenario.after:
+            self.type(self._scenario.after)
+        assert not self._hooks, f"nothing in the page is like {', '.join(self._hooks)}"
+
+    def close(self) -> None:
+        """Stop what serves, the last one first."""
+        for started in reversed(self._serving):
+            status = self._machine.bash.stop(started, signal.SIGTERM)
+            assert status == 0, f"{started.command} ended with {status}:\n{started.all[-3000:]}"
+        self._serving.clear()
+
+    def _block(self, block: Block, behind: Block | None) -> None:
+        if program := self._scenario.programs.get(block.language):
+            self._program(block, program)
+            return
+        runs = getattr(self, f"_run_{block.language}", None)
+        assert runs is not None, f"nothing runs a block in {block.language or 'no language'}"
+        runs(block, behind)
+
+    def _before(self, place: str) -> None:
+        """What a reader has done before a heading, or before a command or program that begins so."""
+        for begun in [each for each in self._hooks if (place.startswith(each) if each else place == "")]:
+            text = self._hooks.pop(begun)
+            if text.startswith("python:"):
+                self._python(text.removeprefix("python:"))
+                continue
+            for statement in statements(text):
+                if statement.strip() == "stop":
+                    self.close()
+                else:
+                    self.type(statement)
+
+    # --- shell --------------------------------------------------------------------------------------------------------
+
+    def _run_sh(self, block: Block, behind: Block | None) -> None:
+        self._shown, self._is_whole = "", True
+        commands = list(statements(block.text))
+        for command in commands:
+            self._before(command)
+            if reason := lacking(command):
+                self.left_out.append(f"{block}: {reason}")
+                self._is_whole = False
+            else:
+                expected = behind if command is commands[-1] and behind is not None else None
+                self._shown += self.type(command, expected if expected and expected.language == "text" else None)
+
+    def type(self, command: str, expected: Block | None = None) -> str:
+        """Run a command; what it has shown on its standard output."""
+        text = self._machine.here(command)
+        for pattern, sign in SERVES.items():
+            if re.match(rf"\s*({pattern})", command):
+                return self._serve(text, sign)
+        if FOLLOWS.search(command):
+            return self._follow(text, expected)
+        done = self._machine.bash.run(text)
+        assert done.status == 0, _told(text, done)
+        return done.out
+
+    def _serve(self, command: str, sign: str) -> str:
+        started = self._machine.bash.start(command)
+        self._serving.append(started)
+        until(lambda: sign in started.all or not started.goes_on, f"{command} says{sign}")
+        if not started.goes_on:
+            self._serving.remove(started)
+        assert started.goes_on, f"{command} has ended:\n{started.all[-3000:]}"
+        return started.out
+
+    def _follow(self, command: str, expected: Block | None) -> str:
+        started = self._machine.bash.start(command)
+        if sees := [text for begun, text in self._scenario.sees.items() if command.startswith(begun)]:
+            self.type(*sees)
+
+        def is_there() -> bool:
+            shown = self._shown + started.out
+            return is_shown(expected, shown, goes_on=True) if expected is not None else bool(started.all or sees)
+
+        until(lambda: is_there() or not started.goes_on, f"what {command} shows")
+        assert is_there(), f"{command} has ended:\n{started.all[-3000:]}"
+        self._machine.bash.stop(started, signal.SIGINT)
+        return started.out
+
+    def _run_text(self, block: Block, _: Block | None) -> None:
+        if block.adjoins and self._shown and self._is_whole:
+            assert is_shown(block, self._shown), f"the page shows\n{block.text}\nand this came:\n{self._shown}"
+
+    # --- programs -----------------------------------------------------------------------------------------------------
+
+    def _run_python(self, block: Block, _: Block | None) -> None:
+        """Tests are run by pytest at the end of the page, with fixtures of blocks before; all else in one module."""
+        if re.search(r"^\s*def test_", block.text, re.M):
+            self._tests += 1
+            (self._machine.home / f"test_{self._tests}.py").write_text(block.text)
+        elif "@pytest.fixture" in block.text:
+            (self._machine.home / "conftest.py").write_text(block.text)
+        else:
+            self._before(block.text)
+            if "pyspark" in block.text and (reason := no_spark()):
+                self.left_out.append(f"{block}: {reason}")
+                return
+            self._python(self._machine.here(block.text))
+
+    def _python(self, text: str) -> None:
+        done = self._machine.python.run(text)
+        assert done.status == 0, _told(text, done)
+
+    def _run_tests(self) -> None:
+        done = self._machine.bash.run("python -m pytest -q -p no:cacheprovider")
+        assert done.status == 0, _told("pytest", done)
+        assert f"{self._tests} passed" in done.out, done.out
+
+    def _program(self, block: Block, program: Program) -> None:
+        """A block that is a part of a program, with the rest of it around."""
+        if reason := lacking(program.command):
+            self.left_out.append(f"{block}: {reason}")
+            return
+        for name, text in program.files.items():
+            (self._machine.home / name).write_text(text.replace("BLOCK", block.text))
+        shown = self.type(program.command)
+        assert re.search(program.shows, shown), shown
+
+    def _run_sql(self, block: Block, _: Block | None) -> None:
+        (self._machine.home / "block.sql").write_text(block.text.rstrip().removesuffix(";") + ";\n")
+        self._shown = self.type("barnabas sql < block.sql")
+
+    # --- data ---------------------------------------------------------------------------------------------------------
+
+    def _run_json(self, block: Block, _: Block | None) -> None:
+        for text in [block.text] if block.text.startswith("{\n") else block.text.splitlines():
+            json.loads(text)
+
+    def _run_properties(self, block: Block, _: Block | None) -> None:
+        """They are loaded; the broker starts with those that name its listeners."""
+        file = self._machine.home / "block.properties"
+        file.write_text(self._machine.here(block.text))
+        self.type(f"python -m compat_tests.docs.settings {file}")
+        if re.search(r"^listeners *=", block.text, re.M):
+            self.type(f"barnabas serve --config {file} --data-dir block-data")
+            started = self._serving.pop()
+            assert self._machine.bash.stop(started, signal.SIGTERM) == 0, started.all
+
+    def _run_yaml(self, block: Block, _: Block | None) -> None:
+        import yaml
+
+        found: dict[str, Any] = yaml.safe_load(block.text)
+        if "scrape_configs" in found:
+            self._check_prometheus(block)
+        for step in found.get("steps", ()):  # of a workflow of GitHub
+            for command in statements(step.get("run", "")):
+                self.type(command)
+        for name, service in found.get("services", {}).items():  # of a compose file
+            if service.get("image") == "barnabas":
+                args = parser().parse_args(["serve", *service["command"]])
+                config = load_config(args.config, args.data_dir, args.listen, args.override, args.http)
+                assert not config.unknown
+                assert config.advertised is not None
+                assert {each.host for each in config.advertised} == {name}
+
+    def _check_prometheus(self, block: Block) -> None:
+        tool = program_of_prometheus("promtool")
+        if tool is None:
+            self.left_out.append(f"{block}: promtool is not in .tools (make tools)")
+            return
+        (self._machine.home / "prometheus.yml").write_text(block.text)
+        self.type(f"{shlex.quote(tool)} check config prometheus.yml")
+
+
+def _starts_broker(block: Block) -> bool:
+    return block.language == "sh" and any(_BROKER.match(line) for line in block.text.splitlines())
+
+
+def not_run(block: Block) -> str | None:
+    """Why a block is not run; None if it is."""
+    return next((reason for begun, reason in NOT_RUN.items() if block.text.startswith(begun)), None)
+
+
+def no_spark() -> str:
+    """Why there is no Spark on this machine; "" if there is."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed: make setup-all"
+    return lacking("java") and "java is not installed"
+
+
+def is_shown(block: Block, shown: str, goes_on: bool = False) -> bool:
+    """Whether a block of `text` shows all that came, or of what goes on the beginning."""
+    parts: list[str] = []
+    for line in block.text.splitlines():
+        if line.strip() == "...":
+            parts.append(r"(?:.*\n)*")
+            continue
+        pattern = ".*".join(re.escape(each) for each in line.rstrip().split("..."))
+        if "numbers" in block.attributes:
+            pattern = re.sub(r"(?:\\ )*\d+(?:\\?[.,:]\d+)*", r"\\s*[\\d.,:]+", pattern)
+        parts.append(pattern + r"[^\S\n]*\n")
+    match = re.match if goes_on else re.fullmatch
+    return match("".join(parts), shown if shown.endswith("\n") else shown + "\n") is not None
+
+
+def _told(command: str, done: Done) -> str:
+    return f"{command}\nended with {done.status}:\n{done.out[-3000:]}{done.errors[-3000:]}"
