@@ -1,7 +1,7 @@
 """The fenced blocks of the project's pages, in Markdown as GitHub and MyST read it.
 
-The first word behind a fence is the block's language. Further words are attributes for the tests: a `text numbers` shows
-output in which each number may be another one.
+The first word behind a fence is the block's language. Further words are attributes for the tests: a `text numbers`
+shows output in which each number may be another one.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ KAFKAS_TOOLS = {
 _NEEDED = {
     re.compile(r"\bkcat\b"): "kcat",
     re.compile(r"\bkafka-[a-z-]+(\.sh)? --"): "java",
-    **{re.compile(rf"(^|\| *)(\w+=\S+ )*{name}\b", re.M): name for name in ("curl", "openssl", "node", "go", "mariadb")},
-    re.compile(r"^java\b", re.M): "javac",
+    **{re.compile(rf"(?:^|[|&] *){name}\b", re.M): name for name in ("curl", "openssl", "node", "go", "mariadb")},
+    re.compile(r"(?:^|[|&] *)java\b", re.M): "javac",
 }
 
 

@@ -16,6 +16,7 @@ import json
 import re
 import shlex
 import signal
+from pathlib import Path
 from typing import Any
 
 from barnabas.broker.main import load_config
@@ -39,6 +40,7 @@ FOLLOWS = re.compile(
     r"barnabas consume\b(?!.*(--exit|-e\b|-n\b|--max))|barnabas trace\b(?!.*-n\b)|barnabas \w+.* --watch\b"
     r"|kafka-console-consumer(?!.*(--max-messages|--timeout-ms))|tail -f"
 )
+PROGRAMS = Path(__file__).parent / "programs"
 _BROKER = re.compile(r"\s*(barnabas serve|make run)\b")
 
 
@@ -50,15 +52,15 @@ class Reader:
         self._scenario, self._machine = scenario, machine
         self._serving: list[Started] = []
         self._hooks = dict(scenario.before)
-        self._shown = ""  # by the block before
-        self._is_whole = True  # nothing of it was left out
+        self._shown: str | None = None  # by the block before; None where that shows nothing, or was left out in part
         self._tests = 0
 
     def read(self, blocks: list[Block]) -> None:
         """Run them all. Raises AssertionError for the first that does not do what its page says."""
         for name, text in self._scenario.files.items():
             (self._machine.home / name).write_text(text)
-        if self._scenario.broker and not {"streams"} & set(self._scenario.servers) and not any(map(_starts_broker, blocks)):
+        has_one = "streams" in self._scenario.servers or any(map(_starts_broker, blocks))
+        if self._scenario.broker and not has_one:
             self.type("barnabas serve")
         self._before("")
         for block, behind in zip(blocks, [*blocks[1:], None], strict=True):
@@ -82,6 +84,8 @@ class Reader:
         self._serving.clear()
 
     def _block(self, block: Block, behind: Block | None) -> None:
+        if block.language != "text":
+            self._shown = None
         if program := self._scenario.programs.get(block.language):
             self._program(block, program)
             return
@@ -105,22 +109,22 @@ class Reader:
     # --- shell --------------------------------------------------------------------------------------------------------
 
     def _run_sh(self, block: Block, behind: Block | None) -> None:
-        self._shown, self._is_whole = "", True
+        shown, left_out = "", len(self.left_out)
         commands = list(statements(block.text))
         for command in commands:
             self._before(command)
             if reason := lacking(command):
                 self.left_out.append(f"{block}: {reason}")
-                self._is_whole = False
             else:
-                expected = behind if command is commands[-1] and behind is not None else None
-                self._shown += self.type(command, expected if expected and expected.language == "text" else None)
+                is_last = command is commands[-1] and behind is not None and behind.language == "text"
+                shown += self.type(command, behind if is_last else None)
+        self._shown = shown if len(self.left_out) == left_out else None
 
     def type(self, command: str, expected: Block | None = None) -> str:
         """Run a command; what it has shown on its standard output."""
         text = self._machine.here(command)
         for pattern, sign in SERVES.items():
-            if re.match(rf"\s*({pattern})", command):
+            if re.match(rf"\s*({pattern})", command) and not command.endswith("&"):
                 return self._serve(text, sign)
         if FOLLOWS.search(command):
             return self._follow(text, expected)
@@ -143,8 +147,7 @@ class Reader:
             self.type(*sees)
 
         def is_there() -> bool:
-            shown = self._shown + started.out
-            return is_shown(expected, shown, goes_on=True) if expected is not None else bool(started.all or sees)
+            return is_shown(expected, started.out, goes_on=True) if expected is not None else bool(started.all or sees)
 
         until(lambda: is_there() or not started.goes_on, f"what {command} shows")
         assert is_there(), f"{command} has ended:\n{started.all[-3000:]}"
@@ -152,8 +155,9 @@ class Reader:
         return started.out
 
     def _run_text(self, block: Block, _: Block | None) -> None:
-        if block.adjoins and self._shown and self._is_whole:
+        if block.adjoins and self._shown is not None:
             assert is_shown(block, self._shown), f"the page shows\n{block.text}\nand this came:\n{self._shown}"
+            self._shown = None
 
     # --- programs -----------------------------------------------------------------------------------------------------
 
@@ -185,8 +189,8 @@ class Reader:
         if reason := lacking(program.command):
             self.left_out.append(f"{block}: {reason}")
             return
-        for name, text in program.files.items():
-            (self._machine.home / name).write_text(text.replace("BLOCK", block.text))
+        text = (PROGRAMS / program.file).read_text()
+        (self._machine.home / program.file).write_text(text.replace("BLOCK\n", block.text))
         shown = self.type(program.command)
         assert re.search(program.shows, shown), shown
 

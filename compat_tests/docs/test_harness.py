@@ -144,7 +144,9 @@ def reading(tmp_path: Path) -> Iterator[Read]:
 
 
 def test_what_a_command_sets_stays_for_the_next_block(reading: Read) -> None:
-    reading("```sh\nmkdir x && cd x\nX=1\nf() { echo $X; }\n```\n\n```sh\nf\nbasename $PWD\n```\n\n```text\n1\nx\n```\n")
+    reading(
+        "```sh\nmkdir x && cd x\nX=1\nf() { echo $X; }\n```\n\n```sh\nf\nbasename $PWD\n```\n\n```text\n1\nx\n```\n"
+    )
 
 
 @pytest.mark.parametrize(
