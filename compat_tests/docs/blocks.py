@@ -21,7 +21,7 @@ LANGUAGES = ("sh", "sql", "python", "java", "js", "go", "yaml", "properties", "j
 _CODE_DIRECTIVE = re.compile(r"\{(code|code-block|sourcecode|code-cell|prompt|parsed-literal)\}")
 _FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)$")
 _HEADING = re.compile(r"^(?P<level>#{1,6}) +(?P<title>.+?)\s*$")
-_SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 
 
 @dataclass(frozen=True)
@@ -108,4 +108,4 @@ def _spans(prose: list[str]) -> Iterator[tuple[int, str]]:
     text = "\n".join(prose)
     for paragraph in re.finditer(r"(?:.+\n?)+", text):
         for match in _SPAN.finditer(paragraph[0]):
-            yield text.count("\n", 0, paragraph.start() + match.start()) + 1, " ".join(match[1].split())
+            yield text.count("\n", 0, paragraph.start() + match.start()) + 1, " ".join(match[2].split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import shlex
 
@@ -18,7 +19,9 @@ def mistake(command: str) -> str:
         words = shlex.split(command.replace("[", " ").replace("]", " "), comments=True)
     except ValueError as error:
         return str(error)
-    reached = parser()
+    if words[1:2] == ["__complete"]:  # what shells ask with, in place of a command
+        return ""
+    reached = _parser()
     wanted = 0
     for word in words[1:]:
         if word in ("|", ">", "<", "&&", "&"):
@@ -36,6 +39,11 @@ def mistake(command: str) -> str:
                 return f"{reached.prog} has no {word}"
             reached = inside.get(word, reached)
     return ""
+
+
+@functools.cache
+def _parser() -> argparse.ArgumentParser:
+    return parser()
 
 
 def _verbs(reached: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

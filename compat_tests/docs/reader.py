@@ -265,7 +265,8 @@ def is_shown(block: Block, shown: str, goes_on: bool = False) -> bool:
             continue
         pattern = ".*".join(re.escape(each) for each in line.rstrip().split("..."))
         if "numbers" in block.attributes:
-            pattern = re.sub(r"(?:\\ )*\d+(?:\\?[.,:]\d+)*", r"\\s*[\\d.,:]+", pattern)
+            pattern = re.sub(r"\d+(?:\\?[.,:]\d+)*", r"[\\d.,:]+", pattern)
+            pattern = re.sub(r"(?:\\ )+", " +", pattern)  # columns are as wide as what is in them
         parts.append(pattern + r"[^\S\n]*\n")
     match = re.match if goes_on else re.fullmatch
     return match("".join(parts), shown if shown.endswith("\n") else shown + "\n") is not None

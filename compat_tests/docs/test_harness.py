@@ -27,7 +27,7 @@ took 1.5 s
 ```
 
 Words of `one
-command`, and ``no `span` ``.
+command`, and ``no `span` `` in it.
 
 ## Section
 
@@ -58,7 +58,7 @@ def test_blocks_have_their_place_language_and_text() -> None:
     ]
     assert page.blocks[2].text == 'if True:\n    x = "```"\n'
     assert page.sections == ("Section",)
-    assert page.spans == ((11, "one command"),)
+    assert page.spans == ((11, "one command"), (12, "no `span`"))
 
 
 def test_code_in_a_directive_is_a_block_too() -> None:
