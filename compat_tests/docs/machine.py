@@ -98,7 +98,12 @@ class Machine:
         listen = f"127.0.0.1:{self.ports['9092']}"
         text = _SERVES_AT_THE_DEFAULT.sub(f"barnabas serve --listen {listen}", text)
         text = re.sub(r"\bmake run\b", f"make run ARGS='--listen {listen}'", text)
+        text = re.sub(r"^barnabas sql$", "barnabas sql <<< 'SHOW TOPICS;'", text)  # there is nobody who types
         return re.sub(r"\bbarnabas trace\b", f"barnabas trace --url http://127.0.0.1:{self.ports['9644']}", text)
+
+    def there(self, text: str) -> str:
+        """What was shown here, with the folders of the page."""
+        return text.replace(f"{self.root}/", "/")
 
     @property
     def bash(self) -> Bash:

@@ -5,8 +5,8 @@ for until it says that it serves, and stopped at the end of the page, where a br
 on showing what comes (`consume` without an end, `--watch`) is interrupted when it has shown what the page shows, or
 anything where the page shows nothing.
 
-`text` right behind a block of commands is what they print. `...` in it stands for anything, and with the attribute
-`numbers` each number for any number.
+`text` right behind a block of commands is what they print, or what the last of them prints. `...` in it stands for
+anything, and with the attribute `numbers` each number for any number.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ FOLLOWS = re.compile(
     r"|kafka-console-consumer(?!.*(--max-messages|--timeout-ms))|tail -f"
 )
 PROGRAMS = Path(__file__).parent / "programs"
+INTERRUPTED = 130
 _BROKER = re.compile(r"\s*(barnabas serve|make run)\b")
 
 
@@ -52,7 +53,8 @@ class Reader:
         self._scenario, self._machine = scenario, machine
         self._serving: list[Started] = []
         self._hooks = dict(scenario.before)
-        self._shown: str | None = None  # by the block before; None where that shows nothing, or was left out in part
+        self._shown: list[str] = []  # by the commands of the block before; empty where not all of them were run
+        self._goes_on = False  # the last command was interrupted
         self._tests = 0
 
     def read(self, blocks: list[Block]) -> None:
@@ -85,7 +87,7 @@ class Reader:
 
     def _block(self, block: Block, behind: Block | None) -> None:
         if block.language != "text":
-            self._shown = None
+            self._shown = []
         if program := self._scenario.programs.get(block.language):
             self._program(block, program)
             return
@@ -109,7 +111,7 @@ class Reader:
     # --- shell --------------------------------------------------------------------------------------------------------
 
     def _run_sh(self, block: Block, behind: Block | None) -> None:
-        shown, left_out = "", len(self.left_out)
+        shown: list[str] = []
         commands = list(statements(block.text))
         for command in commands:
             self._before(command)
@@ -117,20 +119,21 @@ class Reader:
                 self.left_out.append(f"{block}: {reason}")
             else:
                 is_last = command is commands[-1] and behind is not None and behind.language == "text"
-                shown += self.type(command, behind if is_last else None)
-        self._shown = shown if len(self.left_out) == left_out else None
+                shown.append(self.type(command, behind if is_last else None))
+        self._shown = shown if len(shown) == len(commands) else []
 
     def type(self, command: str, expected: Block | None = None) -> str:
         """Run a command; what it has shown on its standard output."""
-        text = self._machine.here(command)
+        text, plain = self._machine.here(command), re.sub(r"\s#.*", "", command)
         for pattern, sign in SERVES.items():
-            if re.match(rf"\s*({pattern})", command) and not command.endswith("&"):
+            if re.match(rf"\s*({pattern})", plain) and not plain.endswith("&"):
                 return self._serve(text, sign)
-        if FOLLOWS.search(command):
+        self._goes_on = FOLLOWS.search(plain) is not None
+        if self._goes_on:
             return self._follow(text, expected)
         done = self._machine.bash.run(text)
         assert done.status == 0, _told(text, done)
-        return done.out
+        return self._machine.there(done.out)
 
     def _serve(self, command: str, sign: str) -> str:
         started = self._machine.bash.start(command)
@@ -146,18 +149,24 @@ class Reader:
         if sees := [text for begun, text in self._scenario.sees.items() if command.startswith(begun)]:
             self.type(*sees)
 
+        def shown() -> str:
+            return self._machine.there(started.out)
+
         def is_there() -> bool:
-            return is_shown(expected, started.out, goes_on=True) if expected is not None else bool(started.all or sees)
+            return is_shown(expected, shown(), goes_on=True) if expected is not None else bool(started.all or sees)
 
         until(lambda: is_there() or not started.goes_on, f"what {command} shows")
         assert is_there(), f"{command} has ended:\n{started.all[-3000:]}"
-        self._machine.bash.stop(started, signal.SIGINT)
-        return started.out
+        status = self._machine.bash.stop(started, signal.SIGINT)
+        assert status in (0, INTERRUPTED), f"{command} ended with {status}:\n{started.all[-3000:]}"
+        return shown()
 
     def _run_text(self, block: Block, _: Block | None) -> None:
-        if block.adjoins and self._shown is not None:
-            assert is_shown(block, self._shown), f"the page shows\n{block.text}\nand this came:\n{self._shown}"
-            self._shown = None
+        if block.adjoins and self._shown:
+            came = "".join(self._shown)
+            is_right = is_shown(block, came) or is_shown(block, self._shown[-1], self._goes_on)
+            assert is_right, f"the page shows\n{block.text}\nand this came:\n{came}"
+            self._shown = []
 
     # --- programs -----------------------------------------------------------------------------------------------------
 
@@ -196,7 +205,7 @@ class Reader:
 
     def _run_sql(self, block: Block, _: Block | None) -> None:
         (self._machine.home / "block.sql").write_text(block.text.rstrip().removesuffix(";") + ";\n")
-        self._shown = self.type("barnabas sql < block.sql")
+        self._shown = [self.type("barnabas sql < block.sql")]
 
     # --- data ---------------------------------------------------------------------------------------------------------
 

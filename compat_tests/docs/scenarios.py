@@ -93,6 +93,7 @@ _TOPICS_GONE = "stop\nbarnabas topics rm $(barnabas topics ls --names | grep -v 
 SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "docs/binlog.md": (
         Scenario(
+            long=True,
             servers=("streams", "mariadb", "second mariadb"),
             before={
                 "kafka-console-consumer": f"{_MARIADB} -e \"INSERT INTO shop.orders VALUES (1, 'a', 12.50)\"",
@@ -126,8 +127,11 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "docs/export.md": (
         Scenario(
             broker=False,
-            before={"": "barnabas serve --data-dir /var/lib/barnabas\necho first | barnabas produce orders\nstop"},
-            after="ls /data/orders/topic=orders/partition=0/*.parquet",
+            before={
+                "": "barnabas serve --data-dir /var/lib/barnabas\nbarnabas topics create orders --partitions 2\n"
+                "seq 1234567 | barnabas produce orders --partition 0\n"
+                "seq 9 | barnabas produce orders --partition 1\nstop",
+            },
         ),
     ),
     "docs/in-your-tests.md": (

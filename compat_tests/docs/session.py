@@ -89,14 +89,12 @@ class Session:
     def close(self) -> None:
         """End all that is left of it."""
         self._asked.close()
-        for process in self._processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.terminate()
-        with contextlib.suppress(AssertionError):
-            until(lambda: not any(self._processes()), "all processes of the session have ended", 10)
-        for process in self._processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        for end in (psutil.Process.terminate, psutil.Process.kill):
+            left = list(self._processes())
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    end(process)
+            psutil.wait_procs(left, 10)
         self._process.wait(DEADLINE)
         self._told.close()
 
