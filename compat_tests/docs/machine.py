@@ -19,9 +19,9 @@ from compat_tests.docs.session import Bash, Python
 from compat_tests.java import tools
 from compat_tests.tools import ROOT, missing
 
-#: The broker, its TLS listener, HTTP; InfluxDB's writers; two MariaDBs; ZooKeeper.
-PORTS = ("9092", "9093", "9644", "8086", "3306", "3307", "2181")
-_PORT = re.compile(rf"(?<=:)({'|'.join(PORTS)})\b|(?<=--port )({'|'.join(PORTS)})\b")
+#: The broker, its TLS listener, HTTP; InfluxDB's writers; MariaDBs; ZooKeeper.
+PORTS = ("9092", "9093", "9644", "8086", "3306", "3307", "33061", "2181")
+_PORT = re.compile(rf"(?:(?<=:)|(?<=--port[ =]))(?:{'|'.join(PORTS)})\b")
 _HOST = re.compile(r"\b(?:kafka\.example|zk\d?)(?=:\d)|\b0\.0\.0\.0\b")
 _FOLDER = re.compile(r"(?<![\w.}])/(?=(?:var/lib|etc/barnabas|data)/|data\b)")
 _SERVES_AT_THE_DEFAULT = re.compile(r"\bbarnabas serve\b(?!.*(?:--listen|--config|--port|listeners=))")
@@ -43,6 +43,10 @@ _NEEDED = {
     **{re.compile(rf"(?:^|[|&] *){name}\b", re.M): name for name in ("curl", "openssl", "node", "go", "mariadb")},
     re.compile(r"(?:^|[|&] *)java\b", re.M): "javac",
 }
+
+
+#: Without these nothing of a page can be run: it goes on with what they have made.
+_FIRST_OF_ALL = ("mariadb", "openssl")
 
 
 class Machine:
@@ -128,11 +132,18 @@ class Machine:
 
 def lacking(command: str) -> str:
     """Why a command cannot be run on this machine; "" if it can."""
-    for pattern, tool in _NEEDED.items():
-        if pattern.search(command):
-            reason = missing(tool) if tool in ("kcat", "java") else None
-            if tool not in ("kcat", "java") and shutil.which(tool) is None:
-                reason = f"{tool} is not installed"
-            if reason:
-                return reason
-    return ""
+    return next(
+        (reason for pattern, tool in _NEEDED.items() if pattern.search(command) and (reason := _lacks(tool))), ""
+    )
+
+
+def lacking_for(commands: str) -> str:
+    """Why there is no sense in running any of these commands here; "" if there is."""
+    needed = [tool for pattern, tool in _NEEDED.items() if tool in _FIRST_OF_ALL and pattern.search(commands)]
+    return next((reason for tool in needed if (reason := _lacks(tool))), "")
+
+
+def _lacks(tool: str) -> str:
+    if tool in ("kcat", "java"):
+        return missing(tool) or ""
+    return "" if shutil.which(tool) else f"{tool} is not installed"

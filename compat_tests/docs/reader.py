@@ -11,6 +11,7 @@ anything, and with the attribute `numbers` each number for any number.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import re
@@ -81,9 +82,12 @@ class Reader:
     def close(self) -> None:
         """Stop what serves, the last one first."""
         for started in reversed(self._serving):
-            status = self._machine.bash.stop(started, signal.SIGTERM)
-            assert status == 0, f"{started.command} ended with {status}:\n{started.all[-3000:]}"
-        self._serving.clear()
+            self._stop(started)
+
+    def _stop(self, started: Started) -> None:
+        self._serving = [each for each in self._serving if each is not started]
+        status = self._machine.bash.stop(started, signal.SIGTERM)
+        assert status == 0, f"{started.command} ended with {status}:\n{started.all[-3000:]}"
 
     def _block(self, block: Block, behind: Block | None) -> None:
         if block.language != "text":
@@ -124,7 +128,7 @@ class Reader:
 
     def type(self, command: str, expected: Block | None = None) -> str:
         """Run a command; what it has shown on its standard output."""
-        text, plain = self._machine.here(command), re.sub(r"\s#.*", "", command)
+        text, plain = self._machine.here(command), re.sub(r"\s#.*|<<.*", "", command, flags=re.S)
         for pattern, sign in SERVES.items():
             if re.match(rf"\s*({pattern})", plain) and not plain.endswith("&"):
                 return self._serve(text, sign)
@@ -136,6 +140,12 @@ class Reader:
         return self._machine.there(done.out)
 
     def _serve(self, command: str, sign: str) -> str:
+        if re.search(
+            r"\bconnect\b", command
+        ):  # there is one reader of a source at a time: it is ended, and started again
+            again = [each for each in self._serving if _source(each.command) == _source(command)]
+            for before in again:
+                self._stop(before)
         started = self._machine.bash.start(command)
         self._serving.append(started)
         until(lambda: sign in started.all or not started.goes_on, f"{command} says{sign}")
@@ -146,8 +156,9 @@ class Reader:
 
     def _follow(self, command: str, expected: Block | None) -> str:
         started = self._machine.bash.start(command)
-        if sees := [text for begun, text in self._scenario.sees.items() if command.startswith(begun)]:
-            self.type(*sees)
+        sees = next((text for begun, text in self._scenario.sees.items() if command.startswith(begun)), "")
+        if sees:
+            self.type(sees)
 
         def shown() -> str:
             return self._machine.there(started.out)
@@ -182,11 +193,12 @@ class Reader:
             if "pyspark" in block.text and (reason := no_spark()):
                 self.left_out.append(f"{block}: {reason}")
                 return
-            self._python(self._machine.here(block.text))
+            self._shown = [self._python(self._machine.here(block.text))]
 
-    def _python(self, text: str) -> None:
+    def _python(self, text: str) -> str:
         done = self._machine.python.run(text)
         assert done.status == 0, _told(text, done)
+        return self._machine.there(done.out)
 
     def _run_tests(self) -> None:
         done = self._machine.bash.run("python -m pytest -q -p no:cacheprovider")
@@ -220,12 +232,10 @@ class Reader:
         self.type(f"python -m compat_tests.docs.settings {file}")
         if re.search(r"^listeners *=", block.text, re.M):
             self.type(f"barnabas serve --config {file} --data-dir block-data")
-            started = self._serving.pop()
-            assert self._machine.bash.stop(started, signal.SIGTERM) == 0, started.all
+            self._stop(self._serving[-1])
 
     def _run_yaml(self, block: Block, _: Block | None) -> None:
-        import yaml
-
+        yaml: Any = importlib.import_module("yaml")  # which has no types
         found: dict[str, Any] = yaml.safe_load(block.text)
         if "scrape_configs" in found:
             self._check_prometheus(block)
@@ -251,6 +261,11 @@ class Reader:
 
 def _starts_broker(block: Block) -> bool:
     return block.language == "sh" and any(_BROKER.match(line) for line in block.text.splitlines())
+
+
+def _source(command: str) -> str:
+    """What a connector reads, as its command says."""
+    return "".join(re.findall(r"connect \w+|--(?:source|target|listen)[ =]\S+", command))
 
 
 def not_run(block: Block) -> str | None:

@@ -126,7 +126,7 @@ class Started:
     @property
     def goes_on(self) -> bool:
         try:
-            return psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
+            return bool(psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return False
 

@@ -35,9 +35,9 @@ def test_scenarios_are_of_pages_and_sections_that_are_there() -> None:
             assert set(scenario.sections) <= set(pages()[name].sections), name
 
 
-def test_what_is_not_run_is_there_once() -> None:
+def test_what_is_not_run_is_there() -> None:
     for begun in NOT_RUN:
-        assert [block.text.startswith(begun) for block in blocks()].count(True) == 1, begun
+        assert any(block.text.startswith(begun) for block in blocks()), begun
 
 
 @pytest.mark.parametrize("block", [block for block in blocks() if not_run(block) is not None], ids=str)

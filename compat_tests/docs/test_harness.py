@@ -155,6 +155,7 @@ def test_what_a_command_sets_stays_for_the_next_block(reading: Read) -> None:
         ("```sh\ntrue\nls /nowhere\n```\n", "page.md:1: ls /nowhere\nended with 2"),
         ("```sh\nfalse | true\n```\n", "ended with 1"),
         ("```sh\necho a\n```\n\n```text\nb\n```\n", "page.md:5: the page shows\nb\n\nand this came:\na\n"),
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "page.md:5: the page shows\n2\n\nand this came:\n1\n"),
         ("```sh\nbarnabas topics\n```\n", "ended with 2"),
         ("```sh\npip install 'barnabas[nothing]'\n```\n", "there is no extra nothing"),
         ("```sh\nmake nothing\n```\n", "No rule to make target"),
@@ -177,7 +178,7 @@ def test_a_hook_that_meets_nothing_is_seen(reading: Read) -> None:
 
 
 def test_what_follows_is_interrupted_when_it_has_shown_what_the_page_shows(reading: Read) -> None:
-    reading("```sh\nprintf 'a\\nb\\n' > log\ntail -f log\n```\n\n```text\na\nb\n```\n")
+    reading("```sh\nprintf 'a\\nb\\n' > log\ntail -f log  # and so on\n```\n\n```text\na\nb\n```\n")
 
 
 def test_nothing_is_left_of_what_a_page_has_started(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ import pytest
 from compat_tests.broker_process import Barnabas
 from compat_tests.conftest import stopped_well
 from compat_tests.docs.blocks import Block, Page, pages
-from compat_tests.docs.machine import Machine
+from compat_tests.docs.machine import Machine, lacking_for
 from compat_tests.docs.reader import Reader, no_spark, not_run
 from compat_tests.docs.scenarios import SCENARIOS, Scenario
 from compat_tests.docs.servers import MISSING, SERVERS
 from compat_tests.query_topics.conftest import SETTINGS
 
-#: What starts the driver of queries and streams, and what starts a JVM for Spark.
+#: What needs the extra, and what takes long: a JVM with Spark, and a database of one's own.
 _SPARK = re.compile(r"CREATE (TOPIC|STREAM) .* AS\b|barnabas\.query|pyspark|barnabas (sql|export)", re.S)
-_JVM = re.compile(r"CREATE STREAM|pyspark|barnabas export")
+_LONG = re.compile(r"CREATE STREAM|pyspark|barnabas export|mariadb-install-db")
 
 
 def parts(page: Page) -> Iterator[tuple[Scenario, list[Block]]]:
@@ -37,7 +37,7 @@ def cases() -> Iterator[object]:
         for scenario, blocks in parts(page):
             run = [block for block in blocks if block.language != "text" and not not_run(block)]
             if run:
-                is_long = scenario.long or any(_JVM.search(block.text) for block in run)
+                is_long = scenario.long or any(_LONG.search(block.text) for block in run)
                 name = ":".join((page.name, *scenario.sections[:1]))
                 yield pytest.param(scenario, blocks, id=name, marks=[pytest.mark.long] if is_long else [])
 
@@ -56,6 +56,8 @@ def streams_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnaba
 def test_page(scenario: Scenario, blocks: list[Block], tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if any(_SPARK.search(block.text) for block in blocks) and (reason := no_spark()):
         pytest.skip(reason)
+    if reason := lacking_for("".join(block.text for block in blocks if block.language == "sh")):
+        pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         machine = Machine(tmp_path)
         stack.callback(machine.close)
@@ -64,8 +66,8 @@ def test_page(scenario: Scenario, blocks: list[Block], tmp_path: Path, request: 
                 broker: Barnabas = request.getfixturevalue("streams_broker")
                 machine.ports["9092"] = str(broker.port)
                 continue
-            if reason := MISSING[name]():
-                pytest.skip(reason)
+            if lacks := MISSING[name]():
+                pytest.skip(lacks)
             stack.enter_context(SERVERS[name](machine))
         reader = Reader(scenario, machine)
         reader.read(blocks)
