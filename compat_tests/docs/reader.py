@@ -5,7 +5,7 @@ for until it says that it serves, and stopped at the end of the page, where a br
 on showing what comes (`consume` without an end, `--watch`) is interrupted when it has shown what the page shows, or
 anything where the page shows nothing.
 
-`text` right behind a block of commands is what they print, or what the last of them prints. `...` in it stands for
+`text` right behind a block of commands is what they print, or what one of them prints. `...` in it stands for
 anything, and with the attribute `numbers` each number for any number.
 """
 
@@ -175,7 +175,8 @@ class Reader:
     def _run_text(self, block: Block, _: Block | None) -> None:
         if block.adjoins and self._shown:
             came = "".join(self._shown)
-            is_right = is_shown(block, came) or is_shown(block, self._shown[-1], self._goes_on)
+            is_right = any(is_shown(block, each) for each in (came, *self._shown))
+            is_right = is_right or (self._goes_on and is_shown(block, self._shown[-1], goes_on=True))
             assert is_right, f"the page shows\n{block.text}\nand this came:\n{came}"
             self._shown = []
 
@@ -283,7 +284,7 @@ def no_spark() -> str:
 def is_shown(block: Block, shown: str, goes_on: bool = False) -> bool:
     """Whether a block of `text` shows all that came, or of what goes on the beginning."""
     parts: list[str] = []
-    for line in block.text.splitlines():
+    for line in block.text.rstrip().splitlines():
         if line.strip() == "...":
             parts.append(r"(?:.*\n)*")
             continue
@@ -293,7 +294,7 @@ def is_shown(block: Block, shown: str, goes_on: bool = False) -> bool:
             pattern = re.sub(r"(?:\\ )+", " +", pattern)  # columns are as wide as what is in them
         parts.append(pattern + r"[^\S\n]*\n")
     match = re.match if goes_on else re.fullmatch
-    return match("".join(parts), shown if shown.endswith("\n") else shown + "\n") is not None
+    return match("".join(parts), shown.rstrip() + "\n") is not None
 
 
 def _told(command: str, done: Done) -> str:

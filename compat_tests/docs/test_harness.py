@@ -82,7 +82,7 @@ def test_a_command_may_have_several_lines() -> None:
     ("text", "shown", "is_right"),
     [
         ("a\nb\n", "a\nb\n", True),
-        ("a\n", "a  \n", True),
+        ("a\n", "a  \n\n", True),
         ("a\n", "b\na\n", False),
         ("a\n", "a\nb\n", False),
         ("a ... c\n", "a b b c\n", True),
@@ -141,6 +141,11 @@ def reading(tmp_path: Path) -> Iterator[Read]:
 
     yield read
     machine.close()
+
+
+def test_a_page_shows_what_all_commands_print_or_one_of_them(reading: Read) -> None:
+    for shown in ("a\nb\n", "a\n", "b\n"):
+        reading(f"```sh\necho a\necho b\n```\n\n```text\n{shown}```\n")
 
 
 def test_what_a_command_sets_stays_for_the_next_block(reading: Read) -> None:
