@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from barnabas.streams.java import options
 from compat_tests.apache_kafka import free_ports
 from compat_tests.docs.session import Bash, Python
 from compat_tests.java import tools
@@ -120,7 +121,9 @@ class Machine:
     def python(self) -> Python:
         """The page's Python."""
         if self._python is None:
-            self._python = Python(self.home, self.environment())
+            # A program of a user's own starts Spark with the archive of its classes, too.
+            spark = {"SPARK_SUBMIT_OPTS": options(brief=True)}
+            self._python = Python(self.home, {**self.environment(), **spark})
         return self._python
 
     def close(self) -> None:

@@ -49,9 +49,11 @@ _BROKER = re.compile(r"\s*(barnabas serve|make run)\b")
 class Reader:
     """Reads the blocks of a scenario; `left_out` says which commands this machine lacks the tools for."""
 
-    def __init__(self, scenario: Scenario, machine: Machine) -> None:
+    def __init__(self, scenario: Scenario, machine: Machine, has_broker: bool = False) -> None:
+        """`has_broker`: one serves at this machine's port 9092 already."""
         self.left_out: list[str] = []
         self._scenario, self._machine = scenario, machine
+        self._has_broker = has_broker or not scenario.broker
         self._serving: list[Started] = []
         self._hooks = dict(scenario.before)
         self._shown: list[str] = []  # by the commands of the block before; empty where not all of them were run
@@ -62,8 +64,7 @@ class Reader:
         """Run them all. Raises AssertionError for the first that does not do what its page says."""
         for name, text in self._scenario.files.items():
             (self._machine.home / name).write_text(text)
-        has_one = "streams" in self._scenario.servers or any(map(_starts_broker, blocks))
-        if self._scenario.broker and not has_one:
+        if not (self._has_broker or starts_broker(blocks)):
             self.type("barnabas serve")
         self._before("")
         for block, behind in zip(blocks, [*blocks[1:], None], strict=True):
@@ -260,8 +261,9 @@ class Reader:
         self.type(f"{shlex.quote(tool)} check config prometheus.yml")
 
 
-def _starts_broker(block: Block) -> bool:
-    return block.language == "sh" and any(_BROKER.match(line) for line in block.text.splitlines())
+def starts_broker(blocks: list[Block]) -> bool:
+    """Whether a page starts its broker itself."""
+    return any(_BROKER.match(line) for block in blocks if block.language == "sh" for line in block.text.splitlines())
 
 
 def _source(command: str) -> str:

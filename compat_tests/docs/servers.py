@@ -1,4 +1,4 @@
-"""Servers that a page's reader has running: a database, a broker whose streams driver other pages use, too."""
+"""Servers that a page's reader has running: databases; and what a Kafka has left."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from compat_tests.broker_process import Barnabas
 from compat_tests.conftest import stopped_well
 from compat_tests.docs.blocks import Block, Page, pages
 from compat_tests.docs.machine import Machine, lacking_for
-from compat_tests.docs.reader import Reader, no_spark, not_run
+from compat_tests.docs.reader import Reader, no_spark, not_run, starts_broker
 from compat_tests.docs.scenarios import SCENARIOS, Scenario
 from compat_tests.docs.servers import MISSING, SERVERS
 from compat_tests.query_topics.conftest import SETTINGS
@@ -42,6 +42,10 @@ def cases() -> Iterator[object]:
                 yield pytest.param(scenario, blocks, id=name, marks=[pytest.mark.long] if is_long else [])
 
 
+def _makes_streams(blocks: list[Block]) -> bool:
+    return any("CREATE STREAM" in block.text for block in blocks) and not starts_broker(blocks)
+
+
 @pytest.fixture(scope="module")
 def streams_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnabas]:
     """A broker whose Spark is there for several pages; each of them has it without topics."""
@@ -61,17 +65,17 @@ def test_page(scenario: Scenario, blocks: list[Block], tmp_path: Path, request: 
     with contextlib.ExitStack() as stack:
         machine = Machine(tmp_path)
         stack.callback(machine.close)
+        shares = scenario.shares_streams or _makes_streams(blocks)
+        if shares:
+            broker: Barnabas = request.getfixturevalue("streams_broker")
+            machine.ports["9092"] = str(broker.port)
         for name in scenario.servers:
-            if name == "streams":
-                broker: Barnabas = request.getfixturevalue("streams_broker")
-                machine.ports["9092"] = str(broker.port)
-                continue
             if lacks := MISSING[name]():
                 pytest.skip(lacks)
             stack.enter_context(SERVERS[name](machine))
-        reader = Reader(scenario, machine)
+        reader = Reader(scenario, machine, has_broker=shares)
         reader.read(blocks)
-        if "streams" in scenario.servers:
+        if shares:
             reader.type("barnabas topics rm $(barnabas topics ls --names | grep -v ^__)")
         reader.close()
     if reader.left_out:
