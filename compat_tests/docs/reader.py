@@ -55,7 +55,7 @@ class Reader:
         self._scenario, self._machine = scenario, machine
         self._has_broker = has_broker or not scenario.broker
         self._serving: list[Started] = []
-        self._hooks = dict(scenario.before)
+        self._hooks, self._shows = dict(scenario.before), dict(scenario.shows)
         self._shown: list[str] = []  # by the commands of the block before; empty where not all of them were run
         self._goes_on = False  # the last command was interrupted
         self._tests = 0
@@ -78,7 +78,8 @@ class Reader:
             self._run_tests()
         if self._scenario.after:
             self.type(self._scenario.after)
-        assert not self._hooks, f"nothing in the page is like {', '.join(self._hooks)}"
+        unmet = [*self._hooks, *self._shows]
+        assert not unmet, f"nothing in the page is like {', '.join(unmet)}"
 
     def close(self) -> None:
         """Stop what serves, the last one first."""
@@ -107,11 +108,7 @@ class Reader:
             if text.startswith("python:"):
                 self._python(text.removeprefix("python:"))
                 continue
-            for statement in statements(text):
-                if statement.strip() == "stop":
-                    self.close()
-                else:
-                    self.type(statement)
+            self._type_all(text)
 
     # --- shell --------------------------------------------------------------------------------------------------------
 
@@ -126,6 +123,16 @@ class Reader:
                 is_last = command is commands[-1] and behind is not None and behind.language == "text"
                 shown.append(self.type(command, behind if is_last else None))
         self._shown = shown if len(shown) == len(commands) else []
+
+    def _type_all(self, text: str) -> str:
+        """Run commands, of which `stop` stops what serves; what the last one has shown."""
+        shown = ""
+        for statement in statements(text):
+            if statement == "stop":
+                self.close()
+            else:
+                shown = self.type(statement)
+        return shown
 
     def type(self, command: str, expected: Block | None = None) -> str:
         """Run a command; what it has shown on its standard output."""
@@ -144,7 +151,7 @@ class Reader:
         if re.search(
             r"\bconnect\b", command
         ):  # there is one reader of a source at a time: it is ended, and started again
-            again = [each for each in self._serving if _source(each.command) == _source(command)]
+            again = [each for each in self._serving if source_of(each.command) == source_of(command)]
             for before in again:
                 self._stop(before)
         started = self._machine.bash.start(command)
@@ -174,6 +181,9 @@ class Reader:
         return shown()
 
     def _run_text(self, block: Block, _: Block | None) -> None:
+        for begun in [each for each in self._shows if block.text.startswith(each)]:
+            came = self._type_all(self._shows.pop(begun))
+            assert is_shown(block, came), f"the page shows\n{block.text}\nand this came:\n{came}"
         if block.adjoins and self._shown:
             came = "".join(self._shown)
             is_right = any(is_shown(block, each) for each in (came, *self._shown))
@@ -266,7 +276,7 @@ def starts_broker(blocks: list[Block]) -> bool:
     return any(_BROKER.match(line) for block in blocks if block.language == "sh" for line in block.text.splitlines())
 
 
-def _source(command: str) -> str:
+def source_of(command: str) -> str:
     """What a connector reads, as its command says."""
     return "".join(re.findall(r"connect \w+|--(?:source|target|listen)[ =]\S+", command))
 

@@ -34,6 +34,8 @@ class Scenario:
     before: Mapping[str, str] = field(default_factory=dict)
     #: What succeeds before a command that shows nothing may be interrupted.
     sees: Mapping[str, str] = field(default_factory=dict)
+    #: Which command the output is of that a page shows between its sentences, by its beginning; the last one of these.
+    shows: Mapping[str, str] = field(default_factory=dict)
     after: str = ""
     programs: Mapping[str, Program] = field(default_factory=dict)
 
@@ -87,9 +89,50 @@ END
 printf 'security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=ca.pem\n' > client.properties
 barnabas serve --config tls.properties --data-dir tls-data
 """
+_LOG = "../started-*.err"
+_CLEANED = f"""\
+stop
+barnabas serve --override log.cleaner.backoff.ms=100 --override log.cleaner.min.cleanable.ratio=0.01
+barnabas topics create keyed --config cleanup.policy=compact --config segment.bytes=2000
+seq 400 | sed 's/.*/k:&/' | split -l 40 --filter 'barnabas produce keyed --key-separator :'
+until grep -h 'info log.cleaned topic=keyed' {_LOG}; do sleep 0.2; done | head -n 1
+"""
+_DENIED = f"""\
+barnabas topics create orders
+barnabas acls add --allow-principal User:alice --operation Describe --topic orders
+sed 's/admin-secret/secret/; s/admin/alice/' admin.properties > alice.properties
+! echo x | BARNABAS_COMMAND_CONFIG=$PWD/alice.properties barnabas produce orders
+grep -ho 'info authorizer.denied .*WRITE.*' {_LOG}
+"""
+_OLD_GROUP = """\
+barnabas topics create orders --partitions 3
+for p in 0 1 2; do seq 300 | barnabas produce orders --partition $p; done
+echo billing,orders,1,250 | barnabas offsets import --to kafka://localhost:9092 --format csv -
+printf '/consumers/billing/offsets/orders/%s\n' 0:100 1:200 2:301 > positions
+barnabas offsets import --to zookeeper://zk:2181/kafka --format zk-tool positions
+"""
+_COPIED = """\
+barnabas offsets copy --from zookeeper://zk:2181/kafka --to kafka://localhost:9092 --group billing --dry-run || true
+"""
+_MIGRATED = """\
+stop
+barnabas serve --override zookeeper.connect=zk1:2181/kafka
+barnabas offsets migrate --bootstrap localhost:9092 --zookeeper zk1:2181/kafka --any-range 2>&1
+"""
+_PRODUCES = """\
+python -c "
+import os, time
+from confluent_kafka import Producer
+producer = Producer({'bootstrap.servers': os.environ['BARNABAS_BOOTSTRAP_SERVERS']})
+while True:
+    producer.produce('orders', b'one')
+    producer.flush()
+    time.sleep(0.2)
+" &
+"""
 _MARIADB = "mariadb -h 127.0.0.1 -P $PORT_3306 -u root"
 _ADDRESS = r"(?m)^127\.0\.0\.1:\d+$"
-_TOPICS_GONE = "stop\nbarnabas topics rm $(barnabas topics ls --names | grep -v ^__)\n"
+_TOPICS_GONE = "stop\nbarnabas topics ls --names | xargs -r barnabas topics rm\n"
 
 SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "docs/binlog.md": (
@@ -119,11 +162,12 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     ),
     "docs/compaction.md": (
         Scenario(
+            shows={"2026-11-22T": _CLEANED},
             before={
                 "By hand": "stop\nbarnabas serve --data-dir /var/lib/barnabas\n"
                 "barnabas topics create prices --partitions 4 --config cleanup.policy=compact\n"
                 "printf 'a:1\\nb:1\\nc:1\\na:2\\n' | barnabas produce prices --key-separator :\nstop"
-            }
+            },
         ),
     ),
     "docs/export.md": (
@@ -154,11 +198,18 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
             long=True,
             before={
                 "Who is let in": "cp docs/deploy/alerts.yml .",
-                "barnabas trace": "while sleep 0.2; do echo one | kcat -b localhost:9092 -t orders -P; done &",
+                "barnabas trace": _PRODUCES,
             },
         ),
     ),
-    "docs/offsets.md": (Scenario(broker=False),),
+    "docs/offsets.md": (
+        Scenario(
+            long=True,
+            servers=("zookeeper",),
+            before={"": _OLD_GROUP},
+            shows={"GROUP ": _COPIED, "step 1": _MIGRATED},
+        ),
+    ),
     "docs/query-topics.md": (Scenario(long=True),),
     "docs/rows-in.md": (
         Scenario(
@@ -176,6 +227,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
         Scenario(
             long=True,
             broker=False,
+            shows={"info authorizer.denied": _DENIED},
             before={
                 "The broker's settings": "cp broker.pem /etc/barnabas/broker.pem",
                 "New certificates without a restart": _RENEWED,

@@ -1,8 +1,9 @@
-"""Servers that a page's reader has running: databases; and what a Kafka has left."""
+"""Servers that a page's reader has running: databases, a ZooKeeper; and what a Kafka has left."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import shutil
 from collections.abc import Callable, Iterator
 
@@ -12,6 +13,7 @@ from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.confluent.driver import ConfluentDriver
 from compat_tests.docs.machine import Machine
 from compat_tests.driver import Record
+from compat_tests.offsets.zookeeper import ZooKeeper
 from compat_tests.tools import missing
 
 #: What docs/binlog.md sets MYSQL_PWD to.
@@ -69,14 +71,36 @@ def kafka_directory(machine: Machine) -> Iterator[None]:
     yield
 
 
+@contextlib.contextmanager
+def zookeeper(machine: Machine) -> Iterator[None]:
+    """A ZooKeeper with Kafka's chroot."""
+    from kazoo.client import KazooClient
+
+    with ZooKeeper(machine.root / "zookeeper") as server:
+        machine.ports["2181"] = str(server.port)
+        client = KazooClient(f"127.0.0.1:{server.port}")
+        client.start()
+        client.ensure_path("/kafka")
+        client.stop()
+        client.close()
+        yield
+
+
+def _no_zookeeper() -> str | None:
+    is_there = importlib.util.find_spec("kazoo") is not None
+    return missing("zookeeper") if is_there else "kazoo is not installed: make setup-test"
+
+
 SERVERS: dict[str, Callable[[Machine], contextlib.AbstractContextManager[None]]] = {
     "mariadb": source,
     "second mariadb": target,
     "kafka directory": kafka_directory,
+    "zookeeper": zookeeper,
 }
 #: Why one of them cannot be had here.
 MISSING: dict[str, Callable[[], str | None]] = {
     "mariadb": mariadb.missing,
     "second mariadb": mariadb.missing,
     "kafka directory": lambda: missing("java"),
+    "zookeeper": _no_zookeeper,
 }

@@ -11,7 +11,7 @@ import pytest
 from compat_tests.docs import blocks
 from compat_tests.docs.commands import mistake
 from compat_tests.docs.machine import Machine
-from compat_tests.docs.reader import Reader, is_shown
+from compat_tests.docs.reader import Reader, is_shown, source_of
 from compat_tests.docs.scenarios import Scenario
 from compat_tests.docs.session import statements
 
@@ -123,6 +123,13 @@ def test_numbers_may_differ_where_the_page_says_so() -> None:
 )
 def test_a_command_is_known_or_not(command: str, said: str) -> None:
     assert mistake(command) == said
+
+
+def test_a_connector_that_is_started_again_reads_the_same_source() -> None:
+    first = source_of("barnabas connect binlog --source mysql://a@b:1 --snapshot initial")
+    assert first == source_of("barnabas connect binlog --format debezium --source mysql://a@b:1")
+    assert first != source_of("barnabas connect binlog --source mysql://a@b:2")
+    assert first != source_of("barnabas connect apply --target mysql://a@b:1")
 
 
 Read = Callable[..., Reader]
