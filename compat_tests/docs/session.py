@@ -22,7 +22,7 @@ from compat_tests.waiting import DEADLINE, until
 
 #: Job control gives each background job a group of processes of its own, which can be interrupted as a whole.
 _BASH = r"""
-exec 3<&"$1" 4>&"$2"
+exec 3<&"$1"- 4>&"$2"-
 set -m -o pipefail
 while IFS= read -r -d '' out <&3 && IFS= read -r -d '' statement <&3; do
     if [ -z "$out" ]; then
@@ -62,6 +62,7 @@ class Session:
                 stderr=errors,
                 pass_fds=(asked, told),
                 start_new_session=True,
+                preexec_fn=_take_interrupts,
             )
         os.close(asked)
         os.close(told)
@@ -103,6 +104,11 @@ class Session:
             with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
                 if os.getsid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
                     yield process
+
+
+def _take_interrupts() -> None:
+    """A shell cannot give its commands back a signal that it was started without, as what `nohup` starts is."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import psutil
 import pytest
@@ -189,8 +192,15 @@ def test_a_hook_that_meets_nothing_is_seen(reading: Read) -> None:
         reading("```sh\ntrue\n```\n", before={"Gone": "true"})
 
 
-def test_what_follows_is_interrupted_when_it_has_shown_what_the_page_shows(reading: Read) -> None:
-    reading("```sh\nprintf 'a\\nb\\n' > log\ntail -f log  # and so on\n```\n\n```text\na\nb\n```\n")
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["", "without interrupts"])
+def test_what_follows_is_interrupted_when_it_has_shown_what_the_page_shows(
+    reading: Read, handler: Callable[[int, FrameType | None], Any] | signal.Handlers
+) -> None:
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        reading("```sh\nprintf 'a\\nb\\n' > log\ntail -f log  # and so on\n```\n\n```text\na\nb\n```\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_nothing_is_left_of_what_a_page_has_started(tmp_path: Path) -> None:
