@@ -43,6 +43,7 @@ ELECTIONS = "org.apache.kafka.tools.LeaderElectionCommand"
 REASSIGNMENTS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ACLS = "org.apache.kafka.tools.AclCommand"
 CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 #: It has its results only when its JVM ends.
 ALONE = {VERIFIABLE_PRODUCER}
 

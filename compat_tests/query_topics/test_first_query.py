@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,16 +13,16 @@ from barnabas.wire.text import SPARK_REMEDY
 from compat_tests.broker_process import Barnabas
 from compat_tests.cli.test_cli import run
 from compat_tests.cli.test_newcomer import on_terminal
+from compat_tests.docs.blocks import blocks
 from compat_tests.query_topics.conftest import SETTINGS
 from compat_tests.query_topics.processes import processes
 from compat_tests.tools import ROOT, missing
 
 
 def sql_block() -> str:
-    """The README's lines of SQL, as they stand."""
-    blocks: list[str] = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    (block,) = [text for text in blocks if "CREATE TOPIC" in text]
-    return block
+    """The first lines of SQL that a newcomer reads, as they stand."""
+    (text,) = [each.text for each in blocks() if each.text.startswith("make setup-all\nbarnabas sql")]
+    return text
 
 
 def typed(broker: Barnabas, lines: str) -> subprocess.CompletedProcess[str]:

@@ -71,7 +71,7 @@ def test_what_a_dead_producer_leaves_is_aborted(client: str, server: Server, top
 def test_kafkas_tool_shows_transactions(server: Server) -> None:
     if reason := missing("java"):
         pytest.skip(reason)
-    tool = ("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", server.address)
+    tool = (java.TRANSACTIONS, "--bootstrap-server", server.address)
     admin = KafkaAdminClient(bootstrap_servers=server.address)
     admin.create_topics([NewTopic("shown", 1, 1)])
     admin.close()

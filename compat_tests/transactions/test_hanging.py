@@ -16,7 +16,7 @@ from compat_tests.pipe import Pipe
 from compat_tests.tools import missing
 from compat_tests.transactions.processes import FENCED, READERS, Producer
 
-TOOL = "org.apache.kafka.tools.TransactionsCommand"
+TOOL = java.TRANSACTIONS
 PRODUCER_ID = 4_000
 #: It looks for what nothing was written to for so many minutes: 15 if not told otherwise.
 FIND = ("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0")

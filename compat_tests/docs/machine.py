@@ -1,0 +1,152 @@
+"""The machine on which a page's reader types: a folder of its own, with the commands on its path.
+
+A page speaks of ports and folders that a test cannot have. Here a port is a free one, `/var/lib/barnabas` and the like
+are folders inside, and other hosts are this one. `Machine.here` rewrites a text so; nothing else of a block changes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from barnabas.streams.java import options
+from compat_tests.apache_kafka import free_ports
+from compat_tests.docs.session import Bash, Python
+from compat_tests.java import tools
+from compat_tests.tools import ROOT, missing
+
+#: The broker, its TLS listener, HTTP; InfluxDB's writers; MariaDBs; ZooKeeper.
+PORTS = ("9092", "9093", "9644", "8086", "3306", "3307", "33061", "2181")
+_PORT = re.compile(rf"(?:(?<=:)|(?<=--port[ =]))(?:{'|'.join(PORTS)})\b")
+_HOST = re.compile(r"\b(?:kafka\.example|zk\d?)(?=:\d)|\b0\.0\.0\.0\b")
+_FOLDER = re.compile(r"(?<![\w.}])/(?=(?:var/lib|etc/barnabas|data)/|data\b)")
+_SERVES_AT_THE_DEFAULT = re.compile(r"\bbarnabas serve\b(?!.*(?:--listen|--config|--port|listeners=))")
+KAFKAS_TOOLS = {
+    "kafka-acls": tools.ACLS,
+    "kafka-client-metrics": tools.CLIENT_METRICS,
+    "kafka-configs": tools.CONFIGS,
+    "kafka-console-consumer": tools.CONSOLE_CONSUMER,
+    "kafka-console-producer": tools.CONSOLE_PRODUCER,
+    "kafka-consumer-groups": tools.GROUPS,
+    "kafka-features": tools.FEATURES,
+    "kafka-topics": tools.TOPICS,
+    "kafka-transactions": tools.TRANSACTIONS,
+}
+#: What a command needs beyond the project, by the word that names it.
+_NEEDED = {
+    re.compile(r"\bkcat\b"): "kcat",
+    re.compile(r"\bkafka-[a-z-]+(\.sh)? --"): "java",
+    **{re.compile(rf"(?:^|[|&] *){name}\b", re.M): name for name in ("curl", "openssl", "node", "go", "mariadb")},
+    re.compile(r"(?:^|[|&] *)java\b", re.M): "javac",
+}
+
+
+#: Without these nothing of a page can be run: it goes on with what they have made.
+_FIRST_OF_ALL = ("mariadb", "openssl")
+
+
+class Machine:
+    """A folder that is like a checkout in which `make setup-all` has run, as far as commands see it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder
+        self.home = folder / "checkout"
+        self.ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+        self._bin = self.home / ".venv" / "bin"
+        self._bin.mkdir(parents=True)
+        for name in ("var/lib", "etc/barnabas", "data"):
+            (self.root / name).mkdir(parents=True)
+        (self.home / "docs").symlink_to(ROOT / "docs")
+        self._put_commands()
+        self._bash: Bash | None = None
+        self._python: Python | None = None
+
+    def _put_commands(self) -> None:
+        (self._bin / "activate").write_text('PATH="$PWD/.venv/bin:$PATH"\n')
+        self._command("barnabas", f'exec {sys.executable} -m barnabas "$@"')
+        self._command("python", f'exec {sys.executable} "$@"')
+        self._command("pip", f'exec {sys.executable} -m compat_tests.docs.installed "$@"')
+        # Each target must be there; what `run` does is done here, and that all is set up the tests stand on.
+        make = f'make=$({shutil.which("make") or "make"} -s -n -C {shlex.quote(str(ROOT))} "$@") || exit'
+        self._command("make", f'{make}\n[ "$1" != run ] || exec $(echo "$make" | tail -n 1)')
+        for name, main in KAFKAS_TOOLS.items():
+            for file in (name, f"{name}.sh"):
+                self._command(file, f'exec {shlex.join(tools.command(main))} "$@"')
+
+    def _command(self, name: str, script: str) -> None:
+        file = self._bin / name
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+
+    def environment(self) -> Mapping[str, str]:
+        """Of all that runs here; PORT_9092 is the port that is meant by 9092."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
+        return {
+            **kept,
+            "PATH": f"{self._bin}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "XDG_STATE_HOME": str(self.root / "state"),
+            "BARNABAS_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.ports['9092']}",
+            **{f"PORT_{name}": port for name, port in self.ports.items()},
+        }
+
+    def here(self, text: str) -> str:
+        """A text with this machine's ports, folders and hosts."""
+        text = _PORT.sub(lambda match: self.ports[match[0]], text)
+        text = _HOST.sub("127.0.0.1", text)
+        text = _FOLDER.sub(f"{self.root}/", text)
+        listen = f"127.0.0.1:{self.ports['9092']}"
+        text = _SERVES_AT_THE_DEFAULT.sub(f"barnabas serve --listen {listen}", text)
+        text = re.sub(r"\bmake run\b", f"make run ARGS='--listen {listen}'", text)
+        text = re.sub(r"^barnabas sql$", "barnabas sql <<< 'SHOW TOPICS;'", text)  # there is nobody who types
+        return re.sub(r"\bbarnabas trace\b", f"barnabas trace --url http://127.0.0.1:{self.ports['9644']}", text)
+
+    def there(self, text: str) -> str:
+        """What was shown here, with the folders of the page."""
+        return text.replace(f"{self.root}/", "/")
+
+    @property
+    def bash(self) -> Bash:
+        """The page's shell."""
+        if self._bash is None:
+            self._bash = Bash(self.home, self.environment())
+        return self._bash
+
+    @property
+    def python(self) -> Python:
+        """The page's Python."""
+        if self._python is None:
+            # A program of a user's own starts Spark with the archive of its classes, too.
+            spark = {"SPARK_SUBMIT_OPTS": options(brief=True)}
+            self._python = Python(self.home, {**self.environment(), **spark})
+        return self._python
+
+    def close(self) -> None:
+        """End all that runs here."""
+        for session in (self._python, self._bash):
+            if session is not None:
+                session.close()
+
+
+def lacking(command: str) -> str:
+    """Why a command cannot be run on this machine; "" if it can."""
+    return next(
+        (reason for pattern, tool in _NEEDED.items() if pattern.search(command) and (reason := _lacks(tool))), ""
+    )
+
+
+def lacking_for(commands: str) -> str:
+    """Why there is no sense in running any of these commands here; "" if there is."""
+    needed = [tool for pattern, tool in _NEEDED.items() if tool in _FIRST_OF_ALL and pattern.search(commands)]
+    return next((reason for tool in needed if (reason := _lacks(tool))), "")
+
+
+def _lacks(tool: str) -> str:
+    if tool in ("kcat", "java"):
+        return missing(tool) or ""
+    return "" if shutil.which(tool) else f"{tool} is not installed"

@@ -1,0 +1,6 @@
+BLOCK
+
+startBroker().then(({ brokers, stop }) => {
+  console.log(brokers[0]);
+  stop();
+});
