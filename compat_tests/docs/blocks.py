@@ -55,7 +55,12 @@ class Page:
 def pages() -> dict[str, Page]:
     """Every page, by its path in the project."""
     files = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
-    return {name: read(name, file.read_text()) for file in files if file.exists() for name in [_name(file)]}
+    return {
+        name: read(name, file.read_text())
+        for file in files
+        if file.exists() and not file.is_symlink()
+        for name in [_name(file)]
+    }
 
 
 def blocks() -> list[Block]:

@@ -46,6 +46,10 @@ NOT_RUN = {
     '.venv/bin/pytest -m ""': "it runs the tests",
     ".venv/bin/python -m compat_tests.cpu_by_file": "it runs the tests",
     "for core in 0 1; do taskset": "it runs the tests, and takes half of each core",
+    "make setup-test": "it sets up what runs this",
+    ".venv/bin/pytest storage": "it runs the tests",
+    "PATH=$PWD/.venv/bin": "it looks for the newest releases of all libraries",
+    "pip install -q": "the tests' environment has these",
     "pipx install": "compat_tests/packaging installs a wheel",
     "pip install '/path/to/barnabas[spark]'": "compat_tests/packaging installs a wheel",
     "useradd --system": "it needs systemd; compat_tests/packaging checks the unit",
@@ -135,6 +139,7 @@ _ADDRESS = r"(?m)^127\.0\.0\.1:\d+$"
 _TOPICS_GONE = "stop\nbarnabas topics ls --names | xargs -r barnabas topics rm\n"
 
 SCENARIOS: dict[str, tuple[Scenario, ...]] = {
+    "docs/examples/edge/README.md": (Scenario(long=True),),
     "docs/binlog.md": (
         Scenario(
             long=True,

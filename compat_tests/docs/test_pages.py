@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from compat_tests.docs.machine import Machine, lacking_for
 from compat_tests.docs.reader import Reader, no_spark, not_run, starts_broker
 from compat_tests.docs.scenarios import SCENARIOS, Scenario
 from compat_tests.docs.servers import MISSING, SERVERS
+from compat_tests.examples.running import EXAMPLES
 from compat_tests.query_topics.conftest import SETTINGS
+from compat_tests.tools import ROOT
 
 #: What needs the extra, and what takes long: a JVM with Spark, and a database of one's own.
 _SPARK = re.compile(r"CREATE (TOPIC|STREAM) .* AS\b|barnabas\.query|pyspark|barnabas (sql|export)", re.S)
@@ -65,6 +68,8 @@ def test_page(scenario: Scenario, blocks: list[Block], tmp_path: Path, request: 
     with contextlib.ExitStack() as stack:
         machine = Machine(tmp_path)
         stack.callback(machine.close)
+        if (folder := (ROOT / blocks[0].page).parent).is_relative_to(EXAMPLES):
+            shutil.copytree(folder, machine.home, dirs_exist_ok=True)
         shares = scenario.shares_streams or _makes_streams(blocks)
         if shares:
             broker: Barnabas = request.getfixturevalue("streams_broker")
