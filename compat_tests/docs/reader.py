@@ -215,7 +215,9 @@ class Reader:
     def _run_tests(self) -> None:
         done = self._machine.bash.run("python -m pytest -q -p no:cacheprovider")
         assert done.status == 0, _told("pytest", done)
-        assert f"{self._tests} passed" in done.out, done.out
+        passed = re.search(r"(\d+) passed", done.out)  # an asynchronous test may run with each library
+        assert passed is not None, done.out
+        assert int(passed[1]) >= self._tests, done.out
 
     def _program(self, block: Block, program: Program) -> None:
         """A block that is a part of a program, with the rest of it around."""
