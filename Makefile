@@ -1,5 +1,5 @@
 # Two commands do everything: `make run` and `make test`. Each sets up what is missing first.
-.PHONY: help lock run test test-slow test-newest lint types fuzz sanitize bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
+.PHONY: help lock run docs test test-slow test-newest lint types fuzz sanitize bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY ?= python3
@@ -12,11 +12,12 @@ help:
 	@echo "make test        run the tests; make test MARKS=\"not slow\" the long ones of CI too, make test-slow all"
 	@echo "make test-newest the private doors, the wire and the broker under the newest releases of all libraries"
 	@echo "make lint types  ruff, and mypy --strict"
+	@echo "make docs        the docs as a site: build/docs/index.html"
 	@echo "make fuzz        ten minutes of hostile bytes (SECONDS=30 for less)"
 	@echo "make sanitize    the tests of the C modules under ASan and UBSan"
 	@echo "make bench       barnabas beside Apache Kafka (ROUNDS=1 for a quick look, ROWS=all for the giant rows)"
 	@echo "make bench-plot bench-report  plots and table of its JSON"
-	@echo "make setup-all   install all extras: spark, zookeeper, binlog, influx, http, s3, security, shell, test"
+	@echo "make setup-all   install all extras: spark, zookeeper, binlog, influx, http, s3, security, shell, docs, test"
 
 # make run ARGS="--listen :19092" starts it with options.
 run: $(VENV)/.base
@@ -81,15 +82,25 @@ test-newest: tools
 compat-report: $(VENV)/.test tools
 	$(BIN)/pytest compat_tests -m "not slow" --compat-report
 
+# The docs as a site that opens from its files; a warning ends it.
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees docs build/docs
+	@echo "build/docs/index.html"
+
+$(VENV)/.docs: lock/docs.txt $(VENV)/.base
+	$(PIP) --require-hashes -r lock/docs.txt
+	@touch $@
+
 # Renew the locks after a change of pyproject.toml; what is pinned stays, unless UPGRADE=--upgrade.
 LOCK := uv pip compile -q pyproject.toml --universal --generate-hashes --no-header --no-annotate $(UPGRADE)
 lock:
 	$(LOCK) -o lock/base.txt
-	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra shell --extra test -o lock/test.txt
+	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra shell --extra docs --extra test -o lock/test.txt
 	$(LOCK) --extra http --extra security -o lock/server.txt
 	$(LOCK) --extra http --extra security --extra spark --extra s3 --extra zookeeper -o lock/spark.txt
+	$(LOCK) --extra docs -o lock/docs.txt
 	$(LOCK) --extra bench -o lock/bench.txt
-	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra shell --extra test --extra bench -o lock/all.txt
+	$(LOCK) --extra spark --extra zookeeper --extra binlog --extra influx --extra http --extra s3 --extra security --extra shell --extra docs --extra test --extra bench -o lock/all.txt
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -31,9 +31,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Walk(NamedTuple):
-    """The files that were entered, each time from another one."""
+    """The files that were entered, each time from another one, and all calls: (file, function)."""
 
     steps: list[str]
+    calls: list[tuple[str, str]]
 
     @property
     def files(self) -> list[str]:
@@ -51,13 +52,17 @@ class Follower:
 
     def __init__(self) -> None:
         self.steps: list[str] = []
+        self.calls: list[tuple[str, str]] = []
         self._names: dict[str, str | None] = {}
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         if event != "call":
             return
         name = self._name(frame.f_code.co_filename)
-        if name is not None and (not self.steps or self.steps[-1] != name):
+        if name is None:
+            return
+        self.calls.append((name, frame.f_code.co_qualname))
+        if not self.steps or self.steps[-1] != name:
             self.steps.append(name)
 
     def _name(self, path: str) -> str | None:
@@ -86,7 +91,7 @@ async def follow(port: int, frames: list[bytes]) -> Walk:
     finally:
         sys.setprofile(None)
         sock.close()
-    return Walk(follower.steps)
+    return Walk(follower.steps, follower.calls)
 
 
 async def answer(sock: socket.socket) -> bytes:

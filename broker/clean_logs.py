@@ -12,6 +12,7 @@ from barnabas.broker.main import load_config
 from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
+from barnabas.storage.claim import node_id_of
 from barnabas.storage.cleaner import Cleaner, CleanerSettings
 from barnabas.storage.compaction_terms import CompactionFigures
 from barnabas.storage.data_dir import DataDir
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(config: BrokerConfig, wanted: str | None) -> int:
     path = config.data_dir
-    node_id = DataDir.node_id_of(path)
+    node_id = node_id_of(path)
     problems: list[str] = []
 
     def tell(event: str, /, **fields: object) -> None:
@@ -60,7 +61,7 @@ async def _run(config: BrokerConfig, wanted: str | None) -> int:
             before += sum(each.bytes_before for each in figures)
             after += sum(each.bytes_after for each in figures)
             _say(vnode, figures)
-        await directory.delete_discarded()
+        await directory.upkeep.delete_discarded()
         print(f"{len(vnodes)} partitions, {before - after} bytes saved")
     return 1 if problems else 0
 

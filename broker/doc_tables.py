@@ -1,7 +1,8 @@
 """The tables of the docs that come from the code: `python -m barnabas.broker.doc_tables` renews them.
 
-The APIs in the README come from the registry, the rights in docs/security.md from `broker.security.table`, the keys in
-docs/configuration.md from the tables of `broker.settings.config`.
+The APIs in docs/reference/apis.md come from the registry, the rights in docs/security.md from `broker.security.table`,
+the keys in docs/configuration.md from the tables of `broker.settings.config`. Tables of other rooms:
+`compat_tests/site/tables.py`.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def rights() -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
-    "apis": ("README.md", apis),
+    "apis": ("docs/reference/apis.md", apis),
     "broker-keys": ("docs/configuration.md", broker_keys),
     "topic-keys": ("docs/configuration.md", topic_keys),
     "rights": ("docs/security.md", rights),
@@ -90,8 +91,13 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
 
 def renewed(name: str, text: str) -> str:
     """A document with one table between its markers made anew."""
+    return put(name, TABLES[name][1](), text)
+
+
+def put(name: str, table: str, text: str) -> str:
+    """A document with this between the markers of a table."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{TABLES[name][1]()}\n{end}", text, flags=re.DOTALL)
+    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{table}\n{end}", text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ async def _stop_on_signal(node: Node, scope: trio.CancelScope, manager: ServiceM
         stops.add(signal.SIGHUP)
     with trio.open_signal_receiver(*stops) as signals:
         async for number in signals:
-            if node.stopping:
+            if node.stopping or not node.is_serving:  # a long recovery is left to the next start
                 scope.cancel()
                 return
             manager.stopping()

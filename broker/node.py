@@ -1,6 +1,6 @@
 """A broker process: the data directory, the metadata, the coordinators and the listeners, from start to clean stop.
 
-start:  lock and load the data directory -> replay the metadata log, with the parts listening
+start:  lock the data directory -> replay the metadata log -> load the partitions -> tell the parts what there is
         -> make directories match -> listen
 serve:  one poller for all connections; timers, flusher, retention and the log cleaner beside it
 stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdown mark
@@ -32,6 +32,7 @@ from barnabas.broker.metrics.telemetry import ClientTelemetry
 from barnabas.broker.net import listening
 from barnabas.broker.net.connections import Connections, raise_descriptor_limit
 from barnabas.broker.net.turn import Turn
+from barnabas.broker.nodes import Nodes
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.parts import Parts
 from barnabas.broker.quotas.connection_rates import ConnectionRates
@@ -95,6 +96,7 @@ class Node:
         self.http: HttpListener | None = None
         if config.http is not None:
             self._listen_for_http()
+        self.is_serving = False
         self.stopped = trio.Event()
         self._stop = trio.Event()
         self._parts = Parts(
@@ -157,7 +159,7 @@ class Node:
                 io=self.io,
                 tell=self._tell_storage,
             )
-            self.identity.cluster_id = self.data_dir.cluster_id
+            self.identity.cluster_id = self.data_dir.claim.cluster_id
             try:
                 async with trio.open_nursery() as nursery:
                     if self.http is not None:
@@ -183,6 +185,7 @@ class Node:
                     if self.http is not None:
                         self.http.ready(self._parts, self.owners.authorizer)
                     self._announce()
+                    self.is_serving = True
                     task_status.started()
                     await self._stop.wait()
                     nursery.cancel_scope.cancel()
@@ -200,16 +203,12 @@ class Node:
     async def _start(self, nursery: trio.Nursery) -> None:
         self.workers.nursery = nursery
         nursery.start_soon(self.flusher.run)
-        default = self.config.log_config({})
-        await self.data_dir.load(
-            self._loading_progress,
-            config_of=lambda topic: METADATA_LOG if topic == METADATA_TOPIC else default,
-        )
+        log = await self.data_dir.load_first((METADATA_TOPIC, 0), METADATA_LOG)
+        log = log or self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
+        self.metadata.replay(log, self.data_dir.snapshots(METADATA_TOPIC, 0), self._tell_storage)
+        await self.data_dir.load(self._loading_progress, config_of=self._log_config)
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
-        if (METADATA_TOPIC, 0) not in self.vnodes:
-            self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
-        snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
-        self.metadata.load(self.vnodes[METADATA_TOPIC, 0], snapshots, self._tell_storage)
+        self.metadata.tell_all()
         await self.topics.settle()
         await self.topics.finalize_features()
         await self.topics.reconcile()
@@ -223,6 +222,11 @@ class Node:
         nursery.start_soon(self.tls.watch)
         nursery.start_soon(self.authentication.run)
         nursery.start_soon(self.owners.run)
+
+    def _log_config(self, topic: str) -> LogConfig:
+        """The settings that the log of a topic has, by the image."""
+        known = self.metadata.topics.get(topic)
+        return self.config.log_config(known.configs if known is not None else {})
 
     def _made_handlers(self, nursery: trio.Nursery) -> Handlers:
         """What serves requests; where metrics can be read, requests are counted."""
@@ -249,6 +253,7 @@ class Node:
         self.audit = parts.add(Audit(self.log, trio.current_time))
         self.flusher = parts.add(Flusher(self.io, around=self.turn))
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
+        parts.make(Nodes)
         self.quotas = parts.make(QuotaManager)
         self.telemetry = parts.add(ClientTelemetry(self.metadata))
         self.telemetry.is_on = self.http is not None
@@ -291,7 +296,7 @@ class Node:
     def _announce(self) -> None:
         """Say in the data directory where the first listener is, for processes on this machine that read the files."""
         try:
-            self.data_dir.announce(self.identity.local_address)
+            self.data_dir.claim.announce(self.identity.local_address)
             local = self.identity.local_listener
             certificates = self.tls.certificates(local.name) if local.protocol.is_encrypted else ""
             self.queries.secret.tell_how(local.protocol, certificates)

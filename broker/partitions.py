@@ -15,13 +15,17 @@ class Partitions:
     def __init__(self, metadata: MetadataImage, vnodes: Mapping[tuple[str, int], Vnode]) -> None:
         """`vnodes` are those that this broker leads, by topic and partition; it may change."""
         self._metadata, self._vnodes = metadata, vnodes
+        self._node_id = metadata.node_id
         #: Topics whose `min.insync.replicas` is above the one replica that there is.
         self.without_enough_replicas: set[str] = set()
 
     def get(self, topic: str | None, index: int) -> Vnode | None:
         """The vnode of a partition that is led here; None if there is no such partition, or it is led elsewhere."""
         known = self._metadata.topics.get(topic)  # type: ignore[arg-type]
-        return None if known is None or index not in known.partitions else self._vnodes.get((known.name, index))
+        leader = None if known is None else known.partitions.get(index)
+        if known is None or leader is None or leader.node != self._node_id:
+            return None
+        return self._vnodes.get((known.name, index))
 
     def led(self, topic: str | None, index: int) -> Vnode:
         """The vnode of a partition that is led here.
@@ -36,7 +40,7 @@ class Partitions:
 
     def _absence(self, topic: str | None, index: int) -> KafkaError:
         """Why a partition is not here."""
-        leader = self._leader(topic, index)
+        leader = self.leader(topic, index)
         if leader is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
         if leader.node != self._metadata.node_id:
@@ -45,14 +49,15 @@ class Partitions:
 
     def exists(self, topic: str | None, index: int) -> bool:
         """Whether there is such a partition, wherever it is led."""
-        return self._leader(topic, index) is not None
+        return self.leader(topic, index) is not None
 
     def leader_epoch(self, topic: str, index: int) -> int:
         """The epoch of a partition's leader, -1 if there is no such partition."""
-        leader = self._leader(topic, index)
+        leader = self.leader(topic, index)
         return -1 if leader is None else leader.epoch
 
-    def _leader(self, topic: str | None, index: int) -> Leader | None:
+    def leader(self, topic: str | None, index: int) -> Leader | None:
+        """Who leads a partition; None if there is no such partition."""
         known = self._metadata.topics.get(topic or "")
         return None if known is None else known.partitions.get(index)
 

@@ -225,6 +225,9 @@ class Endpoint:
             return [self._head.pack(before + sum(map(len, chunks)), context.correlation_id), *chunks]
         return [self._head.pack(before + len(body), context.correlation_id) + body]
 
+    def given(self, response: Message, context: Context) -> None:
+        """A response has been handed to somebody in this process: it is not sent."""
+
 
 class BareTokens(Endpoint):
     """SaslAuthenticate without requests and answers around its tokens: a length, and as many bytes (KIP-12)."""

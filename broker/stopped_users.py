@@ -16,6 +16,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.metadata.credentials import credential_record
 from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
 from barnabas.broker.node import METADATA_LOG
+from barnabas.storage.claim import node_id_of
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import Flusher
@@ -60,7 +61,7 @@ def remove(args: argparse.Namespace) -> int:
     return _run(args, change)
 
 
-def list_users(args: argparse.Namespace, show: Callable[[Sequence[tuple[str, dict[str, int]]]], str]) -> int:
+def list_users(args: argparse.Namespace, show: Callable[[Sequence[tuple[str, dict[str, int]]]], None]) -> int:
     """Print who may log in."""
 
     def look(image: MetadataImage) -> list[Message]:
@@ -68,7 +69,7 @@ def list_users(args: argparse.Namespace, show: Callable[[Sequence[tuple[str, dic
             (user, {mechanism: each.iterations for mechanism, each in known.items()})
             for user, known in image.credentials.of.items()
         ]
-        print(show(users))
+        show(users)
         return []
 
     return _run(args, look)
@@ -87,7 +88,7 @@ async def _change(path: str, change: Callable[[MetadataImage], list[Message]]) -
     """Append a change to the metadata log. Raises StorageError, also where a broker serves the directory."""
     io = Io()
     try:
-        node_id = DataDir.node_id_of(path)
+        node_id = node_id_of(path)
     except StorageError:
         node_id = _FIRST_NODE
     async with DataDir.open(path, node_id=node_id, io=io, tell=_tell) as directory:

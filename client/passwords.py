@@ -7,10 +7,8 @@ import os
 import secrets
 import string
 import sys
-from collections.abc import Iterable, Mapping
 
 from barnabas.client.errors import ClientError
-from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
 VARIABLE = "BARNABAS_PASSWORD"
@@ -35,15 +33,3 @@ def new_salt() -> bytes:
     """As Kafka's tools make it."""
     letters = string.ascii_lowercase + string.digits
     return "".join(secrets.choice(letters) for _ in range(_SALT_CHARACTERS)).encode()
-
-
-def users_table(users: Iterable[tuple[str, Mapping[str, int]]]) -> str:
-    """Users with their mechanisms and iterations."""
-    rows = [
-        (
-            visible(user),
-            ", ".join(f"{name} ({iterations} iterations)" for name, iterations in sorted(mechanisms.items())),
-        )
-        for user, mechanisms in sorted(users)
-    ]
-    return table(("user", "mechanisms"), rows)

@@ -7,9 +7,11 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from barnabas.scripts.command_line import (
     DEFAULT_SERVER,
+    SERVERS,
     SHELLS,
     Parser,
     asked,
@@ -730,12 +732,14 @@ def _add_users(commands: Commands[Parser], server: Parser) -> None:
     add.set_defaults(run=_users)
     remove = verbs.add_parser("remove", parents=[server, place, mechanism], help="take the passwords away")
     remove.set_defaults(run=_users)
-    listing = verbs.add_parser("list", aliases=["ls"], parents=[server, place], help="print users and mechanisms")
+    listing = verbs.add_parser(
+        "list", aliases=["ls"], parents=[server, place, shown()], help="print users and mechanisms"
+    )
     listing.set_defaults(run=_users)
 
 
 def _users(args: argparse.Namespace) -> int:
-    from barnabas.client.passwords import new_salt, read_password, users_table
+    from barnabas.client.passwords import new_salt, read_password
     from barnabas.scripts import users
 
     if args.verb == "add" and not 4096 <= args.iterations <= 16384:
@@ -747,7 +751,9 @@ def _users(args: argparse.Namespace) -> int:
 
     if args.verb == "add":
         return stopped_users.add(args, read_password(args.user), new_salt)
-    return stopped_users.remove(args) if args.verb == "remove" else stopped_users.list_users(args, users_table)
+    if args.verb == "remove":
+        return stopped_users.remove(args)
+    return stopped_users.list_users(args, partial(users.show_users, as_json=args.json))
 
 
 def _add_log(commands: Commands[Parser]) -> None:
@@ -902,7 +908,14 @@ def _add_offsets(commands: Commands[Parser]) -> None:
     undo.add_argument("file", metavar="JOURNAL")
     undo.set_defaults(run=_lazy(command, "undo_"))
     broker = Parser(add_help=False, parents=[secure()])
-    broker.add_argument("-b", "--bootstrap", metavar="HOST:PORT", default="localhost:9092", help="the broker")
+    broker.add_argument(
+        "-b",
+        "--bootstrap",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=default_server(),
+        help=f"the broker (default: what the environment variable {SERVERS} names, else {DEFAULT_SERVER})",
+    )
     migration = "barnabas.scripts.offsets.migrate"
     status = actions.add_parser("status", parents=[broker], help="what is not in ZooKeeper yet, under dual commit")
     status.set_defaults(run=_lazy(migration, "status"))

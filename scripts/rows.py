@@ -59,10 +59,15 @@ def shortened(value: Any) -> Any:
 
 
 def tabular(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int | None) -> str:
-    """A table; where it is wider than a terminal of that `width`, its widest columns are cut."""
+    """A table; where it is wider than a terminal of that `width`, its widest columns are cut.
+
+    A terminal that is too narrow even for that shows the rows upright.
+    """
     cells = [[cell(value) for value in row] for row in rows]
     widest = [max(map(len, column)) for column in zip(map(visible, names), *cells, strict=True)]
-    if width is not None and sum(widest) + 2 * len(widest) > width and len(widest) * (_NARROWEST_CELL + 2) <= width:
+    if width is not None and sum(widest) + 2 * len(widest) > width:
+        if len(widest) * (_NARROWEST_CELL + 2) > width:
+            return "\n".join(upright(names, rows))
         fair = _fair(widest, width - 2 * len(widest))
         cells = [[_cut(each, fair) for each in row] for row in cells]
         names = [_cut(visible(name), fair) for name in names]

@@ -13,7 +13,8 @@ from barnabas.scripts.mistakes import did_you_mean
 from barnabas.wire.streams.cursor import Cursor
 from barnabas.wire.streams.tokens import BRACKETED, COMMENT, WORD, SyntaxProblem, lexed
 
-_HELP = {
+#: The forms of a statement, by its first word.
+FORMS = {
     "CREATE": "CREATE TOPIC [IF NOT EXISTS] name [(column TYPE, ...)] [PARTITIONS n] [WITH ('key' = 'value', ...)] "
     "[AS SELECT ...] | CREATE STREAM [IF NOT EXISTS] name [option ...] [INTO topic] [PARTITIONS n] "
     "[WITH ('key' = 'value', ...)] AS SELECT ...",
@@ -161,13 +162,13 @@ def parse(text: str) -> Statement:
     word = "DESCRIBE" if word == "DESC" else word
     if (instead := habit(text)) is not None:
         raise ClientError(instead)
-    if word not in _HELP:
-        near = did_you_mean(word, ["SELECT", *_HELP]) if word else ""
-        raise ClientError(f"{text.split()[0][:_SHOWN]}: expected SELECT, {', '.join(_HELP)}{near}")
+    if word not in FORMS:
+        near = did_you_mean(word, ["SELECT", *FORMS]) if word else ""
+        raise ClientError(f"{text.split()[0][:_SHOWN]}: expected SELECT, {', '.join(FORMS)}{near}")
     try:
         return _Parser(text).statement(word)
     except SyntaxProblem as error:
-        raise ClientError(f"{error}; the form is: {_HELP[word]}") from None
+        raise ClientError(f"{error}; the form is: {FORMS[word]}") from None
 
 
 class _Parser(Cursor):

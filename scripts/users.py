@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, check, only
-from barnabas.client.passwords import new_salt, read_password, users_table
+from barnabas.client.passwords import new_salt, read_password
+from barnabas.scripts.listing import show
 from barnabas.wire import scram
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_user_scram_credentials import (
@@ -47,8 +49,22 @@ def remove(args: argparse.Namespace) -> int:
 def list_users(args: argparse.Namespace) -> int:
     """Print who may log in."""
     with Cluster(args.server) as cluster:
-        print(users_table(_described(cluster)))
+        show_users(_described(cluster), as_json=args.json)
     return 0
+
+
+def show_users(users: Iterable[tuple[str, Mapping[str, int]]], *, as_json: bool) -> None:
+    """Print users with the iterations of each of their mechanisms."""
+    rows: list[tuple[object, ...]] = [
+        (
+            user,
+            dict(sorted(mechanisms.items()))
+            if as_json
+            else ", ".join(f"{name} ({iterations} iterations)" for name, iterations in sorted(mechanisms.items())),
+        )
+        for user, mechanisms in sorted(users)
+    ]
+    show(("user", "mechanisms"), rows, as_json=as_json)
 
 
 def _alter(args: argparse.Namespace, request: AlterUserScramCredentialsRequest) -> None:

@@ -13,8 +13,9 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from barnabas.storage.faults import Fault, NotBegunError, fault_of
 from barnabas.storage.kernel_sync import KernelSync
@@ -24,10 +25,16 @@ from barnabas.wire.aliases import BytesLike
 #: Behind the name of a file until it is whole. What has it is swept away at the next start.
 TEMPORARY_SUFFIX = ".tmp"
 
+# The most fsyncs under way at a time (_AT_ONCE) where more than _ALONE are to be made.
+_AT_ONCE = 8
+_ALONE = 32
 # Most files that are read whole are small.
 _FIRST_READ = 4096
 # What `copy_file_range` says where it does not know how: an older kernel, other file systems, special files.
 _NO_COPY = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Io:
@@ -212,3 +219,18 @@ def sync_path(io: Io, path: str) -> None:
         io.fsync(fd)
     finally:
         io.close(fd)
+
+
+def sync_all(io: Io, paths: list[str]) -> None:
+    """`sync_path` of each."""
+    a_few_at_a_time(partial(sync_path, io), paths)
+
+
+def a_few_at_a_time(call: Callable[[T], R], items: list[T]) -> list[R]:
+    """What the calls give, in order. Many run a few at a time: fsyncs that do share a commit of the journal."""
+    if len(items) <= _ALONE:
+        return [call(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor  # takes long to load, and a start does without
+
+    with ThreadPoolExecutor(_AT_ONCE, "sync") as pool:
+        return list(pool.map(call, items))

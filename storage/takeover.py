@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from barnabas.storage.checkpoints import Checkpoints, write_offsets
 from barnabas.storage.config import LogConfig
-from barnabas.storage.data_dir import DataDir, Progress
+from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
 from barnabas.storage.io import Io, sync_path, write_file
 from barnabas.storage.kafka_dir import Folder, KafkaDir
@@ -29,6 +29,7 @@ from barnabas.storage.layout import (
 )
 from barnabas.storage.report import Tell
 from barnabas.storage.segment import LOG_SUFFIX
+from barnabas.storage.starting import Progress
 from barnabas.storage.vnode import Origin
 from barnabas.wire.aliases import TopicPartition
 

@@ -486,12 +486,6 @@ def assemble_batch(
     return bytes(out)
 
 
-def patch(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Set base offset and leader epoch in place; the CRC covers neither."""
-    _, length = OFFSET_AND_LENGTH.unpack_from(buf)
-    PREFIX.pack_into(buf, 0, base_offset, length, leader_epoch)
-
-
 def seal(buf: bytearray | memoryview) -> None:
     """Set the CRC of the batch that fills `buf`."""
     with memoryview(buf) as view:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from barnabas.client.connection import connect, parse_servers
-from barnabas.wire.batch import Marker, Record, build_batch, build_marker, patch
+from barnabas.wire.batch import LOG_OVERHEAD, PREFIX, Marker, Record, build_batch, build_marker
 from bench.client import ClientFailed
 from bench.create import create, end_offsets
 from bench.rows.throughput import fill
@@ -58,5 +58,5 @@ def _write_aborted(segment: Path, transactions: int) -> None:
             marker = build_marker(Marker(producer_id, 0, False, 0), now)
             for offset, data in enumerate((batch, marker), 2 * number):
                 placed = bytearray(data)
-                patch(placed, offset, 0)
+                PREFIX.pack_into(placed, 0, offset, len(placed) - LOG_OVERHEAD, 0)
                 log.write(placed)

@@ -1,14 +1,14 @@
-"""DescribeCluster (60), versions 0-2 (KIP-700): the one broker.
+"""DescribeCluster (60), versions 0-2 (KIP-700): the brokers.
 
 Version 0: brokers, and the operations that the client may do to the cluster.
 Version 1: can ask for controllers instead of brokers (KIP-919); no controller listens, so that is refused.
-Version 2: can ask for fenced brokers too (KIP-1073); this one never is.
+Version 2: can ask for fenced brokers too (KIP-1073); none ever is.
 """
 
 from __future__ import annotations
 
-from barnabas.broker.identity import Identity
 from barnabas.broker.net.order import NOTHING
+from barnabas.broker.nodes import Nodes
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import DESCRIBE_CLUSTER, NOT_ASKED
 from barnabas.wire.acls import ResourceType
@@ -23,7 +23,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 @api(DescribeClusterRequest, DescribeClusterResponse, uses=NOTHING)
-def handle(context: Context, request: DescribeClusterRequest, identity: Identity) -> DescribeClusterResponse:
+def handle(context: Context, request: DescribeClusterRequest, nodes: Nodes) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         known = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(
@@ -34,10 +34,9 @@ def handle(context: Context, request: DescribeClusterRequest, identity: Identity
     allowed = NOT_ASKED
     if request.include_cluster_authorized_operations:
         allowed = context.allowed(ResourceType.CLUSTER) if context.may(DESCRIBE_CLUSTER) else 0
-    host, port = identity.advertised(context.connection.listener)
     return DescribeClusterResponse(
-        cluster_id=identity.cluster_id,
-        controller_id=identity.node_id,
-        brokers=[DescribeClusterBroker(identity.node_id, host, port, identity.rack)],
+        cluster_id=nodes.cluster_id,
+        controller_id=nodes.controller_id,
+        brokers=[DescribeClusterBroker(*node) for node in nodes.all(context.connection.listener)],
         cluster_authorized_operations=allowed,
     )

@@ -1,4 +1,4 @@
-"""FindCoordinator (10), versions 0-6: this broker coordinates every group and transactional id.
+"""FindCoordinator (10), versions 0-6: the leader of a key's partition coordinates its group or transactional id.
 
 `__consumer_offsets` is made when a group is first looked for, `__transaction_state` when a transactional id is. Share
 groups have no coordinator yet; a client that asks for one gets INVALID_REQUEST.
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.transactions import Transactions
-from barnabas.broker.identity import Identity
 from barnabas.broker.net.order import GROUPS, METADATA, TRANSACTIONS
+from barnabas.broker.nodes import Nodes
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION = 0, 1
@@ -25,14 +27,17 @@ RIGHTS = {GROUP: DESCRIBE_GROUP, TRANSACTION: DESCRIBE_TRANSACTIONAL_ID}
 
 @api(FindCoordinatorRequest, FindCoordinatorResponse, uses=METADATA, changes=METADATA | GROUPS | TRANSACTIONS)
 async def handle(
-    context: Context, request: FindCoordinatorRequest, groups: Groups, transactions: Transactions, identity: Identity
+    context: Context,
+    request: FindCoordinatorRequest,
+    groups: Groups,
+    transactions: Transactions,
+    partitions: Partitions,
+    nodes: Nodes,
 ) -> FindCoordinatorResponse:
     right = RIGHTS.get(request.key_type)
     keys = [request.key] if context.version < 4 else request.coordinator_keys
     refused = {key for key in keys if right is not None and not context.may(right, key)}
     code, message = ErrorCode.NONE, None
-    host, port = identity.advertised(context.connection.listener)
-    node_id = identity.node_id
     try:
         if right is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"no coordinator for key type {request.key_type} here")
@@ -40,9 +45,24 @@ async def handle(
             await (groups.ready() if request.key_type == GROUP else transactions.ready())
     except KafkaError as error:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if right is not None else error.code
-        message, node_id, host, port = str(error), -1, "", -1
+        message = str(error)
+
+    def coordinator(key: str) -> Coordinator:
+        if code:
+            return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=message)
+        coordinated = groups.coordinator if request.key_type == GROUP else transactions.coordinator
+        topic = OFFSETS_TOPIC if request.key_type == GROUP else TRANSACTIONS_TOPIC
+        leader = partitions.leader(topic, coordinated.partition_of(key))
+        node = nodes.find(leader.node, context.connection.listener) if leader is not None else None
+        if node is None:
+            told = "no broker coordinates it now"
+            return Coordinator(
+                key=key, node_id=-1, port=-1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=told
+            )
+        return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message=None)
+
     found = [
-        Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message)
+        coordinator(key)
         if right is None or key not in refused
         else Coordinator(key=key, node_id=-1, port=-1, error_code=right.refusal, error_message=None)
         for key in keys

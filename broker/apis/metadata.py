@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.identity import Identity
 from barnabas.broker.metadata.image import Leader, TopicImage
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA
+from barnabas.broker.nodes import Nodes
 from barnabas.broker.quotas.manager import QuotaExceeded
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import (
@@ -54,7 +54,11 @@ Found = TopicImage | MetadataResponseTopic
 
 @api(MetadataRequest, MetadataResponse, uses=METADATA, changes=METADATA)
 def handle(
-    context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity, config: BrokerConfig
+    context: Context,
+    request: MetadataRequest,
+    topics: TopicManager,
+    nodes: Nodes,
+    config: BrokerConfig,
 ) -> MetadataResponse | Awaitable[MetadataResponse | LargeResponse]:
     everything = request.topics is None or (context.version == 0 and not request.topics)
     create = request.allow_auto_topic_creation and config["auto.create.topics.enable"]
@@ -62,23 +66,23 @@ def handle(
     found: list[Found]
     if everything:
         if context.connection.authorizer is not None and len(known) > TOPICS_AT_ONCE:
-            return _all_allowed_slowly(context, request, topics, identity)
+            return _all_allowed_slowly(context, request, topics, nodes)
         found = [known[name] for name in sorted(known) if context.may(DESCRIBE_TOPIC, name, quiet=True)]
     else:
         wanted = list(dict.fromkeys((asked.name, asked.topic_id) for asked in request.topics or ()))
         if create and any(topic_id == ZERO_UUID and name and name not in known for name, topic_id in wanted):
-            return _create_and_answer(context, request, topics, identity, wanted)
+            return _create_and_answer(context, request, topics, nodes, wanted)
         found = [_find(context, topics, asked) for asked in wanted]
     if sum(len(topic.partitions) for topic in found if isinstance(topic, TopicImage)) > PARTITIONS_AT_ONCE:
-        return _answer_slowly(context, request, topics, identity, found, everything)
-    return _answer(context, request, identity, [_shown(topic) for topic in found])
+        return _answer_slowly(context, request, topics, nodes, found, everything)
+    return _answer(context, request, nodes, [_shown(topic) for topic in found])
 
 
 async def _answer_slowly(
     context: Context,
     request: MetadataRequest,
     topics: TopicManager,
-    identity: Identity,
+    nodes: Nodes,
     found: list[Found],
     everything: bool,
 ) -> LargeResponse:
@@ -99,11 +103,15 @@ async def _answer_slowly(
             answers.append(_topic(topic, partitions))
         else:
             answers.append(topic)
-    return LargeResponse(_answer(context, request, identity, answers))
+    return LargeResponse(_answer(context, request, nodes, answers))
 
 
 async def _create_and_answer(
-    context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity, wanted: list[Asked]
+    context: Context,
+    request: MetadataRequest,
+    topics: TopicManager,
+    nodes: Nodes,
+    wanted: list[Asked],
 ) -> LargeResponse:
     found: list[Found] = []
     all_allowed: bool | None = None
@@ -126,11 +134,11 @@ async def _create_and_answer(
             found.append(MetadataResponseTopic(error_code=code, name=name))
         else:
             found.append(_find(context, topics, (name, topic_id)))
-    return await _answer_slowly(context, request, topics, identity, found, False)
+    return await _answer_slowly(context, request, topics, nodes, found, False)
 
 
 async def _all_allowed_slowly(
-    context: Context, request: MetadataRequest, topics: TopicManager, identity: Identity
+    context: Context, request: MetadataRequest, topics: TopicManager, nodes: Nodes
 ) -> LargeResponse:
     """The answer about all topics that the client may know of."""
     yielder = Yielder()
@@ -139,7 +147,7 @@ async def _all_allowed_slowly(
         if context.may(DESCRIBE_TOPIC, name, quiet=True):
             found.append(topic)
         await yielder()
-    return await _answer_slowly(context, request, topics, identity, found, True)
+    return await _answer_slowly(context, request, topics, nodes, found, True)
 
 
 def _find(context: Context, topics: TopicManager, asked: Asked) -> Found:
@@ -183,7 +191,7 @@ def _partitions(items: list[tuple[int, Leader]]) -> list[MetadataResponsePartiti
 
 
 def _answer(
-    context: Context, request: MetadataRequest, identity: Identity, answers: list[MetadataResponseTopic]
+    context: Context, request: MetadataRequest, nodes: Nodes, answers: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     if request.include_topic_authorized_operations:
         answers = [replace(a, topic_authorized_operations=_allowed(context, a)) for a in answers]
@@ -192,11 +200,10 @@ def _answer(
         allowed = context.allowed(ResourceType.CLUSTER) if context.may(DESCRIBE_CLUSTER) else 0
     if context.version < 12:  # a topic that was asked for by id and is not there has no name to give
         answers = [a if a.name is not None else replace(a, name="") for a in answers]
-    host, port = identity.advertised(context.connection.listener)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=identity.node_id, host=host, port=port, rack=identity.rack)],
-        cluster_id=identity.cluster_id,
-        controller_id=identity.node_id,
+        brokers=[MetadataResponseBroker(*node) for node in nodes.all(context.connection.listener)],
+        cluster_id=nodes.cluster_id,
+        controller_id=nodes.controller_id,
         topics=answers,
         cluster_authorized_operations=allowed,
     )

@@ -7,19 +7,12 @@ coordinator.commit(replace(request, topics=allowed), reply=RepliedWith([answer_o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from barnabas.broker.coordinators.groups import Reply
 from barnabas.wire.types import Message, Struct, replace
 
 T = TypeVar("T")
-R = TypeVar("R", bound="WithTopics")
-
-
-class WithTopics(Protocol):
-    """An answer about topics."""
-
-    topics: Any
 
 
 def split(asked: Sequence[T], may: Callable[[T], bool]) -> tuple[list[T], list[T]]:

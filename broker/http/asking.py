@@ -114,6 +114,7 @@ class Asker:
             self._meter.handled(bill, context, _size(request), thread_time() - began, has_answer=True)
         message = await large.given(answer)
         context.settle()
+        endpoint.given(message, context)
         if self._throttled:
             await trio.sleep(min(self._throttled, MOST_THROTTLE_SECONDS))
             self._throttled = 0.0

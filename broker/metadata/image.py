@@ -37,11 +37,13 @@ from barnabas.wire.records.cluster_metadata import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
     UserScramCredentialRecord,
 )
 from barnabas.wire.schema import ProtocolError
@@ -63,6 +65,14 @@ class Leader(NamedTuple):
 
     node: int
     epoch: int
+
+
+class NodeImage(NamedTuple):
+    """Another node: (host, port) of each of its listeners by name, and the record that it is registered with."""
+
+    addresses: dict[str, tuple[str, int]]
+    rack: str | None
+    record: RegisterBrokerRecord
 
 
 @dataclass(slots=True)
@@ -124,6 +134,8 @@ class MetadataImage:
         self.removed_ids: set[bytes] = set()
         #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
         self.removed_ms: dict[str, int] = {}
+        #: Those that are registered, by their ids.
+        self.nodes: dict[int, NodeImage] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
         #: Which metrics clients are to push, by the name of the resource that says so (KIP-714).
         self.client_metrics: dict[str, dict[str, str]] = {}
@@ -145,7 +157,12 @@ class MetadataImage:
         return self._vnode
 
     def load(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
-        """Read the newest snapshot that is whole, replay the log from there on, and tell the listeners of all of it.
+        """`replay`, and then `tell_all`."""
+        self.replay(vnode, snapshots, tell)
+        self.tell_all()
+
+    def replay(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
+        """Read the newest snapshot that is whole, and replay the log from there on. Nobody is told yet.
 
         Raises StorageError if it cannot be read or understood.
         """
@@ -154,6 +171,9 @@ class MetadataImage:
             self._replay_mending(vnode, snapshots, tell)
         except (KafkaError, ProtocolError, KeyError) as error:
             raise StorageError(f"the metadata log in {vnode.place} is damaged: {error}") from error
+
+    def tell_all(self) -> None:
+        """Tell the listeners of all that there is."""
         self._tell([(None, topic) for topic in self.topics.values()], settings=True)
 
     def _replay_mending(self, vnode: Vnode, snapshots: Snapshots | None, tell: Tell | None) -> None:
@@ -298,6 +318,11 @@ class MetadataImage:
             self.credentials.apply(record)
         elif isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):
             self.tokens.apply(record)
+        elif isinstance(record, RegisterBrokerRecord):
+            addresses = {each.name: (each.host, each.port) for each in record.end_points}
+            self.nodes[record.broker_id] = NodeImage(addresses, record.rack, record)
+        elif isinstance(record, UnregisterBrokerRecord):
+            self.nodes.pop(record.broker_id, None)
         elif isinstance(record, FeatureLevelRecord):
             self.features[record.name] = record.feature_level
         elif isinstance(record, ConfigRecord):
@@ -332,6 +357,8 @@ class MetadataImage:
         """The whole image: what a snapshot holds. The features come first, as they say how to read what follows."""
         for name, level in self.features.items():
             yield FeatureLevelRecord(name=name, feature_level=level)
+        for node in self.nodes.values():
+            yield node.record
         yield ProducerIdsRecord(broker_id=self.node_id, broker_epoch=0, next_producer_id=self.next_producer_id)
         for resource, configs in self.broker_configs.items():
             for key, value in configs.items():

@@ -18,11 +18,13 @@ from barnabas.wire.records.cluster_metadata import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
     UserScramCredentialRecord,
 )
 from barnabas.wire.records.control import SnapshotFooterRecord, SnapshotHeaderRecord
@@ -36,6 +38,8 @@ _RECORDS_IN_A_BATCH = 500
 _CLASSES: dict[int, type[Message]] = {
     cls.__wire__.key: cls
     for cls in (
+        RegisterBrokerRecord,
+        UnregisterBrokerRecord,
         FeatureLevelRecord,
         TopicRecord,
         PartitionRecord,

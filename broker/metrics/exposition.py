@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import trio
+from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
 from barnabas.broker.metrics.collector import Collected, Collector
@@ -41,6 +42,10 @@ class Metrics:
             Collector, counts=self.requests, holds=self.holds, fsyncs=self.fsyncs, watch=self.watch
         )
         nursery.start_soon(self.watch.run)
+
+    async def families(self) -> list[Metric]:
+        """What there is to tell, before it is text. Raises OSError."""
+        return await self._collector.collect()
 
     async def render(self, accept: str) -> tuple[bytes, str]:
         """The text and its content type, for a reader that sends this Accept header. Raises OSError."""

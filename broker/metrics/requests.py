@@ -128,6 +128,13 @@ class CountingEndpoint(Endpoint):
 
     def encode(self, response: Message, context: Context) -> list[SizedChunk]:
         chunks = Endpoint.encode(self, response, context)
+        self._count(response, context, len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks)))
+        return chunks
+
+    def given(self, response: Message, context: Context) -> None:
+        self._count(response, context, 0)
+
+    def _count(self, response: Message, context: Context, size: int) -> None:
         # Each call less is worth its lines here: this runs for every answer.
         counts = self._counts
         answered = counts.answered if get_ident() == self._loop else counts.answered_in_thread
@@ -135,14 +142,13 @@ class CountingEndpoint(Endpoint):
         histogram = answered.seconds
         histogram.counts[bisect_left(self._bounds, seconds)] += 1
         histogram.total += seconds
-        answered.bytes += len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
+        answered.bytes += size
         if self._look is not None:
             self._look(response, answered)
         if self._has_code and response.error_code:  # type: ignore[attr-defined]
             answered.errors[response.error_code] += 1  # type: ignore[attr-defined]
         if self._traces.watchers:
-            self._traces.answered(context, response, sum(map(len, chunks)))
-        return chunks
+            self._traces.answered(context, response, size)
 
 
 def _look_at_fetch(response: FetchResponse, answered: Answered) -> None:

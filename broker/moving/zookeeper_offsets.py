@@ -320,24 +320,14 @@ class ZooKeeperOffsets:
             now = self._topics.by_name(where[0])
             if now is None:
                 continue
-            place, value, node = (group_id, where), log.committed.get(where), there.get(where)
-            seen = Seen(node.offset, node.mtime_ms) if isinstance(node, Found) else None
-            if value is not None and not is_of(value, now.topic_id, now.since_ms):
+            place, value = (group_id, where), log.committed.get(where)
+            if self.alone or (value is not None and not is_of(value, now.topic_id, now.since_ms)):
                 value = None
-            if seen is not None and seen.written_ms <= now.since_ms:  # of an earlier topic of the same name
-                seen = None
-            if self.alone:
-                if self.mirror.marked(place):
-                    on_its_way = self.mirror.offset_on_its_way(place)
-                    seen = None if on_its_way is None else Seen(on_its_way, self._clock.wall_ms())
-                    node = None
-                value = None
-            elif place in watch or self.mirror.marked(place):
-                seen = node = None  # the log's is newer, and on its way
+            node = self._node(place, there.get(where), now.since_ms, is_watched=place in watch)
             if isinstance(node, Failure) and value is None:
                 unreadable.add(where)
                 continue
-            best = newest(value, seen, in_step=in_step)
+            best = newest(value, None if isinstance(node, Failure) else node, in_step=in_step)
             if best is not None:
                 shown.committed[where] = best
                 if best is not value and not self.alone and where[1] < now.partitions:
@@ -349,6 +339,20 @@ class ZooKeeperOffsets:
         if further:
             self._coordinator.adopt_offsets(group_id, further)
         return shown
+
+    def _node(
+        self, place: Place, node: Found | Failure | None, since_ms: int, *, is_watched: bool
+    ) -> Seen | Failure | None:
+        """What ZooKeeper has of a topic's offset that was made at `since_ms`; None where what the log has is newer."""
+        is_marked = self.mirror.marked(place)
+        if is_marked and self.alone:
+            on_its_way = self.mirror.offset_on_its_way(place)
+            return None if on_its_way is None else Seen(on_its_way, self._clock.wall_ms())
+        if is_marked or (is_watched and not self.alone):
+            return None
+        if not isinstance(node, Found):
+            return node
+        return Seen(node.offset, node.mtime_ms) if node.mtime_ms > since_ms else None  # else of an earlier topic
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 

@@ -360,11 +360,7 @@ class ResourceConfigs(Listener):
                     target = self._streams.answered(self._topics.find(name), target, stream)
                 if kind == RESOURCE_TOPIC and (is_made or target.get(OWNER) != current.get(OWNER)):
                     target = self._owned(asker, name, target)
-                record = self._metadata.config_record
-                records: list[Message] = [
-                    record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
-                ]
-                records += [record(kind, name, key, None) for key in current if key not in target]
+                records = self._records(kind, name, current, target)
                 if not records or validate_only:
                     return
                 if asked is not None and not is_query(current):
@@ -373,6 +369,14 @@ class ResourceConfigs(Listener):
                     await self._topics.commit(records)
                 if kind != RESOURCE_CLIENT_METRICS:
                     tell_unused(self._log, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
+
+    def _records(self, kind: int, name: str, current: dict[str, str], target: dict[str, str]) -> list[Message]:
+        """What makes the keys of a resource those of `target`."""
+        record = self._metadata.config_record
+        set_: list[Message] = [
+            record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
+        ]
+        return set_ + [record(kind, name, key, None) for key in current if key not in target]
 
     def _owned(self, asker: Asker, name: str, target: dict[str, str]) -> dict[str, str]:
         """The configuration of a topic whose query or stream is the asker's from now on. Raises KafkaError."""
@@ -450,16 +454,7 @@ class ResourceConfigs(Listener):
             return
         if value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {name}")
-        key = broker_key(name) if kind == RESOURCE_BROKER else keys.get(name)
-        if key is None and (kind != RESOURCE_BROKER or operation != SET):
-            kind_name = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker"}.get(kind, "client metrics")
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind_name} config name: {name}")
-        if kind == RESOURCE_BROKER and (name == OFFSETS_STATE.name or (key is not None and not key.dynamic)):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; set it in the config file"
-            )
-        if kind == RESOURCE_BROKER and key is not None and key.name in ssl_keys.DYNAMIC:
-            _check_scope(resource, name, key)
+        key = self._changeable(kind, resource, keys, name, is_set=operation == SET)
         if operation == SET:
             target[name] = value
             return
@@ -469,15 +464,39 @@ class ResourceConfigs(Listener):
             action = "append to" if operation == APPEND else "subtract from"
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {action} config {name} because it is not a list")
         shown = target.get(name)
-        if shown is None:
-            default: Any = key.default
-            if kind != RESOURCE_CLIENT_METRICS:
-                default = self._config.topic_default(name)[0] if kind == RESOURCE_TOPIC else self._config[name]
-            shown = key.show(default) or ""
-        items = [item for item in shown.split(",") if item]
+        items = [item for item in (self._shown_default(kind, name, key) if shown is None else shown).split(",") if item]
         given = [item.strip() for item in value.split(",")]
         if operation == APPEND:
             items += [item for item in given if item not in items]
         else:
             items = [item for item in items if item not in given]
         target[name] = ",".join(items)
+
+    def _changeable(
+        self, kind: int, resource: str, keys: Mapping[str, ConfigKey], name: str, *, is_set: bool
+    ) -> ConfigKey | None:
+        """The key of this name; None for one of a broker that is not known, which may be set. Raises KafkaError."""
+        if kind != RESOURCE_BROKER:
+            if (key := keys.get(name)) is None:
+                kind_name = "topic" if kind == RESOURCE_TOPIC else "client metrics"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind_name} config name: {name}")
+            return key
+        key = broker_key(name)
+        if key is None and not is_set:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
+        if name == OFFSETS_STATE.name or (key is not None and not key.dynamic):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; set it in the config file"
+            )
+        if key is not None and key.name in ssl_keys.DYNAMIC:
+            _check_scope(resource, name, key)
+        return key
+
+    def _shown_default(self, kind: int, name: str, key: ConfigKey) -> str:
+        """What a key is where nothing sets it for the resource."""
+        default: Any = key.default
+        if kind == RESOURCE_TOPIC:
+            default = self._config.topic_default(name)[0]
+        elif kind == RESOURCE_BROKER:
+            default = self._config[name]
+        return key.show(default) or ""

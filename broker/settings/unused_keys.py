@@ -81,7 +81,7 @@ NO_TIERS = "There is no tiered storage."
 NO_REPLICATION = "Nothing is replicated."
 NO_THREADS = "One event loop does this work."
 NO_QUORUM = "The one node is its own controller."
-NO_METRICS = "There are no metrics yet."
+NO_REPORTERS = "Metrics come from the HTTP listener (barnabas.http.listen), not from reporters."
 LEVEL = "A batch that is compressed anew gets the codec's default level."
 
 #: Keys in the settings that Kafka comes with, which Kafka itself does not describe.
@@ -170,13 +170,15 @@ UNUSED_BROKER = [
     """),
     _alone("controller.quorum.bootstrap.servers"),
     _alone("controller.quorum.voters"),
-    *_rows(NO_METRICS, """
+    *_rows(NO_REPORTERS, """
         kafka.metrics.polling.interval.secs int 10 1 .
         kafka.metrics.reporters list - - .
         metric.reporters list org.apache.kafka.common.metrics.JmxReporter - *
         metrics.num.samples int 2 1 .
         metrics.recording.level string INFO - .
         metrics.sample.window.ms long 30000 1 .
+    """),
+    *_rows("A push of a client's metrics has at most 1 MiB.", """
         telemetry.max.bytes int 1048576 1 .
     """),
     *_rows(NO_TIERS, """

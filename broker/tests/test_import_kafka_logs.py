@@ -319,6 +319,10 @@ def refusal(kafka: KafkaFolder, target: Path, io: Io) -> BaseException | None:
             trio.run(_take, config, Takeover(source, str(target), link=False, io=io), plan)
         except (StorageError, Killed) as error:
             return error
+        except BaseExceptionGroup as group:
+            if not group.subgroup(Killed):
+                raise
+            return group
     return None
 
 

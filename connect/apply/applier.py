@@ -6,7 +6,6 @@ not mend ends it. The order is that of each partition.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,6 +28,7 @@ from barnabas.connect.mysql.connection import QUERY_SECONDS, Connection, LostErr
 from barnabas.connect.mysql.handshake import AuthError
 from barnabas.connect.mysql.packets import ProtocolError, ServerError
 from barnabas.connect.mysql.source import Source
+from barnabas.connect.pauses import Pauses
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.batch import Record
 from barnabas.wire.errors import ErrorCode
@@ -44,7 +44,6 @@ _WAIT_MS = 500
 _PATIENCE_SECONDS = 5.0
 #: Of a statement: an ALTER TABLE copies a whole table.
 _DDL_SECONDS = 24 * 3600.0
-_FIRST_BACKOFF, _MOST_BACKOFF = 0.5, 30.0
 #: The transaction was rolled back, or the server is going down: the same may be done again.
 _AGAIN = frozenset({1020, 1040, 1053, 1077, 1079, 1205, 1213, 1317, 1927, 1969})
 #: A value that a column of the target does not hold as it is, is an error; but a date need be none.
@@ -96,9 +95,9 @@ class Applier:
         self.rows = 0
 
     async def run(self) -> None:
-        failures = 0
+        pauses = Pauses()
         while True:
-            began = trio.current_time()
+            pauses.begin()
             try:
                 await self._attempt()
                 return
@@ -110,8 +109,7 @@ class Applier:
                 reason = str(error)
             except (LostError, ProtocolError, ClientError) as error:
                 reason = str(error)
-            failures = 1 if trio.current_time() - began > _MOST_BACKOFF else failures + 1
-            wait = min(_FIRST_BACKOFF * 2 ** min(failures - 1, 8), _MOST_BACKOFF) * random.uniform(0.5, 1)
+            wait = pauses.next()
             self._say("warning", "apply.retrying", name=self._settings.name, error=reason, seconds=round(wait, 1))
             await trio.sleep(wait)
 

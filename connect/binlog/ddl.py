@@ -42,15 +42,6 @@ def tokens(sql: str) -> list[Token]:
     return found
 
 
-def without_comments(sql: str) -> str:
-    """The statement from its first word on: what stands in executable comments counts."""
-    match = _TOKEN.match(sql)
-    while match is not None and match.lastgroup == "space":
-        sql = sql[match.end() :]
-        match = _TOKEN.match(sql)
-    return sql
-
-
 class _Words:
     """Tokens, read from left to right."""
 

@@ -11,7 +11,6 @@ A subscription with a snapshot copies the tables first (`snapshot.py`), and read
 
 from __future__ import annotations
 
-import random
 import time
 import zlib
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from barnabas.connect.binlog.snapshot import Copier, Judge
 from barnabas.connect.mysql.connection import Connection, LostError
 from barnabas.connect.mysql.handshake import AuthError
 from barnabas.connect.mysql.packets import ProtocolError, ServerError
+from barnabas.connect.pauses import Pauses
 from barnabas.wire.errors import ErrorCode
 
 #: That wait for the writer.
@@ -42,7 +42,6 @@ CHUNKS = 3
 _HOLD_SECONDS = 0.003
 #: An event of so many bytes is worked on for longer than that.
 _LARGE_BYTES = 256 << 10
-_FIRST_BACKOFF, _MOST_BACKOFF = 0.5, 30.0
 #: The broker's disk is full or broken; or that is why it cannot end the transaction before.
 _CANNOT_WRITE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CONCURRENT_TRANSACTIONS)
 Say = Callable[..., None]
@@ -70,9 +69,9 @@ class Subscription:
         self.error, self.error_at, self.is_waiting = "", 0, False
 
     async def run(self) -> None:
-        failures = 0
+        pauses = Pauses()
         while True:
-            began = trio.current_time()
+            pauses.begin()
             try:
                 await self._attempt()
             except (RefusedError, AuthError, TooLargeError, OtherReaderError, NameClashError, EventError) as error:
@@ -85,8 +84,7 @@ class Subscription:
                 reason = str(error)
             except ClientError as error:
                 reason = str(error) + _remedy_at_broker(error)
-            failures = 1 if trio.current_time() - began > _MOST_BACKOFF else failures + 1
-            wait = min(_FIRST_BACKOFF * 2 ** min(failures - 1, 8), _MOST_BACKOFF) * random.uniform(0.5, 1)
+            wait = pauses.next()
             place = "" if self.position is None else _told(self.position.place)
             self.error, self.error_at, self.is_waiting = reason, int(time.time()), True
             self._say(

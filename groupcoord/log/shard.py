@@ -1,8 +1,4 @@
-"""The partitions of `__consumer_offsets` that are coordinated here, their groups and offsets as they stand in memory.
-
-A partition is a *shard*: loaded when this broker becomes its owner, unloaded when it no longer is. Requests for groups
-in a shard that is loading are refused with COORDINATOR_LOAD_IN_PROGRESS, for others with NOT_COORDINATOR.
-"""
+"""The partitions of `__consumer_offsets` that are coordinated here: their groups and offsets, in memory."""
 
 from __future__ import annotations
 
@@ -10,22 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from barnabas.groupcoord.group import Group
+from barnabas.groupcoord.log.owned import OwnedShard, OwnedShards
 from barnabas.groupcoord.log.records import CoordinatorRecord
 from barnabas.groupcoord.log.store import ProducerEpoch, Store
 from barnabas.groupcoord.offsets.committed import Offsets
 from barnabas.groupcoord.offsets.open_transactions import OpenTransactions
 from barnabas.groupcoord.outbox import Outbox
-from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.errors import ErrorCode
 
 G = TypeVar("G", bound=Group)
 
 
-class Shard:
-    """One partition; `is_loaded` when the log has been read to its end."""
+class Shard(OwnedShard):
+    """One partition."""
 
     def __init__(self, partition: int) -> None:
-        self.partition = partition
-        self.is_loaded = False
+        super().__init__(partition)
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, Offsets] = {}
         #: By topic, the groups that have or had offsets of it.
@@ -63,28 +59,14 @@ class Shard:
             del self.offsets[group_id]
 
 
-class Shards:
-    """All shards of a coordinator: which group is where, and the log of each."""
+class Shards(OwnedShards[Shard]):
+    """All shards of the coordinator of groups: which group is where, and the log of each."""
 
     def __init__(self, partition_of: Callable[[str], int], store: Store, outbox: Outbox) -> None:
-        self.by_partition: dict[int, Shard] = {}
+        super().__init__(partition_of)
         self.groups: dict[str, Group] = {}  # of all loaded shards
-        self.partition_of = partition_of
         self._store = store
         self._outbox = outbox
-
-    def of(self, group_id: str) -> Shard:
-        """The loaded shard of a group. Raises KafkaError if it is not here or not yet."""
-        shard = self.by_partition.get(self.partition_of(group_id))
-        if shard is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{group_id} is coordinated elsewhere")
-        if not shard.is_loaded:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"partition {shard.partition} is being read")
-        return shard
-
-    def has(self, shard: Shard) -> bool:
-        """Whether it has not been unloaded since."""
-        return self.by_partition.get(shard.partition) is shard
 
     def add(self, shard: Shard, group: G) -> G:
         shard.groups[group.group_id] = self.groups[group.group_id] = group

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.groupcoord.deadlines import Deadline, Deadlines
+from barnabas.groupcoord.log.owned import OwnedShard, OwnedShards
 from barnabas.groupcoord.log.store import Store
 from barnabas.groupcoord.outbox import Outbox
 from barnabas.groupcoord.shares import Shares
@@ -52,17 +53,16 @@ class Transaction:
         return not self.is_busy and not self.state.status.is_prepared
 
 
-class TransactionShard:
-    """One partition; `is_loaded` when the log has been read to its end."""
+class TransactionShard(OwnedShard):
+    """One partition."""
 
     def __init__(self, partition: int, coordinator_epoch: int) -> None:
-        self.partition = partition
+        super().__init__(partition)
         self.coordinator_epoch = coordinator_epoch
-        self.is_loaded = False
         self.transactions: dict[str, Transaction] = {}
 
 
-class TransactionShards:
+class TransactionShards(OwnedShards[TransactionShard]):
     """All shards of a coordinator: which id is where, the log of each, and the memory that they take together."""
 
     def __init__(
@@ -74,8 +74,7 @@ class TransactionShards:
         wall_ms: Callable[[], int],
         most_bytes: int,
     ) -> None:
-        self.by_partition: dict[int, TransactionShard] = {}
-        self.partition_of = partition_of
+        super().__init__(partition_of)
         self._store = store
         self._outbox = outbox
         self._deadlines = deadlines
@@ -89,19 +88,6 @@ class TransactionShards:
         return self._shares.used
 
     # --- looking ------------------------------------------------------------------------------------------------------
-
-    def of(self, transactional_id: str) -> TransactionShard:
-        """The loaded shard of an id. Raises KafkaError if it is not here or not yet."""
-        shard = self.by_partition.get(self.partition_of(transactional_id))
-        if shard is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "the transactional id is coordinated elsewhere")
-        if not shard.is_loaded:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"partition {shard.partition} is being read")
-        return shard
-
-    def has(self, shard: TransactionShard) -> bool:
-        """Whether it has not been unloaded since."""
-        return self.by_partition.get(shard.partition) is shard
 
     def find(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
         """Raises KafkaError INVALID_PRODUCER_ID_MAPPING for an id that no producer has, and as `of`."""

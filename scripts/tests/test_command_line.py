@@ -62,6 +62,7 @@ def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVERS", "a:1,b:2")
     assert parser().parse_args(["topics", "list"]).server == "a:1,b:2"
     assert parser().parse_args(["connect", "status"]).server == "a:1,b:2"
+    assert parser().parse_args(["offsets", "status"]).bootstrap == "a:1,b:2"
     assert parser().parse_args(["topics", "list", "-b", "c:3"]).server == "c:3"
 
 

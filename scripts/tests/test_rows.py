@@ -42,12 +42,13 @@ def test_a_table_fits_a_narrow_terminal() -> None:
 
 def test_a_table_that_cannot_fit_keeps_its_cells() -> None:
     names = [f"column{n}" for n in range(30)]
-    assert "column29" in tabular(names, [list(range(30))], 40)
+    lines = tabular(names, [list(range(30))], 40).split("\n")
+    assert (lines[0], lines[1], lines[-1]) == ("-[ row 1 ]-", "column0  | 0", "column29 | 29")
 
 
 def test_a_hundred_thousand_columns_are_a_table() -> None:
     names = [f"c{n}" for n in range(100_000)]
-    assert tabular(names, [list(range(100_000))], 80).split("\n")[1].endswith("99999")
+    assert tabular(names, [list(range(100_000))], 80).split("\n")[-1].endswith("| 99999")
 
 
 def test_a_cell_of_a_megabyte_is_its_beginning() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -37,12 +38,12 @@ async def test_partitions_come_back_after_a_clean_stop_without_being_opened(tmp_
         data_dir.create_vnode("empty", 0, TOPIC_ID, CONFIG)
         for i in range(20):
             vnode.append(one(b"%d" % i), now_ms=NOW)
-        cluster = data_dir.cluster_id
+        cluster = data_dir.claim.cluster_id
     heard: list[str] = []
     again = DataDir.open(tmp_path, node_id=1, cluster_id=cluster)
     await again.load(lambda done, total, name: heard.append(name))
     async with again:
-        assert again.was_clean
+        assert again.claim.was_clean
         assert heard == []
         assert sorted(again.vnodes) == [("empty", 0), ("t-x", 3)]
         assert not any(vnode.loaded for vnode in again.vnodes.values())
@@ -61,12 +62,12 @@ async def test_after_a_crash_every_partition_is_recovered_with_progress(tmp_path
         with open(vnode.segments[-1].path(), "ab") as log:
             log.write(b"torn")
     await data_dir.checkpoint()
-    os.close(data_dir._lock_fd)  # as the end of the process does
+    data_dir.claim.release()  # as the end of the process does
     heard: list[tuple[int, int]] = []
     again = DataDir.open(tmp_path, node_id=1)
     await again.load(lambda done, total, name: heard.append((done, total)))
     async with again:
-        assert not again.was_clean
+        assert not again.claim.was_clean
         assert heard == [(i, 5) for i in range(1, 6)]
         for vnode in again.vnodes.values():
             assert values_of(vnode) == [b"%d" % i for i in range(10)]
@@ -78,7 +79,7 @@ async def test_recovery_says_how_far_it_is_in_a_large_partition(
 ) -> None:
     data_dir = await opened(tmp_path)
     data_dir.create_vnode("t", 0, TOPIC_ID, CONFIG).append(one(b"x"), now_ms=NOW)
-    os.close(data_dir._lock_fd)
+    data_dir.claim.release()
     told = threading.Event()
     heard: list[tuple[int, int, str]] = []
 
@@ -91,8 +92,8 @@ async def test_recovery_says_how_far_it_is_in_a_large_partition(
         heard.append(what)
         told.set()
 
-    monkeypatch.setattr("barnabas.storage.data_dir.recover_partition", slow)
-    monkeypatch.setattr("barnabas.storage.data_dir._TELL_SECONDS", 0)
+    monkeypatch.setattr("barnabas.storage.starting.recover_partition", slow)
+    monkeypatch.setattr("barnabas.storage.starting._TELL_SECONDS", 0)
     async with DataDir.open(tmp_path, node_id=1) as again:
         await again.load(progress)
         assert (heard[0], heard[-1]) == ((0, 1, "t-0, 5 of 9 MiB"), (1, 1, "t-0"))
@@ -120,14 +121,14 @@ async def test_partitions_that_nothing_was_written_to_are_not_recovered(
     data_dir.create_vnode("used", 0, TOPIC_ID, CONFIG).append(one(b"x"), now_ms=NOW)
     data_dir.create_vnode("stray", 0, TOPIC_ID, CONFIG)
     (tmp_path / "stray-0" / "00000000000000000000.timeindex").write_bytes(b"stray bytes")
-    os.close(data_dir._lock_fd)
+    data_dir.claim.release()
     recovered: list[str] = []
 
     def noted(io: Io, directory: str, *args: Any) -> int:
         recovered.append(os.path.basename(directory))
         return recover_partition(io, directory, *args)
 
-    monkeypatch.setattr("barnabas.storage.data_dir.recover_partition", noted)
+    monkeypatch.setattr("barnabas.storage.starting.recover_partition", noted)
     async with await opened(tmp_path) as again:
         assert sorted(recovered) == ["stray-0", "used-0"]
         assert [again.vnodes["empty", number].log_end_offset for number in range(20)] == list(range(20))
@@ -144,7 +145,7 @@ async def test_an_empty_log_below_its_recovery_point_is_recovered(tmp_path: Path
     vnode.append(one(b"x"), now_ms=NOW)
     vnode.flush()
     await data_dir.checkpoint()
-    os.close(data_dir._lock_fd)
+    data_dir.claim.release()
     (tmp_path / "t-0" / "leader-epoch-checkpoint").unlink()
     for suffix in (".log", ".index", ".timeindex"):
         os.truncate(tmp_path / "t-0" / f"{0:020d}{suffix}", 0)
@@ -160,11 +161,11 @@ async def test_the_log_start_survives_a_crash_once_checkpointed(tmp_path: Path) 
     vnode.flush()
     vnode.truncate_prefix(4)
     await data_dir.checkpoint()
-    os.close(data_dir._lock_fd)
+    data_dir.claim.release()
     async with await opened(tmp_path) as again:
         assert again.vnodes[("t", 0)].log_start_offset == 4
     async with await opened(tmp_path) as again:
-        assert again.was_clean
+        assert again.claim.was_clean
         assert again.vnodes[("t", 0)].log_start_offset == 4
 
 
@@ -269,7 +270,7 @@ async def test_a_partition_whose_indexes_cannot_be_written_keeps_its_start(tmp_p
     Broken.broken = True
     await data_dir.checkpoint()
     assert vnode.error is not None
-    os.close(data_dir._lock_fd)
+    data_dir.claim.release()
     async with await opened(tmp_path) as again:
         assert again.vnodes[("t", 0)].log_start_offset == 4
 
@@ -331,7 +332,7 @@ async def test_deleting_takes_the_partition_away_at_once_and_its_files_soon(tmp_
         assert data_dir.vnodes == {}
         data_dir.create_vnode(name, 0, TOPIC_ID, CONFIG)
         assert any(n.endswith("-delete") for n in os.listdir(tmp_path))
-        await data_dir.delete_discarded()
+        await data_dir.upkeep.delete_discarded()
         assert not any(n.endswith("-delete") for n in os.listdir(tmp_path))
         assert len(held.read()) == len(held)
         with pytest.raises(KafkaError) as caught:
@@ -378,7 +379,7 @@ async def test_one_bad_partition_does_not_stop_the_others(tmp_path: Path) -> Non
     assert values_of(data_dir.vnodes[("t", 1)]) == [b"v"]
     await data_dir.close()
     async with await opened(tmp_path) as again:
-        assert not again.was_clean  # the offline one was not closed cleanly
+        assert not again.claim.was_clean  # the offline one was not closed cleanly
         assert values_of(again.vnodes[("t", 0)]) == [b"v"]
 
 
@@ -388,3 +389,82 @@ async def test_one_bad_partition_does_not_stop_the_others(tmp_path: Path) -> Non
 )
 def test_partition_folder_names(name: str, expected: tuple[str, int] | None) -> None:
     assert parse_partition_name(name) == expected
+
+
+async def test_a_stop_in_the_middle_of_recovery_leaves_it_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = await opened(tmp_path)
+    for number in range(3):
+        vnode = data_dir.create_vnode("t", number, TOPIC_ID, CONFIG)
+        for i in range(10):
+            vnode.append(produced(i), now_ms=NOW)
+        vnode.flush()
+        vnode.truncate_prefix(4)
+        with open(vnode.segments[-1].path(), "ab") as log:
+            log.write(b"torn")
+    await data_dir.checkpoint()
+    data_dir.claim.release()
+    scope = trio.CancelScope()
+
+    def last_is_never_recovered(io: Io, directory: str, *rest: Any) -> int:
+        trio.from_thread.run_sync(scope.cancel)
+        return recover_partition(io, directory, *rest)
+
+    monkeypatch.setattr("barnabas.storage.starting.recover_partition", last_is_never_recovered)
+    again = DataDir.open(tmp_path, node_id=1)
+    async with again:
+        with scope:
+            again._limiter.total_tokens = 1
+            await again.load(config_of=lambda topic: CONFIG)
+    monkeypatch.undo()
+    assert scope.cancelled_caught
+    async with await opened(tmp_path) as third:
+        assert not third.claim.was_clean
+        for number in range(3):
+            assert third.vnodes["t", number].log_start_offset == 4
+            assert values_of(third.vnodes["t", number]) == [b"%d" % i for i in range(4, 10)]
+            third.vnodes["t", number].append(produced(10), now_ms=NOW)
+
+
+async def test_a_stop_before_all_partitions_are_looked_at_forgets_nothing_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await opened(tmp_path) as data_dir:
+        for number in range(4):
+            vnode = data_dir.create_vnode("t", number, TOPIC_ID, CONFIG)
+            for i in range(10):
+                vnode.append(one(b"%d" % i), now_ms=NOW)
+            vnode.flush()
+            vnode.truncate_prefix(4)
+    monkeypatch.setattr("barnabas.storage.data_dir._LOOKS_AT_ONCE", 1)
+    scope = trio.CancelScope()
+    async with DataDir.open(tmp_path, node_id=1) as again:
+        with scope:
+            await again.load(lambda *_: scope.cancel(), config_of=lambda topic: CONFIG)
+    assert scope.cancelled_caught
+    async with await opened(tmp_path) as third:
+        assert [third.vnodes["t", number].log_start_offset for number in range(4)] == [4] * 4
+
+
+async def test_a_partition_that_could_not_be_recovered_for_now_is_recovered_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = await opened(tmp_path)
+    vnode = data_dir.create_vnode("t", 0, TOPIC_ID, CONFIG)
+    vnode.append(produced(0), now_ms=NOW)
+    vnode.flush()
+    with open(vnode.segments[-1].path(), "ab") as log:
+        log.write(b"torn")
+    data_dir.claim.release()
+
+    def refused(*_: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("barnabas.storage.starting.recover_partition", refused)
+    async with await opened(tmp_path) as again:
+        assert again.vnodes["t", 0].needs_recovery
+    monkeypatch.undo()
+    async with await opened(tmp_path) as third:
+        assert not third.claim.was_clean
+        assert values_of(third.vnodes["t", 0]) == [b"0"]

@@ -253,13 +253,13 @@ async def test_a_real_disk_that_is_full(small_disk: Path) -> None:
             data_dir.create_vnode("more", 0, TOPIC_ID, config).append(one(bytes(100_000)), now_ms=NOW)
         vnode.truncate_prefix(end - 20)
         await data_dir.checkpoint()  # makes room first, if there is none for it
-        await data_dir.delete_discarded()
+        await data_dir.upkeep.delete_discarded()
     assert end > 600
     vnode.append(one(b"last"), now_ms=NOW)
     await data_dir.close()
     assert not told.named("partition.offline")
     again = DataDir.open(small_disk, node_id=1)
     await again.load(config_of=lambda topic: config)
-    assert again.was_clean
+    assert again.claim.was_clean
     assert values_of(again.vnodes["t", 0])[-1] == b"last"
     await again.close()

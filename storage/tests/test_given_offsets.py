@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -219,9 +218,9 @@ async def test_a_moved_partition_comes_back_whatever_was_checkpointed_before(tmp
         vnode.begin_at(77)
     append(vnodes[0], given(77, 78, upto=80))
     vnodes[0].flush()
-    os.close(data_dir._lock_fd)  # as the end of the process does
+    data_dir.claim.release()  # as the end of the process does
     again = DataDir.open(tmp_path, node_id=1)
     await again.load()
-    assert not again.was_clean
+    assert not again.claim.was_clean
     assert [(v.log_start_offset, v.log_end_offset) for _, v in sorted(again.vnodes.items())] == [(77, 80), (77, 77)]
     await again.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,7 @@ async def opened(path: Path, told: RecordedEvents | None = None, io: Io | None =
 
 def killed(data_dir: DataDir) -> None:
     """As the end of the process leaves the directory."""
-    os.close(data_dir._lock_fd)
+    data_dir.claim.release()
 
 
 async def with_a_checkpointed_start(path: Path) -> DataDir:

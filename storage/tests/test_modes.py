@@ -35,9 +35,9 @@ async def used(path: Path) -> None:
         vnode.append(produced(i), now_ms=NOW)
     vnode.flush()
     vnode.truncate_prefix(3)
-    data_dir.announce("127.0.0.1:9092")
+    data_dir.claim.announce("127.0.0.1:9092")
     await data_dir.checkpoint()
-    os.close(data_dir._lock_fd)  # as the end of the process does
+    data_dir.claim.release()  # as the end of the process does
     (path / RECOVERY_POINTS_FILE).unlink()
     damaged = sorted((path / "t-0").glob("*.log"))[2]
     content = bytearray(damaged.read_bytes())
@@ -45,9 +45,9 @@ async def used(path: Path) -> None:
     damaged.write_bytes(content)
     async with DataDir.open(path, node_id=1) as again:
         await again.load(config_of=lambda topic: CONFIG)
-        await again.mend_damaged()
+        await again.upkeep.mend_damaged()
         again.vnodes["t", 0].append(one(b"x"), now_ms=NOW)
-        again.announce("127.0.0.1:9092")
+        again.claim.announce("127.0.0.1:9092")
 
 
 def modes(path: Path) -> dict[str, set[int]]:

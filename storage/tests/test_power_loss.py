@@ -5,7 +5,6 @@ Prints what was looked at: states, records, and how many dropped fsyncs were fou
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections import Counter, defaultdict
@@ -56,7 +55,7 @@ class Life:
     async def open(self) -> None:
         self.opened += 1
         self.dir = DataDir.open(self.root, node_id=1, io=self.disk, tell=RecordedEvents())
-        self.disk.mark(("cluster", b"", self.dir.cluster_id))
+        self.disk.mark(("cluster", b"", self.dir.claim.cluster_id))
         await self.dir.load(config_of=lambda topic: CONFIG)
         for vnode in self.dir.vnodes.values():
             self.promise_visible(vnode)
@@ -73,8 +72,7 @@ class Life:
             self.disk.mark(("kept", vnode.topic_id, files))
 
     def kill(self) -> None:
-        os.close(self.dir._lock_fd)
-        self.disk._fds.pop(self.dir._lock_fd, None)
+        self.dir.claim.release()
 
     def create(self, name: str) -> LocalVnode:
         self.topics += 1
@@ -125,7 +123,7 @@ class Life:
         self.append(vnode, 2)
         await self.dir.checkpoint()
         await self.delete_records(vnode, vnode.segments[-1].base_offset - 1)
-        await self.dir.delete_discarded()
+        await self.dir.upkeep.delete_discarded()
         self.append(vnode, 1)
         self.flush(vnode)
         self.append(vnode, 3)
@@ -140,11 +138,11 @@ class Life:
         again = self.create("b")
         self.append(again, 20)
         self.flush(again)
-        await self.dir.delete_discarded()
+        await self.dir.upkeep.delete_discarded()
         self.append(self.create("d"), 5)
         self.flush(self.dir.vnodes["d", 0])
         self.delete("d")
-        await self.dir.delete_discarded()
+        await self.dir.upkeep.delete_discarded()
         moved = self.create("c")
         moved.begin_at(1000)
         moved.flush()
@@ -175,7 +173,7 @@ class Life:
         self.flush(vnode)
         self.damage(vnode, -2, 400)
         vnode.found_damage(vnode.segments[-2].base_offset, ValueError("seen by a reader"))
-        await self.dir.mend_damaged()
+        await self.dir.upkeep.mend_damaged()
         self.promise_visible(vnode)
         self.promise_kept(vnode)
         self.append(vnode, 5)
@@ -250,7 +248,7 @@ async def check(path: Path, promised: Promised) -> int:
     """Open what is left as the next start does; the number of records looked at."""
     data_dir = DataDir.open(path, node_id=1, tell=RecordedEvents())
     await data_dir.load(config_of=lambda topic: CONFIG)
-    assert promised.cluster_id in (None, data_dir.cluster_id)
+    assert promised.cluster_id in (None, data_dir.claim.cluster_id)
     looked = 0
     found_ids = set()
     for vnode in data_dir.vnodes.values():
@@ -289,7 +287,7 @@ async def check(path: Path, promised: Promised) -> int:
         known = {offset for offset in known if offset >= max(vnode.log_start_offset, promised.acked[identity])}
         assert known <= set(offsets), "what is lost would be taken for a duplicate when it is sent again"
     assert promised.created <= found_ids, "a partition is lost"
-    os.close(data_dir._lock_fd)
+    data_dir.claim.release()
     return looked
 
 

@@ -359,7 +359,7 @@ async def test_what_could_not_be_put_in_place_is_not_tried_again_at_once(tmp_pat
         file.write(bytes(50))
     for _ in range(3):
         vnode.found_damage(segment.base_offset, ValueError("seen by a reader"))
-        await data_dir.mend_damaged()
+        await data_dir.upkeep.mend_damaged()
     assert len(told.named("log.not.mended")) == 1
     assert vnode.error is None
     await data_dir.close()

@@ -352,7 +352,7 @@ async def test_a_data_directory_mends_in_a_thread_what_a_reader_met_in_the_activ
     await data_dir.close()
     again = DataDir.open(tmp_path, node_id=1)
     await again.load()
-    assert again.was_clean
+    assert again.claim.was_clean
     assert offsets(again.vnodes["t", 0]) == [*found, COUNT]
     await again.close()
 

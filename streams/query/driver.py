@@ -399,16 +399,18 @@ class Driver:
             self._pace.dense((definition.topic for definition in group), fitting)
             return
         self._cluster.metadata([])  # raises ClientError if the broker is gone, which is no query's fault
-        slow = isinstance(error, TooSlowError)
         if isinstance(error, TooSlowError):
             self._pace.shrink((definition.topic for definition in group), error.size)
-        if len(group) > 1:
-            for definition in group:
-                if self._knows_places(definition):
-                    self._run_group([definition], first, last)
+        if len(group) == 1:
+            self._failed_alone(group[0], error, reason)
             return
-        (definition,) = group
-        if slow and self._health[definition.topic].slow(now()):
+        for definition in group:
+            if self._knows_places(definition):
+                self._run_group([definition], first, last)
+
+    def _failed_alone(self, definition: Definition, error: Exception, reason: str) -> None:
+        """The job of one query has failed: it stops, or is tried again."""
+        if isinstance(error, TooSlowError) and self._health[definition.topic].slow(now()):
             self._stop(definition, f"{reason}, several times: make it again with a cheaper query")
             return
         stops = [kind.__name__ for kind in (MalformedRecordError, RowTooLargeError) if kind.__name__ in reason]

@@ -472,11 +472,11 @@ def test_the_words_of_spark_are_all_known(spark: SparkSession) -> None:
 
 
 @pytest.mark.door
-def test_arrow_does_without_pandas() -> None:
-    """A private door: how Arrow looks for pandas."""
+def test_arrow_does_without_numpy_and_pandas() -> None:
+    """A private door: how Arrow looks for them."""
     code = (
-        "import sys; from barnabas.streams.select.quick_arrow import spare_pandas; spare_pandas(); "
-        "import pyarrow as pa; pa.scalar(1.5); pa.array([1, None]); assert 'pandas' not in sys.modules; "
-        "import pandas"
+        "import sys; from barnabas.streams.select.quick_arrow import import_arrow; import_arrow(); "
+        "import pyarrow as pa; pa.scalar(1.5); pa.array([1, None]); import barnabas.streams.select.door; "
+        "assert not {'numpy', 'pandas'} & sys.modules.keys(); import numpy, pandas"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -15,10 +15,44 @@ from barnabas.wire.types import (
     String,
     Struct,
     Tag,
+    UInt16,
     Uuid,
     message,
     v,
 )
+
+
+class BrokerEndpoint(Struct):
+    name: String = ""
+    host: String = ""
+    port: UInt16 = 0
+    security_protocol: Int16 = 0
+
+
+class BrokerFeature(Struct):
+    name: String = ""
+    min_supported_version: Int16 = 0
+    max_supported_version: Int16 = 0
+
+
+@message(key=0, versions=v[0:3], flexible=v[0:])
+class RegisterBrokerRecord(Message):
+    broker_id: Int32 = 0
+    is_migrating_zk_broker: Annotated[Bool, v[2:]] = False
+    incarnation_id: Uuid = ZERO_UUID
+    broker_epoch: Int64 = 0
+    end_points: list[BrokerEndpoint] = []
+    features: list[BrokerFeature] = []
+    rack: String | None = ""
+    fenced: Bool = True
+    in_controlled_shutdown: Annotated[Bool, v[1:]] = False
+    log_dirs: Annotated[list[Uuid], v[3:], Tag(0)] = []
+
+
+@message(key=1, versions=v[0], flexible=v[0:])
+class UnregisterBrokerRecord(Message):
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = 0
 
 
 @message(key=12, versions=v[0], flexible=v[0:])

@@ -93,7 +93,7 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: What TDengine has and a stream does not, and what to do instead.
-_NOT = {
+REFUSED = {
     "NOTIFY": "read the results with a consumer",
     "NOTIFY_OPTIONS": "read the results with a consumer",
     "CALC_NOTIFY_ONLY": "read the results with a consumer",
@@ -109,7 +109,8 @@ _NOT = {
     "WINDOW_OPEN": "results come when a window closes, or at once",
     "COMPOSITE": "leave COMPOSITE KEY out",
 }
-_NOT_SELECT = {
+#: The same of SQL.
+REFUSED_IN_SELECT = {
     "JOIN": "it stands behind FROM topic, once",
     "GROUP": "write PARTITION BY, and the window as INTERVAL(...) or SESSION(...)",
     "ORDER": "results come in the order in which windows close",
@@ -172,10 +173,10 @@ class _Parser(Cursor):
             if not depth and token.says(*words) and (not token.says("FILL", "PERIOD") or self.peek(1).says("(")):
                 break
             word = token.text.upper() if token.kind == WORD else ""
-            if word in _NOT_SELECT and not (word == "DISTINCT" and depth):
-                raise self.wrong(f"{word} is not supported: {_NOT_SELECT[word]}", token)
-            if not depth and word in _NOT and self.peek(1).says("("):
-                raise self.wrong(f"{word} is not supported: {_NOT[word]}", token)
+            if word in REFUSED_IN_SELECT and not (word == "DISTINCT" and depth):
+                raise self.wrong(f"{word} is not supported: {REFUSED_IN_SELECT[word]}", token)
+            if not depth and word in REFUSED and self.peek(1).says("("):
+                raise self.wrong(f"{word} is not supported: {REFUSED[word]}", token)
             depth += token.says("(", "[") - token.says(")", "]")
             if depth < 0:
                 raise self.wrong("the parenthesis is not opened", token)
@@ -188,7 +189,7 @@ class _Parser(Cursor):
         if self.peek().says(*_AFTER_FROM):
             raise self.wrong("expected the name of a topic")
         topic = topic_at(self)
-        alias = alias_at(self, (*_AFTER_FROM, *_NOT, *_NOT_SELECT))
+        alias = alias_at(self, (*_AFTER_FROM, *REFUSED, *REFUSED_IN_SELECT))
         aliases = [] if alias is None else [alias.name]
         found = join(self, topic.name, aliases)
         mine = [*aliases, topic.name]
@@ -207,8 +208,8 @@ class _Parser(Cursor):
         """One clause behind FROM."""
         token = self.peek()
         word = token.text.upper() if token.kind == WORD else ""
-        if word in _NOT_SELECT or word in _NOT:
-            raise self.wrong(f"{word} is not supported: {(_NOT_SELECT | _NOT)[word]}")
+        if word in REFUSED_IN_SELECT or word in REFUSED:
+            raise self.wrong(f"{word} is not supported: {(REFUSED_IN_SELECT | REFUSED)[word]}")
         if word == "TRUE_FOR":
             raise self.wrong("TRUE_FOR goes behind STATE_WINDOW or EVENT_WINDOW; elsewhere write HAVING _wduration > n")
         if word not in _AFTER_FROM:
@@ -295,8 +296,8 @@ class _Parser(Cursor):
         """One option before AS."""
         token = self.take()
         word = token.text.upper() if token.kind == WORD else ""
-        if word in _NOT:
-            raise self.wrong(f"{word} is not supported: {_NOT[word]}", token)
+        if word in REFUSED:
+            raise self.wrong(f"{word} is not supported: {REFUSED[word]}", token)
         if word == "STREAM_OPTIONS":
             self.stream_options()
             return
@@ -365,7 +366,7 @@ class _Parser(Cursor):
             self.once(token)
             self._max_delay()
         elif token.says("FORCE_WINDOW_CLOSE"):
-            raise self.wrong(f"FORCE_WINDOW_CLOSE is not supported: {_NOT['FORCE_WINDOW_CLOSE']}", token)
+            raise self.wrong(f"FORCE_WINDOW_CLOSE is not supported: {REFUSED['FORCE_WINDOW_CLOSE']}", token)
         elif not token.says("WINDOW_CLOSE"):
             raise self.wrong("expected WINDOW_CLOSE, AT_ONCE or MAX_DELAY", token)
 
@@ -550,3 +551,7 @@ class _Parser(Cursor):
         if offset >= step:
             raise self.wrong("the offset is shorter than a window's step", self.seen["INTERVAL"])
         return Interval(length, step, offset)
+
+
+#: The words that an option before AS SELECT begins with.
+OPTIONS = tuple(_Parser._OPTIONS)

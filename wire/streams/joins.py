@@ -9,7 +9,7 @@ Without it the other topic is a table: the latest value of each key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -57,36 +57,20 @@ def join(cursor: Cursor, source: str, aliases: Iterable[str]) -> Join | None:
 
     Raises SyntaxProblem.
     """
+    _refuse_others(cursor)
     word = cursor.peek()
-    if word.says(*_NOT):
-        raise cursor.wrong(f"{word.text.upper()} is not supported: {_NOT[word.text.upper()]}")
     if not word.says("INNER", "LEFT", "JOIN"):
         return None
     is_left = word.says("LEFT")
     if not word.says("JOIN"):
         cursor.take()
-        if is_left and cursor.peek().says("OUTER"):
-            cursor.take()
-        if cursor.peek().says(*_NOT):
-            raise cursor.wrong(f"{cursor.peek().text.upper()} is not supported: {_NOT[cursor.peek().text.upper()]}")
+        if is_left:
+            cursor.takes("OUTER")
+        _refuse_others(cursor)
     cursor.once(cursor.expect("JOIN"))
-    topic = topic_at(cursor)
-    alias = alias_at(cursor)
-    name = alias.name if alias is not None else topic.name
-    if topic.name == source:
-        raise cursor.wrong("a topic is not joined with itself: have a stream write another one first", topic)
     mine = {each.lower() for each in (source, *aliases)}
-    if name.lower() in mine:
-        raise cursor.wrong("two topics have one name: give the second one another", alias)
-    if name.startswith("_"):
-        raise cursor.wrong("names with _ are those of a record's parts: use another", alias or topic)
-    within = 0
-    if cursor.peek().says("WITHIN"):
-        clause = cursor.take()
-        opening = cursor.peek()
-        within = cursor.duration(cursor.inside() if opening.says("(") else [cursor.take()], opening)
-        if not within:
-            raise cursor.wrong("WITHIN is longer than nothing", clause)
+    topic, name = _joined(cursor, source, mine)
+    within = _within(cursor)
     if not cursor.peek().says("ON"):
         raise cursor.wrong(f"expected {'' if within else 'WITHIN, or '}ON with the columns that are equal")
     clause = cursor.take()
@@ -102,6 +86,39 @@ def join(cursor: Cursor, source: str, aliases: Iterable[str]) -> Join | None:
             clause,
         )
     return Join(topic.name, name, tuple(keys), is_left, within, topic.start)
+
+
+def _refuse_others(cursor: Cursor) -> None:
+    """Raises SyntaxProblem for a join of a kind that there is not."""
+    word = cursor.peek()
+    if word.says(*_NOT):
+        raise cursor.wrong(f"{word.text.upper()} is not supported: {_NOT[word.text.upper()]}")
+
+
+def _joined(cursor: Cursor, source: str, mine: Collection[str]) -> tuple[Token, str]:
+    """The topic that is joined, and its name in the text."""
+    topic = topic_at(cursor)
+    alias = alias_at(cursor)
+    name = alias.name if alias is not None else topic.name
+    if topic.name == source:
+        raise cursor.wrong("a topic is not joined with itself: have a stream write another one first", topic)
+    if name.lower() in mine:
+        raise cursor.wrong("two topics have one name: give the second one another", alias)
+    if name.startswith("_"):
+        raise cursor.wrong("names with _ are those of a record's parts: use another", alias or topic)
+    return topic, name
+
+
+def _within(cursor: Cursor) -> int:
+    """The duration of WITHIN in milliseconds, 0 where it does not stand here."""
+    if not cursor.peek().says("WITHIN"):
+        return 0
+    clause = cursor.take()
+    opening = cursor.peek()
+    within = cursor.duration(cursor.inside() if opening.says("(") else [cursor.take()], opening)
+    if not within:
+        raise cursor.wrong("WITHIN is longer than nothing", clause)
+    return within
 
 
 def topic_at(cursor: Cursor) -> Token:

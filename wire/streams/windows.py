@@ -109,7 +109,8 @@ def row_window(cursor: Cursor, word: str) -> tuple[RowWindow, Marks]:
     return EventWindow(_true_for(cursor)), marks
 
 
-_FILL_INSTEAD = {
+#: What TDengine's FILL has and a stream's does not, and what to do instead.
+REFUSED_FILLS = {
     "NULL_F": "a range of time without any record gives no result: use NULL",
     "VALUE_F": "a range of time without any record gives no result: use VALUE",
     "NEAR": "use PREV, NEXT or LINEAR",
@@ -123,8 +124,8 @@ def fill(cursor: Cursor, clause: Token) -> Fill | None:
     inside = cursor.inside()
     parts = split_at(inside, ",") if inside else [[]]
     word = parts[0][0].text.upper() if len(parts[0]) == 1 else ""
-    if word in _FILL_INSTEAD:
-        raise cursor.wrong(f"FILL({word}) is not supported: {_FILL_INSTEAD[word]}", parts[0][0])
+    if word in REFUSED_FILLS:
+        raise cursor.wrong(f"FILL({word}) is not supported: {REFUSED_FILLS[word]}", parts[0][0])
     if word.lower() not in (NULL, VALUE, PREV, LINEAR, NEXT, "none"):
         raise cursor.wrong("expected NULL, VALUE, PREV, LINEAR, NEXT or NONE", parts[0][0] if parts[0] else opening)
     if (word == "VALUE") != (len(parts) > 1):

@@ -190,13 +190,6 @@ def test_checks_that_need_no_decoding() -> None:
     assert code_of(many) is ErrorCode.INVALID_RECORD  # more records than bytes
 
 
-def test_patching_leaves_the_crc_valid() -> None:
-    data = bytearray(batch.build_batch([Record(b"k", b"v"), Record(b"k", b"w")]))
-    batch.patch(data, 1000, 7)
-    header = batch.validate(data)
-    assert (header.base_offset, header.last_offset, header.partition_leader_epoch) == (1000, 1001, 7)
-
-
 def test_append_time_replaces_every_timestamp() -> None:
     data = batch.build_batch([Record(b"k", b"v", 5), Record(b"k", b"w", 6)], compression=CompressionType.LZ4)
     stamped = batch.with_append_time(batch.validate(data), data, 40, 3, 999) + data[61:]

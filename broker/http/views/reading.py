@@ -33,7 +33,8 @@ MOST_PARTITIONS = 300
 #: What a page may cost, and one look in a thread.
 PAGE_BYTES, PAGE_LOOKS, PAGE_FETCHES = 32 << 20, 200_000, 200
 LOOK_DECOMPRESSED, LOOK_RECORDS = 32 << 20, 50_000
-MOST_BATCH = 32 << 20
+#: What is decompressed holds the lock of Python while it is copied: some 2 ms for each MiB.
+MOST_BATCH = 4 << 20
 #: Offsets of each partition that a look back from the end takes at a time, at most.
 MOST_WIDTH = 100_000
 _HEX = re.compile("[0-9a-f]{1,16}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from typing import Any
 
 import msgspec
@@ -61,6 +62,24 @@ async def test_requests_and_answers(start: Start) -> None:
         assert seen.of("Fetch")[0]["topics"] == ["a"]
         assert seen.of("OffsetCommit")[0]["group"] == "g"
         assert [line["topics"] for line in some.lines] == [second["topics"], ["b"]] == [["b"], ["b"]]
+        nursery.cancel_scope.cancel()
+
+
+async def test_requests_of_the_console_are_told_and_counted_too(start: Start) -> None:
+    async with start(more=WATCHED) as running, await running.client() as client, trio.open_nursery() as nursery:
+        await client.create_topic("a")
+        await client.produce("a", batch_of(b"x"))
+        seen = Seen()
+        nursery.start_soon(seen.watch, running)
+        await until(lambda: bool(counts(running).traces.watchers))
+        assert running.node.http is not None
+        url = f"{running.node.http.url.rstrip('/')}/api/topic/records?name=a"
+        await trio.to_thread.run_sync(lambda: urllib.request.urlopen(url).read())
+        await until(lambda: bool(seen.of("Fetch")))
+        assert all(line["ms"] > 0 and line["client"] == "barnabas-console" for line in seen.lines)
+        assert not counts(running).traces._open
+        fetches = next(each for each in counts(running).by_api.values() if each.name == "Fetch")
+        assert sum(fetches.all_answered().seconds.counts) == sum(each.requests for each in fetches.endpoints) > 0
         nursery.cancel_scope.cancel()
 
 

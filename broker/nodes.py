@@ -1,0 +1,50 @@
+"""The nodes of the cluster: who they are, and where clients find them, by the listener at which they ask.
+
+This node is always one of them. The others are registered in the metadata log (KIP-631). A client is told of a node if
+that one has a listener of the same name.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.broker.identity import Identity
+from barnabas.broker.metadata.image import MetadataImage
+
+
+class NodeAddress(NamedTuple):
+    """A node as the clients of one listener know it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Nodes:
+    """All of them, by their ids."""
+
+    def __init__(self, identity: Identity, metadata: MetadataImage) -> None:
+        self._identity, self._metadata = identity, metadata
+
+    @property
+    def cluster_id(self) -> str:
+        return self._identity.cluster_id
+
+    @property
+    def controller_id(self) -> int:
+        """The node that clients ask for changes of the metadata."""
+        return self._identity.node_id
+
+    def all(self, listener: str) -> list[NodeAddress]:
+        """Those that clients of a listener can reach, in the order of their ids."""
+        ids = sorted({self._identity.node_id, *self._metadata.nodes})
+        return [found for node in ids if (found := self.find(node, listener)) is not None]
+
+    def find(self, node: int, listener: str) -> NodeAddress | None:
+        """A node for the clients of a listener; None if they cannot reach it."""
+        if node == self._identity.node_id:
+            return NodeAddress(node, *self._identity.advertised(listener), self._identity.rack)
+        known = self._metadata.nodes.get(node)
+        address = known.addresses.get(listener) if known is not None else None
+        return NodeAddress(node, *address, known.rack) if known is not None and address is not None else None

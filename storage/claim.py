@@ -1,0 +1,166 @@
+"""Whose a data directory is: the lock that keeps other processes out, the ids in `meta.properties`, and its marks.
+
+The clean-shutdown file is removed before anything else can be written, so that a crash from then on is seen as one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import uuid
+
+from barnabas.storage.checkpoints import read_properties, write_properties
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io, sync_path, write_file
+from barnabas.storage.layout import ADDRESS_FILE, CLEAN_FILE, KAFKA_FILES, LOCK_FILE, META_FILE, UNFINISHED_FILE
+from barnabas.wire.uuids import encode_uuid
+
+
+class Claim:
+    """A data directory that this process has for itself, until `release`."""
+
+    def __init__(self, io: Io, path: str, lock_fd: int, identity: dict[str, str], *, was_clean: bool) -> None:
+        self.path = path
+        self.cluster_id = identity["cluster.id"]
+        self.node_id = int(identity["node.id"])
+        self.directory_id = identity.get("directory.id", "")
+        #: Whether the process that had it last said that it stopped cleanly.
+        self.was_clean = was_clean
+        self._io = io
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def take(cls, io: Io, path: str, *, node_id: int, cluster_id: str | None, unfinished: bool) -> Claim:
+        """Take the directory, making it if absent. Raises `StorageError` with a one-line remedy."""
+        try:
+            os.makedirs(path, io.dir_mode, exist_ok=True)
+            if os.stat(path).st_mode & stat.S_ISGID:  # the operator's word that its group reads along
+                io.share_with_group()
+            lock_fd = io.open(os.path.join(path, LOCK_FILE), os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise StorageError(_unusable(path, error)) from error
+        try:
+            try:
+                fcntl.lockf(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise StorageError(
+                    f"the data directory {path} is in use by another process: stop it, or use another directory"
+                ) from None
+            _check_origin(path, unfinished)
+            identity = _identify(io, path, node_id, cluster_id)
+            claim = cls(io, path, lock_fd, identity, was_clean=_take_clean_mark(io, path))
+            claim.withdraw_address()
+        except OSError as error:
+            io.close(lock_fd)
+            raise StorageError(_unusable(path, error)) from error
+        except BaseException:
+            io.close(lock_fd)
+            raise
+        return claim
+
+    def release(self) -> None:
+        """Give the directory free, once."""
+        if self._lock_fd >= 0:
+            self._io.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def announce(self, address: str) -> None:
+        """Tell readers of the files, in a file beside them, where the broker that serves them listens (HOST:PORT).
+
+        Raises OSError.
+        """
+        write_file(self._io, os.path.join(self.path, ADDRESS_FILE), f"{address}\n".encode(), sync=False)
+
+    def withdraw_address(self) -> None:
+        """The broker that was announced serves no longer. Raises OSError."""
+        try:
+            self._io.unlink(os.path.join(self.path, ADDRESS_FILE))
+        except FileNotFoundError:
+            pass
+
+    def write_clean_mark(self) -> None:
+        """A power loss that takes it costs a recovery, and nothing else. Raises OSError."""
+        write_file(self._io, os.path.join(self.path, CLEAN_FILE), b'{"version":0,"brokerEpoch":-1}', sync=False)
+
+
+def node_id_of(path: str | os.PathLike[str]) -> int:
+    """The node that a data directory belongs to. Raises `StorageError` where there is none."""
+    try:
+        return int(read_properties(Io(), os.path.join(path, META_FILE))["node.id"])
+    except (OSError, ValueError, KeyError):
+        raise StorageError(f"{os.fspath(path)} is no data directory: it has no whole {META_FILE}") from None
+
+
+def _identify(io: Io, path: str, node_id: int, cluster_id: str | None) -> dict[str, str]:
+    """The content of `meta.properties`, made on first use."""
+    file = os.path.join(path, META_FILE)
+    try:
+        found = read_properties(io, file)
+    except FileNotFoundError:
+        found = {
+            "version": "1",
+            "cluster.id": cluster_id or random_id(),
+            "node.id": str(node_id),
+            "directory.id": random_id(),
+        }
+        write_properties(io, file, found)
+        return found
+    except ValueError:
+        found = {}
+    if not found.get("version") or not found.get("node.id"):
+        raise StorageError(
+            f"{file} is damaged: restore it from a backup, or write it anew with the lines version=1, "
+            f"node.id={node_id}, and cluster.id as the clients know it"
+        )
+    if found.get("version") != "1":
+        raise StorageError(f"{file} has version {found.get('version')}; only version 1 can be served")
+    if cluster_id is not None and found.get("cluster.id") != cluster_id:
+        raise StorageError(
+            f"the data directory {path} belongs to cluster {found.get('cluster.id')}, not {cluster_id}: "
+            "configure that cluster id, or use another directory"
+        )
+    if found.get("node.id") != str(node_id):
+        raise StorageError(
+            f"the data directory {path} belongs to node {found.get('node.id')}, not {node_id}: "
+            f"set node.id={found.get('node.id')}, or use another directory"
+        )
+    return {"cluster.id": "", **found}
+
+
+def _take_clean_mark(io: Io, path: str) -> bool:
+    """Whether the last stop was clean; from now on it was not."""
+    try:
+        io.unlink(os.path.join(path, CLEAN_FILE))
+    except FileNotFoundError:
+        return False
+    sync_path(io, path)
+    return True
+
+
+def _check_origin(path: str, unfinished: bool) -> None:
+    """Raises `StorageError` for a directory that a broker must not serve as it is."""
+    if not unfinished and os.path.exists(os.path.join(path, UNFINISHED_FILE)):
+        raise StorageError(f"the import into {path} was cut off: delete the directory, and import again")
+    if any(os.path.exists(os.path.join(path, name)) for name in KAFKA_FILES):
+        raise StorageError(
+            f"{path} is a data directory of Apache Kafka: take it over with 'barnabas import-kafka-logs {path} "
+            "--data-dir NEW', and serve that"
+        )
+
+
+def _unusable(path: str, error: OSError) -> str:
+    """Why a data directory cannot be used, with what helps."""
+    remedy = {
+        errno.ENOSPC: "; make room on its disk, or name another with --data-dir",
+        errno.EDQUOT: "; make room on its disk, or name another with --data-dir",
+        errno.EACCES: "; let this user write there, or name another with --data-dir",
+        errno.EROFS: "; name another with --data-dir",
+    }.get(error.errno or 0, "")
+    return f"cannot use the data directory {path}: {error.strerror or error}{remedy}"
+
+
+def random_id() -> str:
+    """A random id as Kafka prints its UUIDs."""
+    return encode_uuid(uuid.uuid4().bytes)

@@ -1,0 +1,89 @@
+"""What is done in a data directory besides serving: files that are discarded go, and damaged segments are mended."""
+
+from __future__ import annotations
+
+import trio
+
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io, sync_path
+from barnabas.storage.layout import DELETE_SUFFIX
+from barnabas.storage.replacing import ReplacingLog
+from barnabas.storage.segment import Segment
+
+# A damaged segment that could not be mended, for lack of room say, is tried again after this time.
+_NEXT_REPAIR_SECONDS = 10.0
+
+
+class Upkeep:
+    """Work that waits for a thread. `added` is set when there is some."""
+
+    def __init__(self, io: Io, path: str, limiter: trio.CapacityLimiter) -> None:
+        self.added = trio.Event()
+        self._io = io
+        self._path = path
+        self._limiter = limiter
+        self._doomed: list[str] = []
+        self._repairs: dict[ReplacingLog, Segment] = {}
+        self._next_repair: dict[ReplacingLog, float] = {}
+
+    def discard(self, paths: list[str]) -> None:
+        """Have files and folders deleted."""
+        self._doomed += paths
+        self.added.set()
+
+    @property
+    def may_make_room(self) -> bool:
+        """Whether anything waits to be deleted."""
+        return bool(self._doomed)
+
+    def note_damage(self, vnode: ReplacingLog, segment: Segment) -> None:
+        """A reader has met damage in a segment. What could not be mended is not tried again at once."""
+        if trio.current_time() >= self._next_repair.get(vnode, 0):
+            self._repairs[vnode] = segment
+            self.added.set()
+
+    async def mend_damaged(self) -> None:
+        """Set the damage aside that readers have met."""
+        while self._repairs:
+            vnode, segment = self._repairs.popitem()
+            error: OSError | None = None
+            try:
+                job = vnode.begin_repair(segment)
+            except StorageError:  # no room to roll, say; its readers ask again
+                job = None
+            if job is None:
+                continue
+            try:
+                await trio.to_thread.run_sync(job.run, limiter=self._limiter)
+            except OSError as caught:
+                error = caught
+            if vnode.end_repair(job, error):
+                self._next_repair.pop(vnode, None)
+            else:
+                self._next_repair[vnode] = trio.current_time() + _NEXT_REPAIR_SECONDS
+
+    async def delete_discarded(self) -> None:
+        """Delete what waits to be; what is discarded meanwhile waits for the next call."""
+        paths, self._doomed = self._doomed, []
+        self.added = trio.Event()
+        if paths:
+            await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
+
+    def _delete(self, paths: list[str]) -> None:
+        """What cannot be deleted now is found again, by its name, at the next start.
+
+        A folder's new name is on disk before anything in it goes: half a folder under its old name, without the file
+        that has its topic's id, would be taken for one that was copied in from elsewhere.
+        """
+        renamed = False
+        for path in paths:
+            try:
+                if path.endswith(DELETE_SUFFIX):
+                    if not renamed:
+                        sync_path(self._io, self._path)
+                        renamed = True
+                    self._io.rmtree(path)
+                else:
+                    self._io.unlink(path)
+            except OSError:
+                pass
