@@ -33,6 +33,7 @@ while IFS= read -r -d '' out <&3 && IFS= read -r -d '' statement <&3; do
         echo $! >&4
     fi
 done
+for job in $(jobs -p); do kill -- "-$job"; done
 """
 
 
