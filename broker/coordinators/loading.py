@@ -1,4 +1,4 @@
-"""The partitions of a coordinator's topic, read back when this broker starts and when the topic is made.
+"""The partitions of a coordinator's topic that this broker leads, read back when it comes to lead them.
 
 Requests are answered meanwhile. A partition that cannot be read is tried again, for as long as it takes.
 """
@@ -49,21 +49,25 @@ class Loading(Generic[L, I]):
             self._load_new(topic)
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
-        """Whether the coordinator's topic is there has changed: load it, or forget what was in it."""
+        """The coordinator's topic has changed: forget what is not led here any more, and load what is led newly."""
         if self._topic not in (before and before.name, after and after.name):
             return
+        for partition in self.loaded - self._led(after):
+            self._coordinator.unload(partition)
+            self.loaded.discard(partition)
         if after is not None:
             self._load_new(after)
-            return
-        for partition in self.loaded:
-            self._coordinator.unload(partition)
-        self.loaded.clear()
+
+    def _led(self, topic: TopicImage | None) -> set[int]:
+        """The partitions that this broker leads."""
+        here = self._metadata.node_id
+        return {index for index, leader in topic.partitions.items() if leader.node == here} if topic else set()
 
     def _load_new(self, topic: TopicImage) -> None:
-        """The partitions that were not there before. Before the start, none."""
+        """The partitions that were not led here before. Before the start, none."""
         if self._nursery is None:
             return
-        new = [partition for partition in sorted(topic.partitions) if partition not in self.loaded]
+        new = sorted(self._led(topic) - self.loaded)
         self.loaded.update(new)
         if new:
             # What is empty has nothing to replay: serve it at once.

@@ -5,12 +5,19 @@ from __future__ import annotations
 from barnabas.broker.clock import Clock
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.tests.client import batch_of
-from barnabas.broker.tests.conftest import Running, Start
+from barnabas.broker.tests.conftest import Running, Start, until
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.wire.records.cluster_metadata import (
     BrokerEndpoint,
     PartitionChangeRecord,
@@ -70,6 +77,38 @@ async def test_a_coordinator_is_the_leader_of_its_partition(start: Start) -> Non
             await change(broker, moved(image.topic_id, at, 7))
             (gone,) = (await client.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a"]))).coordinators
             assert (gone.error_code, gone.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+async def test_what_another_node_coordinates_is_unloaded_and_read_again_when_it_comes_back(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        await change(broker, SECOND)
+        await client.create_topic("t")
+        await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+        await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))
+        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+        commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[part])])
+        begin = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+        assert (await client.ask(commit, 8)).topics[0].partitions[0].error_code == 0
+        first = await client.ask(begin, 4)
+        homes = []
+        for topic, of in (
+            (OFFSETS_TOPIC, broker.node.groups.coordinator.partition_of("g")),
+            (TRANSACTIONS_TOPIC, broker.node.transactions.coordinator.partition_of("x")),
+        ):
+            homes.append((broker.node.metadata.topics[topic].topic_id, of))
+        await change(broker, *(moved(*home, 2) for home in homes))
+        assert (await client.ask(asked, 8)).groups[0].error_code == ErrorCode.NOT_COORDINATOR
+        assert (await client.ask(begin, 4)).error_code == ErrorCode.NOT_COORDINATOR
+        await change(broker, *(moved(*home, 1) for home in homes))
+
+        groups, transactions = broker.node.groups.coordinator, broker.node.transactions.coordinator
+        await until(lambda: groups.shards.by_partition[homes[0][1]].is_loaded)
+        await until(lambda: transactions.shards.by_partition[homes[1][1]].is_loaded)
+        (topic_found,) = (await client.ask(asked, 8)).groups[0].topics
+        assert topic_found.partitions[0].committed_offset == 5
+        again = await client.ask(begin, 4)
+        assert (again.producer_id, again.producer_epoch > first.producer_epoch) == (first.producer_id, True)
 
 
 async def test_a_partition_that_another_node_leads_is_served_there(start: Start) -> None:
