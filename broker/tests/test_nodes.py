@@ -103,8 +103,10 @@ async def test_what_another_node_coordinates_is_unloaded_and_read_again_when_it_
         await change(broker, *(moved(*home, 1) for home in homes))
 
         groups, transactions = broker.node.groups.coordinator, broker.node.transactions.coordinator
-        await until(lambda: groups.shards.by_partition[homes[0][1]].is_loaded)
-        await until(lambda: transactions.shards.by_partition[homes[1][1]].is_loaded)
+        (_, group_at), (_, id_at) = homes
+        await until(lambda: group_at in groups.shards.by_partition and groups.shards.by_partition[group_at].is_loaded)
+        ids = transactions.shards.by_partition
+        await until(lambda: id_at in ids and ids[id_at].is_loaded)
         (topic_found,) = (await client.ask(asked, 8)).groups[0].topics
         assert topic_found.partitions[0].committed_offset == 5
         again = await client.ask(begin, 4)
