@@ -486,6 +486,12 @@ def _add_consume(commands: Commands[Parser], server: Parser) -> None:
     )
     consume.add_argument("--partition", type=int, help="only this partition")
     consume.add_argument("--group", metavar="ID", help="read as a member of this group, and commit")
+    consume.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help="read_committed: no records of transactions that are open or aborted (default: all)",
+    )
     consume.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after N records")
     consume.add_argument("-e", "--exit", action="store_true", help="stop at the end of the topic")
     consume.add_argument(

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             if args.partition not in partitions:
                 raise ClientError(f"Topic {args.topic} has no partition {args.partition}: it has {len(partitions)}")
             partitions = [args.partition]
-        reader = Reader(cluster, args.topic)
+        reader = Reader(cluster, args.topic, committed_only=args.isolation_level == "read_committed")
         if not shows.left:
             return 0
         if args.group:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from barnabas.wire import lines
 from compat_tests.broker_process import Server
@@ -104,6 +104,27 @@ def test_reading_begins_at_a_time(server: Server) -> None:
     run("produce", "times", "--json", *at, stdin=stamped)
     assert run("consume", "times", "--offset", "@2500", "--exit", *at) == "3\n4\n"
     assert run("consume", "times", "--offset", "@9000000000000", "--exit", *at) == ""
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["many", "one by one"])
+def test_what_is_not_committed_is_left_out_if_asked(server: Server, native: bool) -> None:
+    topic, at = f"isolated-{native}", ("-b", server.address)
+    run("topics", "create", topic, *at)
+    for name, ends in (("kept", "commit"), ("gone", "abort"), ("open", "")):
+        producer = Producer({"bootstrap.servers": server.address, "transactional.id": f"{topic}-{name}"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce(topic, name)
+        assert producer.flush(60) == 0
+        if ends:
+            (producer.commit_transaction if ends == "commit" else producer.abort_transaction)(60)
+    form = () if native else ("--json",)
+    words = ("consume", topic, "--from-beginning", "--exit", *form, *at)
+    everything = run(*words).splitlines()
+    committed = run(*words, "--isolation-level", "read_committed").splitlines()
+    shown = [line if native else json.loads(line)["value"] for line in everything]
+    assert shown == ["kept", "gone", "open"]
+    assert committed == everything[:1]
 
 
 def test_records_go_out_and_in_as_json(server: Server) -> None:
