@@ -52,7 +52,7 @@ def test_the_search_has_its_words_in_a_script(site: Path) -> None:
 
 @pytest.mark.long
 def test_a_reader_finds_a_page_by_a_word(site: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """From files, in a browser. `--screenshots` keeps a picture of the front page, as build/docs.png."""
+    """From files, in a browser. `--screenshots` keeps a picture of the front page, as docs/site.png."""
     if reason := missing("chromium"):
         pytest.skip(reason)
     with Browser(tmp_path / "profile") as browser:
@@ -60,7 +60,7 @@ def test_a_reader_finds_a_page_by_a_word(site: Path, tmp_path: Path, pytestconfi
         browser.until("document.querySelector('article img')?.complete")
         assert browser.run("document.querySelector('article img').naturalWidth") > 0
         if pytestconfig.getoption("--screenshots"):
-            browser.screenshot(ROOT / "build" / "docs.png")
+            browser.screenshot(ROOT / "docs" / "site.png")
         browser.fill("input[name=q]", "frozen_disk" + ENTER)
         browser.until_text("barnabas in your tests", "#search-results")
         browser.click_text("barnabas in your tests", "#search-results a")
