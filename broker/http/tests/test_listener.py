@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import sys
 from pathlib import Path
@@ -289,6 +290,22 @@ async def test_connections_that_are_held_open_are_in_their_own_way(
         page = await browser(running)
         assert (await page.ask("GET", "/healthz")).status == 200
         assert all([await each.is_closed() for each in idle[:6]])
+
+
+async def test_without_a_free_descriptor_a_visitor_waits_until_there_is_one(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, refusals = trio.SocketListener.accept, iter(range(3))
+
+    async def exhausted(listener: trio.SocketListener) -> trio.SocketStream:
+        if next(refusals, None) is not None:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await accept(listener)
+
+    monkeypatch.setattr(trio.SocketListener, "accept", exhausted)
+    async with start(more=HTTP) as running:
+        got = await (await browser(running)).ask("GET", "/healthz")
+        assert (got.status, next(refusals, None)) == (200, None)
 
 
 async def test_a_head_without_end_is_refused(start: Start) -> None:
