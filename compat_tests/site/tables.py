@@ -93,7 +93,7 @@ def refused_clauses() -> str:
         **clauses.REFUSED,
         **clauses.REFUSED_IN_SELECT,
         **{f"FILL({word})": why for word, why in windows.REFUSED_FILLS.items()},
-        **{word if word == "OUTER" else f"{word} JOIN": why for word, why in joins._NOT.items()},
+        **{word if word == "OUTER" else f"{word} JOIN": why for word, why in joins.REFUSED_JOINS.items()},
     }
     found["a second JOIN"] = found.pop("JOIN")
     return _refused(found, "clause")

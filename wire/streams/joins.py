@@ -21,7 +21,7 @@ KEY = "_key"
 MAX_KEYS = 8
 #: What begins or ends a join.
 JOIN_WORDS = ("INNER", "LEFT", "OUTER", "JOIN", "WITHIN", "ON", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
-_NOT = {
+REFUSED_JOINS = {
     "RIGHT": "name the topics the other way round, with LEFT JOIN",
     "FULL": "a result is in a window of the first topic's time; use LEFT JOIN",
     "CROSS": "write JOIN ... WITHIN 10s ON ...",
@@ -91,8 +91,8 @@ def join(cursor: Cursor, source: str, aliases: Iterable[str]) -> Join | None:
 def _refuse_others(cursor: Cursor) -> None:
     """Raises SyntaxProblem for a join of a kind that there is not."""
     word = cursor.peek()
-    if word.says(*_NOT):
-        raise cursor.wrong(f"{word.text.upper()} is not supported: {_NOT[word.text.upper()]}")
+    if word.says(*REFUSED_JOINS):
+        raise cursor.wrong(f"{word.text.upper()} is not supported: {REFUSED_JOINS[word.text.upper()]}")
 
 
 def _joined(cursor: Cursor, source: str, mine: Collection[str]) -> tuple[Token, str]:
