@@ -1,7 +1,8 @@
 """Arrow without pandas: a command that answers one small query starts in half the time.
 
-The first value that Arrow makes of Python's has it look for pandas, once in a process, as it could be one of pandas'.
-Nothing here is. So it looks while pandas cannot be found. Where that changes, pandas is imported, and nothing else.
+When Arrow converts its first Python value in a process, it tries to import pandas once, as the value could be one of
+pandas'. No value here is. So that attempt is made while pandas cannot be found. If Arrow changes this, pandas is
+imported, and nothing else changes.
 """
 
 from __future__ import annotations
