@@ -1,4 +1,4 @@
-"""SELECTs from the terminal: any SQL of Spark over the topics of a broker on this machine."""
+"""SELECTs from the terminal: any Spark SQL over the topics of a broker on this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Make the archive of Spark's classes, with which Spark starts in half the time: `python -m barnabas.streams.archive`.
+"""Make an archive of Spark's classes, which halves Spark's start time: `python -m barnabas.streams.archive`.
 
-The JVM writes the classes that it has loaded when it ends (class data sharing, JEP 350), after a session that does a
-little of what queries do. It takes about a minute and 170 MB, and is to be made again for another Java or Spark.
+The JVM runs a short session that does a little of what queries do. When it ends, it writes out the classes that it has
+loaded (class data sharing, JEP 350). This takes about a minute and 170 MB. A different Java or Spark needs a new
+archive.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Spark and its Java say, kept off the terminal of a command that tells its user itself what concerns them."""
+"""Keeps the output of Spark and its JVM off the terminal of a command that itself reports what concerns the user."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""The process of which Spark's Python workers are copies: what they all need is loaded here once, and shared.
+"""The process that Spark's Python workers are forked from: what they all need is loaded here once and shared.
 
-Spark starts it in the place of its own (`spark.python.daemon.module`), once for each kind of worker, and has it fork.
-Only the kind that works on records loads what that needs: the others do a little when a query starts.
+Spark starts it instead of its own daemon (`spark.python.daemon.module`), once for each kind of worker, and lets it
+fork. Only the workers that process records load the libraries for that; the other kinds do a little work when a query
+starts.
 
-Invariant: of what is loaded here only the allocator and the linear algebra have threads, and both start them again in a
-fork.
+Invariant: of the libraries loaded here only the allocator and the linear algebra have threads, and both restart them in
+a fork.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Java that Spark needs, and how it starts quickly."""
+"""Finds the Java that Spark needs, and makes it start quickly."""
 
 from __future__ import annotations
 

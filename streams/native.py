@@ -1,4 +1,4 @@
-"""The parts in C are optional: without a compiler the installation goes on, and slower ones take their place."""
+"""The C modules are optional: without a compiler the installation succeeds, and slower Python code is used instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far something is, told while it runs: one line that changes on a terminal, a line for each change elsewhere."""
+"""Shows progress while something runs: one line that is updated on a terminal, a new line for each change elsewhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a program sees that reads with the `wal` source and catches nothing: one line, in place of Spark's traces.
+"""Shows an uncaught error of the `wal` source as one line, in place of Spark's traces.
 
-The source runs in processes of Spark's, so its errors come back as Spark's, with the traces of two Pythons around the
-line that says what to do. A program that catches them gets them as Spark raises them. Other errors are not touched.
+The source runs in Spark's processes, so its errors come back as Spark's, with the traces of two Pythons around the line
+that says what to do. A program that catches them gets them as Spark raises them. Other errors are not touched.
 """
 
 from __future__ import annotations

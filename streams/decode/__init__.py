@@ -1,7 +1,7 @@
 """Record batches to Arrow.
 
-`open_batch` checks, trims and decompresses one batch of a buffer; `decode` makes Arrow arrays of many. The work on
-records is done by a small C module where it was built, else in Python, with the same results.
+`open_batch` checks, trims and decompresses one batch of a buffer; `decode` turns many batches into Arrow arrays. A
+small C module does the work on records if it was built; otherwise Python does, with the same results.
 """
 
 from __future__ import annotations

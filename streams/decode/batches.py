@@ -1,4 +1,4 @@
-"""The part of decoding that looks at whole batches: CRC, what to skip, decompression."""
+"""The part of decoding that handles whole batches: CRC, what to skip, decompression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decoder in C: its buffers as Arrow arrays. Importing this raises ImportError where it was not built."""
+"""The decoder in C: its buffers as Arrow arrays. Importing this raises ImportError if the C module was not built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decoder in Python: what the one in C is tested against, and what is used where that is not built."""
+"""The decoder in Python: the C decoder is tested against it, and it is used where the C module was not built."""
 
 from __future__ import annotations
 

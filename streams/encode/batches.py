@@ -1,4 +1,4 @@
-"""From rows to whole batches: where they begin and end, compression, header and CRC."""
+"""From rows to whole batches: where each batch begins and ends, compression, header and CRC."""
 
 from __future__ import annotations
 

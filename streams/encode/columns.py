@@ -1,4 +1,4 @@
-"""The columns of rows, checked, in the few Arrow types that the backends read."""
+"""Checks the columns of rows and casts them to the few Arrow types that the backends read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The encoder in C, given the buffers of the Arrow arrays. Importing this raises ImportError where it was not built."""
+"""The encoder in C, given the buffers of the Arrow arrays. Importing this raises ImportError if it was not built."""
 
 from __future__ import annotations
 

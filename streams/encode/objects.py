@@ -1,6 +1,6 @@
-"""Columns to JSON objects, with the bytes of Spark's `to_json`: nulls written out, as few digits as give a number back.
+"""Columns to JSON objects, byte for byte as Spark's `to_json`: nulls written out, numbers in their shortest form.
 
-The work is done by a small C module where it was built, else in Python.
+A small C module does the work if it was built; otherwise Python does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The encoder in Python: what the one in C is tested against, and what is used where that is not built."""
+"""The encoder in Python: the C encoder is tested against it, and it is used where the C module was not built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times in JSON, with all that their types hold: microseconds. Spark writes milliseconds unless it is told."""
+"""Times in JSON with full precision: microseconds. Spark writes milliseconds unless a format says otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both backends are."""
+"""The interface of both backends."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Topics to Parquet files, one Spark task for each partition.
 
-The folder that is written is all the state there is. A partition's rows lie in
-`topic=orders/partition=0/<first offset>-<last offset>.parquet`; a file has its name only when it is whole and on disk,
-and the next one begins where it ends. So a run that was killed is just started again, and a later one appends.
+The target folder is the only state. A partition's rows are in `topic=orders/partition=0/<first offset>-<last
+offset>.parquet`. A file gets its name only when it is complete and on disk, and the next file begins where it ends. So
+a killed run can simply be started again, and a later run appends.
 
     command.py   the steps of a run, in order
     target.py    the folder: its one writer, names, positions, files

@@ -1,4 +1,4 @@
-"""What one task does: the records of a partition, from where the last run came to, into files."""
+"""One task: writes the records of a partition into files, from where the last run ended."""
 
 from __future__ import annotations
 

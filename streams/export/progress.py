@@ -1,4 +1,4 @@
-"""How far an export is, read off the folder that it writes."""
+"""The progress of an export, read from the folder that it writes."""
 
 from __future__ import annotations
 

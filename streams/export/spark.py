@@ -1,4 +1,4 @@
-"""Spark for an export: whether it can run, and one task for each partition."""
+"""Spark for an export: checks that it can run, and starts one task for each partition."""
 
 from __future__ import annotations
 

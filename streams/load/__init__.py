@@ -1,4 +1,4 @@
-"""Rows into topics, as the topic's schema has them: CSV, JSON lines, and the VALUES of a statement.
+"""Rows into topics, by the topic's schema: CSV, JSON lines, and the VALUES of a statement.
 
 text -> records with the numbers of their lines (`text`) -> typed columns, and which lines are malformed (`rows`)
 -> values in the topic's format (`values`) -> batches for partitions, each answered by all replicas (`sender`)

@@ -1,4 +1,4 @@
-"""Records of a text as rows for a topic: value, key and time of each, and which records are malformed."""
+"""Turns the records of a text into rows for a topic: value, key and time of each, and which records are malformed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rows to the partitions of a topic, each batch answered by all replicas; by option in transactions with their place.
+"""Sends rows to the partitions of a topic with acks=all; optionally in transactions that also commit the position.
 
-A place is how much of the input is in the topic. It is committed as the offset of a group, in the Kafka transaction of
-the rows up to it, so that a load that was killed goes on at exactly the next row.
+The position says how much of the input is in the topic. It is committed as the offset of a group, in the Kafka
+transaction of the rows up to it, so a killed load continues with exactly the next row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records of a text, each with the number of the line that it begins in. Memory is bounded by the size of a piece."""
+"""Splits a text into records, each with the number of its first line. Memory is bounded by a piece's size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed columns as values of a topic, in its format; what a reader of the topic makes columns of again."""
+"""Typed columns as values of a topic, in its format; a reader of the topic gets the same columns back."""
 
 from __future__ import annotations
 

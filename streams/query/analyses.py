@@ -1,4 +1,4 @@
-"""What is known of each query: found out here where it is simple, by Spark where it is not, and once in any case."""
+"""The analysis of each query: made here if the query is simple, by Spark if not, and only once in either case."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From the text of a SELECT to what a query topic needs of it: source, condition, and the parts of the records.
+"""From the text of a SELECT to what a query topic needs: source, condition, and the parts of the result records.
 
-Spark's own parser and analyser do the work, so that the SQL is Spark's, and an error is the one that Spark users know.
-The shape is held to SELECT ... FROM one topic WHERE ...: one record gives at most one, which keeps its offset.
+Spark's own parser and analyser do the work, so the SQL is Spark's and its errors are those that Spark users know. Only
+SELECT ... FROM one topic WHERE ... is allowed: one source record gives at most one result, which keeps its offset.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Spark's own plans and expressions, as Py4J shows them.
+"""Spark's own plans and expressions, reached through Py4J.
 
-PySpark's public side has no way to them, so this is a private door (docs/decisions/0020-private-doors.md), and the
-attributes behind which it lies are named here only. Another Spark may have no such attribute, class or method: that is
-one of `SHUT`, and costs a query that needs it, never the driver.
+PySpark's public API does not give access to them, so this uses private attributes
+(docs/decisions/0020-private-doors.md), which are named only here. Another version of Spark may lack such an attribute,
+class or method. That raises one of `SHUT` and fails the query that needs it, never the driver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The conversation between broker and driver: a log of JSON messages, which both append to."""
+"""The messages between broker and driver: a log of JSON records that both append to."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Worker processes of the driver for large ticks of queries that need no JVM: a backlog, and what is too heavy for the
-driver's own process.
+"""The driver's worker processes, for large ticks of queries that need no JVM: backlogs, and work that is too heavy for
+the driver's own process.
 
-They start when they are first needed, and end when nothing has been for a while. One that dies, or is stopped because
-its task has worked for too long, costs that tick and no more.
+They start when first needed, and end after a while without work. If one dies, or is stopped because its task has run
+for too long, only that tick fails.
 
-Invariant: when `run` has ended, no task of it writes any more.
+Invariant: when `run` has ended, none of its tasks writes any more.
 """
 
 from __future__ import annotations

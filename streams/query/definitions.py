@@ -1,4 +1,4 @@
-"""The query topics of a cluster, as the broker keeps them in the topics' configuration."""
+"""The query topics of a cluster, read from the topics' configuration, where the broker keeps them."""
 
 from __future__ import annotations
 

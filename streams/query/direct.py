@@ -1,7 +1,7 @@
-"""A task of queries whose results are made here, from splits to the broker, in whatever process it runs.
+"""A task for queries that need no JVM, from splits to the broker, in whatever process it runs.
 
-It is the same in a task of Spark's, in a process of the crew and in the driver itself; only who counts what the rows
-weigh differs.
+The code is the same in a Spark task, in a worker process and in the driver itself; only the accounting of the rows'
+memory differs.
 """
 
 from __future__ import annotations

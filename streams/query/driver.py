@@ -1,4 +1,4 @@
-"""The driver's loop: hear what has changed, look how far the sources are, run the queries that have something to do."""
+"""The driver's loop: read what has changed, ask for the sources' end offsets, run the queries that have work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a query, in one line for its user."""
+"""The errors of a query, each one line for its user."""
 
 from __future__ import annotations
 

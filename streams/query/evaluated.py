@@ -1,11 +1,11 @@
-"""In the driver: what a query makes of a few rows, by Spark's own expressions and without a job.
+"""In the driver: evaluates a query over a few rows by Spark's own expressions, without a Spark job.
 
-A Spark job costs some tens of milliseconds of CPU before it has looked at a row. A few rows need none: Spark has
+A Spark job costs some tens of milliseconds of CPU before it reads the first row. A few rows need no job: Spark has
 planned the query as one projection over what the scan reads, so its compiled projection is called in the driver's JVM,
 with Arrow going in and out.
 
-Invariant: results are those of the job. Spark has analysed, optimised and compiled the same expressions. What is no
-plain projection (a function of the operator's, which may take any time) is left to a job.
+Invariant: the results are those of the job. Spark has analysed, optimised and compiled the same expressions. Anything
+that is not a plain projection (such as an operator's own function, which may take any time) is left to a job.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Events of a query over a pattern: records among its results that say which topics it reads, and how they change.
+"""Events of a query over a pattern: records among its results that say which topics it reads, and how these change.
 
-An event's key is the topic's name, its value says all of what the topic is, and a header whether it is new. A digest of
-what was said last is kept with the places of the query, so that each change is told once.
+An event's key is the topic's name, its value describes the whole topic, and a header says whether it is new. A digest
+of the last event is kept with the positions of the query, so each change is written only once.
 """
 
 from __future__ import annotations

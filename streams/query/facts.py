@@ -1,4 +1,4 @@
-"""What is known of a query once it was analysed, by Spark or without it."""
+"""The result of analysing a query, by Spark or without it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a query may be made of: plans, expressions and functions of Spark's, by name. All else is refused.
+"""The allow-list for queries: Spark's plans, expressions and functions, by name. Everything else is refused.
 
-What stands here is deterministic, touches nothing but its arguments, and takes time and memory in proportion to them.
-`streams.query.growth` bounds those whose results may be larger than their arguments, `streams.query.linear` the regular
-expressions. See decision 12.
+Every entry is deterministic, touches nothing except its arguments, and takes time and memory in proportion to them.
+`streams.query.growth` bounds functions whose results may be larger than their arguments, `streams.query.linear` bounds
+regular expressions. See decision 12.
 """
 
 from __future__ import annotations

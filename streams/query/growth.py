@@ -1,8 +1,8 @@
 """How large the results of a query may become, from its text alone.
 
-A function like `repeat` makes gigabytes of a byte, and Spark evaluates what is constant while it plans. So each
-expression gets a bound before Spark looks at it: at most `grows` times each column that it names, and `adds` bytes
-besides. A call is refused if its bound is too large, or not known because the argument that decides is no literal.
+A function like `repeat` makes gigabytes from one byte, and Spark evaluates constant expressions while it plans. So each
+expression gets a bound before Spark sees it: at most `grows` times each column that it names, plus `adds` bytes. A call
+is refused if its bound is too large, or unknown because the argument that decides it is not a literal.
 
 Invariant: no expression of an accepted query makes more than MAX_GROWS times its record and MAX_ADDS bytes.
 """

@@ -1,4 +1,4 @@
-"""How each query is doing: what SHOW QUERIES tells, and when a failed one is tried again."""
+"""The state of each query: what SHOW QUERIES shows, and when a failed query is tried again."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Small ticks in the driver's own process, without a Spark job: what a trickle of records costs most is starting jobs.
+"""Small ticks in the driver's own process, without a Spark job: for a trickle of records, starting jobs costs the most.
 
-All queries share this process, so what a tick may take of it is bounded before it is taken: bytes of log by the plan,
-the rest by a `Budget`, which counts what batches decompress to and what rows weigh as columns and results. Records that
-do not fit are left to other processes, which may end without the driver.
+All queries share this process, so the memory of a tick is bounded beforehand: the plan bounds the bytes of log, and a
+`Budget` counts the decompressed batches and the rows as columns and results. Records that do not fit are left to other
+processes, which may die without taking the driver along.
 
-Invariant: no range of records ends the driver twice. Before a tick it is written down what is read; a driver that finds
-such a note leaves those records, and all before them, to others.
+Invariant: no range of records kills the driver twice. Before a tick the driver writes down what it is about to read. A
+driver that finds such a note at its start leaves those records, and all before them, to other processes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One Spark job for all queries that read the same source with the same schema and have come equally far.
+"""One Spark job for all queries that read the same source with the same schema, from the same offsets.
 
-The plan is made once, and run again every tick: what changes from tick to tick goes to the tasks as a job property.
-The scan is shared; every row goes through the SELECTs of all queries.
+The plan is made once and run again every tick; what changes from tick to tick reaches the tasks as a job property. The
+queries share one scan, and every row goes through the SELECTs of all of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Spark's session for a driver that may never need one: it starts in a thread of its own, when somebody first asks.
+"""The Spark session of a driver that may never need one: it starts in its own thread when first asked for.
 
-Invariant: there is at most one session, and one start at a time. A start that has failed is tried again, but only after
-a while: whoever asks meanwhile hears why at once.
+Invariant: there is at most one session, and one start at a time. A failed start is tried again only after a while; a
+caller that asks in the meantime gets the reason at once.
 """
 
 from __future__ import annotations

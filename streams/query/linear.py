@@ -1,11 +1,12 @@
-"""The regular expressions of a query, by an engine that does not backtrack.
+"""The regular expressions of a query run on an engine that does not backtrack.
 
-Spark's RLIKE, LIKE, regexp_extract and regexp_replace are Java's regular expressions: `(a+)+b` over 40 letters takes
+Spark's RLIKE, LIKE, regexp_extract and regexp_replace use Java's regular expressions: `(a+)+b` over 40 letters takes
 longer than anybody waits, and nothing interrupts it. RE2/J comes with Spark (Hadoop uses it) and takes time in
-proportion to text times pattern, so an expression that matches becomes a call of its `Matcher`. Patterns are literals:
-each is compiled once, and looked at here before, so what RE2 cannot do is refused when the query is made.
+proportion to text times pattern, so each matching expression becomes a call of RE2/J's `Matcher`. Patterns must be
+literals: each is checked here first and compiled once, so a pattern that RE2 cannot handle is refused when the query is
+made.
 
-LIKE stays Spark's where it is only a beginning, an end or a part that is looked for: those are no regular expressions.
+A LIKE that only looks for a prefix, a suffix or a substring stays Spark's: it needs no regular expression.
 """
 
 from __future__ import annotations

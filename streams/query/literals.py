@@ -1,11 +1,11 @@
-"""Literals of another type than what they are compared with, and literals that mean another time each day.
+"""Refuses literals that do not fit the type they are compared with, and literals whose meaning changes every day.
 
-Spark casts a text that stands where another type is wanted, once, while it plans. What does not cast is null, and a
-condition with null is never met: `temp > 'hot'` would give nothing for ever, in silence. It is Spark's own cast that
-decides here, so what it takes (`temp > '20.5'`, `at > '2024-01-05'`) is taken.
+Where another type is needed, Spark casts a text once, while it plans. A text that does not cast becomes null, and a
+condition with null is never true: `temp > 'hot'` would silently give nothing for ever. Spark's own cast decides here,
+so a text that Spark accepts (`temp > '20.5'`, `at > '2024-01-05'`) is accepted.
 
-`IN` is the other way round: Spark compares the column as a text. A literal that is not what Spark writes for a value of
-the column's type is never met either.
+`IN` works the other way round: Spark compares the column as a text. A literal that differs from what Spark writes for a
+value of the column's type never matches either.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How far a query over a pattern of topics is, where its own offsets do not tell.
+"""The position of a query over a pattern of topics, whose own offsets do not show it.
 
-Every result names the record that it came from in its headers. Now and then the driver commits how far it has come in
-each source, as a group of the query, with the ends of the results at that time: what was written since then is looked
-through when a driver begins. So nothing is written twice, and the group shows the query's lag to any Kafka tool.
+Every result names its source record in its headers. Now and then the driver commits its position in each source, as a
+consumer group of the query, with the ends of the results at that time. A driver that starts reads through the results
+written since then. So nothing is written twice, and the group shows the query's lag to any Kafka tool.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much of its source a query takes in a tick, so that ticks stay short whatever a record costs."""
+"""How much of its source a query reads in a tick, so that ticks stay short whatever a record costs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A query is only ever a question about its source: its text is parsed, and looked at, before Spark acts on it.
+"""Makes sure that a query only reads its source: its text is parsed and checked before Spark acts on it.
 
-`spark.sql` runs commands at the call, so no text of a client reaches it. Spark's parser makes a tree of the text and
-runs nothing; every node of that tree must be one of those in `streams.query.functions`. What the parser itself cannot
-stand (deep nesting, comments in comments) is counted in the text before.
+`spark.sql` runs commands as soon as it is called, so a client's text never reaches it. Spark's parser makes a tree of
+the text and runs nothing; every node of that tree must be in `streams.query.functions`. Input that would overload the
+parser itself (deep nesting, comments in comments) is counted in the text beforehand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The parts of a record that are columns of a query: their names and types, without Spark.
 
-A record's own parts go by names with an underscore, so that they hide no column of the values.
+The names of a record's own parts begin with an underscore, so that they hide no column of the values.
 """
 
 from __future__ import annotations

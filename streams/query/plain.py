@@ -3,12 +3,12 @@
     SELECT * | column [AS name], ... FROM topic [AS name] [WHERE condition]
 
 A condition is a comparison, BETWEEN, IN, LIKE with an end open, IS NULL, a BOOLEAN column, or AND, OR and NOT of them.
-Here each of these has one meaning only, in any SQL: columns are copied, and compared with literals of their own type
-(decision 53). Whatever could mean something else to Spark (a cast, a function, a word that is a keyword, a literal that
-does not fit) is not known here, and Spark is asked.
+Each of these has only one meaning, in any SQL: columns are copied, and compared with literals of their own type
+(decision 53). Whatever could mean something else to Spark (a cast, a function, a keyword, a literal that does not fit)
+is not handled here but left to Spark.
 
-Invariant: what is known here is what Spark would say: the same columns, types and rows. The one error that is told
-here, a column that is not there, has the words that it has with Spark.
+Invariant: the analysis made here is the one that Spark would make: the same columns, types and rows. The only error
+raised here, an unknown column, has Spark's wording.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a query asks of its rows at least, as conditions that the scan can apply before the rows go to the JVM."""
+"""The conditions that every result row of a query must meet, in a form that the scan can apply before rows go to the
+JVM.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What the broker asks of queries and streams that are to be made. What only Spark can say waits until it is up; all
-else is answered meanwhile."""
+"""Answers the broker's checks of new queries and streams. Questions that only Spark can answer wait until it has
+started; all others are answered in the meantime.
+"""
 
 from __future__ import annotations
 

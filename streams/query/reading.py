@@ -1,4 +1,4 @@
-"""How the values of a topic are read: what its configuration says, as the `wal` source and its users want it."""
+"""How the values of a topic are read: its configuration, in the form that the `wal` source and its users need."""
 
 from __future__ import annotations
 

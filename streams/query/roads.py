@@ -1,11 +1,11 @@
-"""Where a tick runs: in the driver's own process, in its worker processes, or as a Spark job.
+"""Decides where a tick runs: in the driver's own process, in its worker processes, or as a Spark job.
 
     few bytes, a query that needs no job              here: starting anything costs more than the work. Spark evaluates
                                                       in its JVM what is not simple, without tasks
     more, a query that needs no JVM, Spark is local   worker processes: what goes wrong there ends no other query
     all else                                          a Spark job
 
-What is on its way (workers, Spark) is not waited for: meanwhile whatever may run here does, piece by piece.
+The driver does not wait for workers or Spark to start: until then it runs here, piece by piece, whatever may run here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How many rows go to the JVM at one time, so that they fit its memory, whatever they decompress to.
+"""How many rows go to the JVM at a time, so that they fit its memory, whatever they decompress to.
 
-Spark gathers rows into Arrow batches by number. The driver sets the number from the size of the source's batches on
-disk, where a client may make a megabyte of a kilobyte. So a task weighs the rows that it reads. Where those of one
-Arrow batch may be too large together, it gives up before the JVM has them, and says how many would fit: the tick is
-run again with that many. A row that is too large alone ends its query.
+Spark gathers a fixed number of rows into each Arrow batch. The driver chooses that number from the size of the source's
+batches on disk, but a client may compress a megabyte into a kilobyte. So a task estimates the memory of the rows that
+it reads. If the rows of one Arrow batch may be too large together, the task gives up before the JVM gets them and
+reports how many would fit; the tick is run again with that number. A single row that is too large ends its query.
 
 Invariant: the rows of an Arrow batch, with all that queries make of them, take at most `MAX_BATCH_BYTES`, or are one
 row of at most the bytes that the driver's heap allows.

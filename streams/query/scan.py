@@ -1,7 +1,7 @@
-"""In a task: splits of segment files to the rows that the SELECTs see.
+"""In a task: from splits of segment files to the rows that the SELECTs see.
 
-The last row of a task is a mark. Only who has seen it knows that all rows have come: when a task's reader fails, the
-writer's input may end as if it were whole.
+The last row of a task is a mark. Only a writer that has seen the mark knows that all rows have arrived: when a task's
+reader fails, the writer's input may end as if it were complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Spark session of the driver, and what it needs of the machine."""
+"""The Spark session of the driver, and what it needs from the machine."""
 
 from __future__ import annotations
 

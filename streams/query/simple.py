@@ -1,6 +1,6 @@
-"""Queries that leave rows out and choose columns, without the JVM.
+"""Queries that only filter rows and choose columns, without the JVM.
 
-Such a query computes nothing, so its results can be taken from the columns as they are read; see decision 10.
+Such a query computes nothing, so its results can be taken directly from the columns that are read; see decision 10.
 """
 
 from __future__ import annotations

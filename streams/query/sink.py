@@ -1,8 +1,9 @@
-"""In a task: the rows that the SELECTs gave, to batches with their source's offsets, to the broker.
+"""In a task: writes the rows that the SELECTs gave as batches with their source's offsets, and sends them to the
+broker.
 
-A query's results go on where its topic ends. Rows before that are there already, from an attempt that failed, and are
-dropped. When the mark has come, the last batch is stretched to the tick's end, or an empty one covers the way to it.
-The results of a query over a pattern of topics have offsets of their own, and headers that name their source's.
+A query's results continue where its topic ends. Rows before that offset were already written by a failed attempt and
+are dropped. When the mark arrives, the last batch is extended to the tick's end, or an empty batch covers the offsets
+up to it. The results of a query over a pattern of topics have their own offsets, and headers that name their source's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The columns that a query sees of its source.
+"""The columns of its source that a query sees.
 
-A record's own parts go by names with an underscore. The columns of a topic with a schema are those of the schema,
-parsed out of the value; a topic without one has none besides the parts.
+The names of a record's own parts begin with an underscore. A topic with a schema also has the schema's columns, parsed
+from the value; a topic without a schema has only the parts.
 """
 
 from __future__ import annotations

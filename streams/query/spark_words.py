@@ -1,7 +1,7 @@
-"""Names of Spark's functions and keywords, of 4.3.0, so that they are known without a JVM.
+"""The names of the functions and keywords of Spark 4.3.0, so that they are known without a JVM.
 
-A name that is missing here is told as unknown before Spark starts, so the list must have all that Spark has: a test
-holds it beside Spark's own.
+A name that is missing here is reported as unknown before Spark starts, so the list must have all of Spark's names: a
+test compares it with Spark's own.
 """
 
 from __future__ import annotations

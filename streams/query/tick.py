@@ -1,5 +1,6 @@
-"""What the driver tells the tasks of one tick; it travels as a local property of the Spark job, so that the plan of the
-job, with its functions, stays the same from tick to tick."""
+"""What the driver sends to the tasks of one tick. It travels as a local property of the Spark job, so the plan of the
+job, with its functions, stays the same from tick to tick.
+"""
 
 from __future__ import annotations
 

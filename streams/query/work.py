@@ -1,7 +1,7 @@
-"""How much a batch of records has worked, and what stops one that works for too long.
+"""Measures the CPU time of a batch of records, and stops a batch that takes too much.
 
-A limit by the clock ends honest queries on a machine that is busy with something else. So what counts is CPU time: that
-of the task which has used the most, in the JVM or in a Python worker. A batch that waits for its turn uses none.
+A limit by the clock would end honest queries on a machine that is busy with something else. So CPU time counts: that of
+the task that has used the most, in the JVM or in a Python worker. A batch that waits for its turn uses none.
 
     local master   threads of the JVM that run tasks of the batch, and the JVM's Python workers (those of streams, too)
     a cluster      the clock: nobody here sees the CPU of its executors

@@ -1,7 +1,7 @@
 """A process of the crew, `python -m barnabas.streams.query.worker`: tasks come in on standard input, one at a time.
 
-What comes and goes are pickles of the driver's and of this process, on pipes that nobody else has. It ends when the
-driver closes its standard input, however that ends.
+Driver and worker exchange pickles, on pipes that no other process has. The worker ends when its standard input closes,
+which also happens when the driver dies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schemas of typed columns, as Spark writes them, without a JVM: checked, and inferred from what a topic holds.
+"""Schemas of typed columns in Spark's notation, without a JVM: checked, and inferred from a topic's records.
 
 ddl = infer_json(LogDir("/var/lib/barnabas"), "readings")     # "device STRING, temp DOUBLE"
 spark.read.format("wal").options(topic="readings", format="json").schema(ddl)

@@ -1,4 +1,6 @@
-"""Spark's schema texts (`device STRING, pos STRUCT<x: DOUBLE>`) and Arrow's types, of what values can be parsed to."""
+"""Spark's schema texts (`device STRING, pos STRUCT<x: DOUBLE>`) and Arrow's types, for all types that values can
+have.
+"""
 
 from __future__ import annotations
 

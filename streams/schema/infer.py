@@ -1,7 +1,7 @@
-"""A schema from a sample of a topic's JSON values.
+"""Infers a schema from a sample of a topic's JSON values.
 
-A value's type is an Arrow type, or `null` for what nothing is known of; the types of two values of a field are merged
-into one that fits both.
+A value's type is an Arrow type, or `null` where nothing is known. The types of a field's values are merged into one
+that fits all of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Aggregates of groups: count, sum, avg, min and max, with what they have of the rows so far.
+"""Aggregates of groups: count, sum, avg, min and max, with their state over the rows so far.
 
-Each follows Spark's: a sum of whole numbers is BIGINT and wraps, a sum of DOUBLE and every average adds DOUBLEs. In
-which order Spark adds them depends on its tasks and its plan, so the last digits of its own answer are open. Here an
-answer is given only if no order could change its first nine digits.
+Each follows Spark's: a sum of whole numbers is BIGINT and wraps, a sum of DOUBLE and every average add DOUBLEs. The
+order in which Spark adds them depends on its tasks and its plan, so the last digits of Spark's own answer may vary. An
+answer is given here only if no order could change its first nine digits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One SELECT in a process of its own, for programs that must not wait for it.
+"""One SELECT in its own process, for programs that must not block on it.
 
 The request is a JSON object on standard input:
 
@@ -6,7 +6,7 @@ The request is a JSON object on standard input:
 
 `memory` bounds the process in bytes (RLIMIT_AS). The answer is JSON on standard output, one object a line:
 {"columns": [{"name": ..., "type": ...}]}, then {"rows": [[...], ...]} as they come, and one last line: {"done": true,
-"rows": n, "read": records}, {"error": "..."}, or {"needs_spark": "why"}. Texts and bytes that are no UTF-8 have \\xNN;
+"rows": n, "read": records}, {"error": "..."}, or {"needs_spark": "why"}. Texts and bytes that are not UTF-8 have \\xNN;
 times are ISO 8601 in UTC. The process ends when its reader closes the pipe.
 """
 

@@ -1,4 +1,4 @@
-"""How Spark names a column that is given no name: by its expression, written in Spark's own way."""
+"""Spark's name for a column without an alias: its expression, written in Spark's own way."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rows of Arrow as values of JSON: what a person or a program reads without Arrow.
+"""Arrow rows as JSON values, which a person or a program can read without Arrow.
 
-Bytes and texts that are no UTF-8 become text with \\xNN, times ISO 8601 in UTC, decimals their digits.
+Bytes and texts that are not UTF-8 become text with \\xNN, times ISO 8601 in UTC, decimals their digits.
 """
 
 from __future__ import annotations

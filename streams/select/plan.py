@@ -1,4 +1,4 @@
-"""What a query reads of a topic, and what comes out: known before anything is read."""
+"""The plan of a query: which part of a topic it reads and which columns result, known before anything is read."""
 
 from __future__ import annotations
 

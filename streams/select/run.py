@@ -1,7 +1,7 @@
-"""The results of a query: rows as they come, the first ones of an order, or groups.
+"""Computes the results of a query: rows as they come, the first rows of an order, or groups.
 
-What is kept is bounded: a query without ORDER BY and groups keeps one batch, an order the rows of its LIMIT, groups
-MOST_GROUPS. What would take more raises NeedsSpark, before any row was given.
+Memory is bounded: a query without ORDER BY and GROUP BY keeps one batch, ORDER BY keeps the rows of its LIMIT, GROUP BY
+keeps MOST_GROUPS. A query that would need more raises NeedsSpark before any row is returned.
 """
 
 from __future__ import annotations

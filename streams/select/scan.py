@@ -1,4 +1,6 @@
-"""The rows of a topic that a query may need, batch by batch: what is not needed is not read, or not decoded."""
+"""Reads the rows of a topic that a query may need, batch by batch. What the query does not need is not read, or not
+decoded.
+"""
 
 from __future__ import annotations
 

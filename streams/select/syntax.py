@@ -1,10 +1,10 @@
-"""The text of a query as a tree.
+"""Parses the text of a query into a tree.
 
     SELECT [DISTINCT] * | expression [AS name], ... FROM topic [AS name] [WHERE condition] [GROUP BY expression, ...]
     [HAVING condition] [ORDER BY expression [ASC | DESC] [NULLS FIRST | LAST], ...] [LIMIT n] [OFFSET n]
 
-Operators bind as in Spark's grammar. What is not of this shape raises NeedsSpark: a word that is a keyword where it
-stands, a literal of another type, anything that is nested too deeply.
+Operators bind as in Spark's grammar. Any other text raises NeedsSpark: a keyword in the place of a name, a literal of
+another type, anything that is nested too deeply.
 """
 
 from __future__ import annotations

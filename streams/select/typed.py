@@ -1,10 +1,10 @@
-"""Expressions with types, and what they are of many rows at once.
+"""Typed expressions, evaluated over many rows at once.
 
-A value is what Python has for it: None is null, times are microseconds and days since 1970. So each operator is a few
-lines whose meaning can be read beside Spark's: whole numbers wrap at the width of their type, division by zero is null,
-NaN is equal to itself and larger than all else (Spark's non-ANSI mode, which all sessions of the project have).
+Values are plain Python values: None is null, times are microseconds and days since 1970. So each operator is a few
+lines that can be compared with Spark's: whole numbers wrap at the width of their type, division by zero is null, NaN is
+equal to itself and larger than all else (Spark's non-ANSI mode, which all sessions of the project use).
 
-Invariant: a type or a value that is not certain raises NeedsSpark.
+Invariant: a type or a value that is uncertain raises NeedsSpark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Avro values to typed columns: each value one datum, of which the schema that wrote it is known."""
+"""Avro values to typed columns: each value is one datum whose writer schema is known."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Many values at once, and one by one around the malformed ones.
+"""Parses many values at once, and one by one around the malformed ones.
 
-What a record becomes never depends on its neighbours: a block that does not parse as a whole is halved until the
+The result for a record never depends on its neighbours: a block that does not parse as a whole is halved until the
 malformed records stand alone.
 """
 

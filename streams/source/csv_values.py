@@ -1,4 +1,4 @@
-"""CSV values to typed columns: one line in each value, its fields those of the schema in order."""
+"""CSV values to typed columns: each value is one line, and its fields are those of the schema in order."""
 
 from __future__ import annotations
 

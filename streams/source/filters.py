@@ -1,4 +1,4 @@
-"""Filters that narrow what is read."""
+"""Filters that reduce what is read."""
 
 from __future__ import annotations
 

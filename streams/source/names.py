@@ -1,4 +1,4 @@
-"""The columns of typed formats that are no fields of the values."""
+"""The columns of typed formats that are not fields of the values."""
 
 from __future__ import annotations
 

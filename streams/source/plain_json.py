@@ -1,4 +1,4 @@
-"""The reader of plain JSON values in C: flat columns. What is not plain it leaves to others."""
+"""The C reader of plain JSON values: flat columns. Values that are not plain are left to other readers."""
 
 from __future__ import annotations
 

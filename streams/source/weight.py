@@ -1,9 +1,10 @@
-"""How much memory values take as typed columns, told from the schema and the values' bytes before they are parsed.
+"""Estimates the memory that values take as typed columns, from the schema and the values' bytes, before they are
+parsed.
 
 A column has a cell in every row, whether the value names it or not: a value of two bytes (`{}`) fills all columns of
 its schema, and two bytes inside an array fill all columns of its elements. A client chooses both.
 
-Invariant: what is parsed at one time takes about `PIECE_BYTES` beyond the values themselves, or is one value, of at
+Invariant: the values that are parsed together take about `PIECE_BYTES` beyond their own bytes, or are one value of at
 most `MAX_VALUE_BYTES`. A value that would take more is malformed.
 """
 

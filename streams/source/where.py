@@ -1,5 +1,6 @@
-"""Conditions on columns, in the worker, with the outcome that they have in Spark: rows that it would drop need not go
-to the JVM."""
+"""Evaluates conditions on columns in the worker, with the same outcome as in Spark, so that rows which Spark would drop
+need not go to the JVM.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Which Python runs the workers of a session on this machine: it must be this one, or one that has the same.
+"""Chooses the Python that runs a session's workers on this machine: this one, or one of the same version that can run
+the data source.
 
-Without PYSPARK_PYTHON Spark takes the first `python3` of the PATH; when that one does not fit, it ends in long traces.
-So this process's Python is set where nobody has chosen one, and a chosen one is tried before it is used.
+Without PYSPARK_PYTHON Spark takes the first `python3` of the PATH; if that one does not fit, Spark ends in long traces.
+So this process's Python is set if none was chosen, and a chosen one is tried before it is used.
 """
 
 from __future__ import annotations

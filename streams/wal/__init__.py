@@ -6,7 +6,7 @@
         for batch in read(split, ["offset", "value"]):
             ...                                               # pyarrow.RecordBatch
 
-Nothing at or above the durable end is read, and nothing is written. Errors are `WalError`, in one line.
+Nothing at or above the durable end is read, and nothing is written. Errors are `WalError`, each one line.
 """
 
 from __future__ import annotations

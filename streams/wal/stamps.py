@@ -1,7 +1,7 @@
-"""Whether a partition may have grown, by two calls of stat: asking a broker takes a hundred times as long.
+"""Tells by two stat calls whether a partition may have grown: asking a broker takes a hundred times as long.
 
-A log has room for what comes next, so its size says nothing. The time of its last change does, but goes in steps of
-some milliseconds: what changed just now may have changed again.
+Space is allocated ahead in a log file, so its size says nothing. Its modification time does, but in steps of some
+milliseconds: a file that changed just now may have changed again.
 """
 
 from __future__ import annotations

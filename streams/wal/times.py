@@ -1,4 +1,4 @@
-"""From a time to an offset, as ListOffsets answers it."""
+"""From a timestamp to an offset, as ListOffsets answers it."""
 
 from __future__ import annotations
 
