@@ -321,7 +321,7 @@ END = st.sampled_from(["", " FROM s", " FROM s WHERE flag", " AND flag"])
 QUERIES = st.builds(lambda a, b, c: a + " ".join(b) + c, START, st.lists(st.sampled_from(SOUP), max_size=7), END)
 
 
-@settings(examples(300, 3000), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
+@settings(examples(80, 3000), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
 @given(QUERIES)
 @example("SELECT device FROM s WHERE flag AND NOT flag = true")
 def test_no_text_means_something_else_to_spark(session: SparkSession, text: str) -> None:
