@@ -1,4 +1,4 @@
-"""The log line for a private API that is missing or has changed (docs/decisions/0020-private-doors.md)."""
+"""The log line for a private door of a library that is shut (docs/decisions/0020-private-doors.md)."""
 
 from __future__ import annotations
 

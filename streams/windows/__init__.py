@@ -1,4 +1,4 @@
-"""Streams: windows over a topic, whose results go into another topic, by Spark's Structured Streaming.
+"""Streams: windows over a topic, with results in another topic, computed by Spark Structured Streaming.
 
     a stream's text (wire.streams.clauses) -> the texts of its stages      stages.py
     these, checked as query topics are, to one streaming plan               plan.py
@@ -8,5 +8,5 @@
     results and progress in one Kafka transaction                           sink.py
     one stream as it runs, and all of them                                  runner.py, manager.py
 
-State and watermark are Spark's. Which batches are in the topic is the broker's to say: a committed offset.
+Spark keeps state and watermark. The broker knows which batches are in the topic, by a committed offset.
 """

@@ -1,6 +1,6 @@
-"""The aggregates that a stream may have: their state has a few bytes, or those of one record, for each window and key.
+"""The aggregates that a stream may use: for each window and key their state is a few bytes, or the size of one record.
 
-What stands here is deterministic whatever the order of the rows, but for the last digits of sums of doubles.
+All of them are deterministic whatever the order of the rows, except for the last digits of sums of doubles.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What of a source a query has not read yet: its size, and its newest event time (due.py).
+"""The part of a source that a query has not read yet: its size, and its newest event time (due.py).
 
-The records' own times stand in the headers of record batches. Where the event time is a column, it is parsed out of the
-new records, and nothing else is. Each record is looked at once; of more than a batch needs, none is.
+The records' own times are in the headers of record batches. If the event time is a column, only that column is parsed
+out of the new records. Each record is read at most once. When the unread part is already large enough for a batch, no
+record is read.
 """
 
 from __future__ import annotations

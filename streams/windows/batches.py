@@ -1,12 +1,13 @@
-"""The batches of a query, as Spark's checkpoint has them, and those that are to be made again.
+"""The batches of a query in Spark's checkpoint, and those that must be run again.
 
     CHECKPOINT/offsets/N     what batch N reads, written before it runs
     CHECKPOINT/commits/N     batch N is done
 
-A checkpoint that is older than the results, such as a copy of it, misses batches whose results are out. They are made
-again with the offsets that they had: so their numbers, their watermarks and the state after them are the same, and it
-is known that their results are out. What a batch reads is noted in the log that driver and broker share, before it is
-in. Spark itself makes the first one of them again, as after a crash; of the others the source says the offsets.
+A checkpoint that is older than the results, such as a restored copy, lacks batches whose results are already in the
+topic. These batches are run again with their old offsets, so their numbers, their watermarks and the state after them
+are the same, and it is known that their results are already written. Before a batch's results are written, its offsets
+are noted in the log that driver and broker share. Spark itself repeats the first of these batches, as after a crash;
+for the others the source gives the offsets.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""A query's folder, and how Spark's checkpoint in it fits what the broker has of its streams.
+"""A query's folder, and whether Spark's checkpoint in it fits the results that the broker has of its streams.
 
     DATA_DIR/streams/ID/checkpoint     Spark's: state, watermark, the offsets of each batch
     DATA_DIR/streams/ID/close          the last mark that closed windows (source.py)
-    DATA_DIR/streams/ID/replay         batches that are made again (batches.py)
-    DATA_DIR/streams/ID/hold           is there while a stream is being made that may share the query
+    DATA_DIR/streams/ID/replay         batches that are run again (batches.py)
+    DATA_DIR/streams/ID/hold           exists while a stream is being made that may share the query
 
-Results and progress reach the broker in one transaction, so its committed offsets say which batches are in: the same
-number for each stream of the query. Spark writes the offsets of a batch before the batch runs, and commits it after.
-So a checkpoint fits if its last batch is the next one, or the last one that is in. An older one fits if the batches
-that it misses can be made again (batches.py).
+Results and progress reach the broker in one transaction, so its committed offsets say which batches are written: the
+same number for each stream of the query. Spark writes the offsets of a batch before the batch runs, and commits it
+after. So a checkpoint fits if its last batch is the next one or the last written one. An older checkpoint fits if the
+batches that it lacks can be run again (batches.py).
 """
 
 from __future__ import annotations

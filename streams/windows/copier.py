@@ -1,4 +1,4 @@
-"""Copies the checkpoints of streams every few minutes, in a thread of its own: a slow target delays no stream."""
+"""Copies the checkpoints of streams every few minutes, in its own thread, so that a slow target delays no stream."""
 
 from __future__ import annotations
 

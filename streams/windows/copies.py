@@ -1,10 +1,10 @@
 """Copies of the checkpoints of streams in another folder or an object store.
 
     TARGET/CLUSTER/QUERY/BATCH.tar     the checkpoint as of this batch: what Spark needs to go on after it
-    TARGET/CLUSTER/QUERY/BATCH.json    written after it: what it is, and its SHA-256
+    TARGET/CLUSTER/QUERY/BATCH.json    written after it: a description, and its SHA-256
 
-The two newest of each query are kept. Spark changes no file of a checkpoint, so the files are linked into a folder
-while the query runs, and copied from there.
+The two newest copies of each query are kept. Spark never changes a file of a checkpoint once written, so the files are
+linked into a folder while the query runs, and copied from there.
 """
 
 from __future__ import annotations

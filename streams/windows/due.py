@@ -1,16 +1,16 @@
-"""When a query has something to do: a batch costs some hundred milliseconds of CPU, whatever it reads.
+"""Decides when a query runs a batch: a batch costs some hundred milliseconds of CPU, whatever it reads.
 
-INTERVAL windows give results only when the watermark passes the end of one. So a batch is planned when what is not read
-yet would bring it there; what comes before waits. All else bounds that waiting:
+INTERVAL windows give results only when the watermark passes the end of a window. So a batch is planned when the unread
+records would move the watermark past such an end; until then they wait. Two rules bound that wait:
 
     size        so much waits that a batch is worth it; and a backlog is read without a pause
     pause       the batch before is so long ago. It begins with half a second and doubles with each batch that was not
                 needed, up to `wait_ms`; after `wait_ms` without a record the next one is read at once
 
-Where it cannot be told whether a record has a result (sessions, windows of records, joins, AT_ONCE, late records that
-are not ignored, windows by the clock), `wait_ms` is short.
+Where nothing shows beforehand whether a record gives a result (sessions, windows of records, joins, AT_ONCE, late
+records that are not ignored, windows by the clock), `wait_ms` is short.
 
-Invariant: a record waits no longer than `wait_ms` for the batch that reads it, but for the time that batches take.
+Invariant: a record waits no longer than `wait_ms` for the batch that reads it, not counting the time that batches take.
 """
 
 from __future__ import annotations

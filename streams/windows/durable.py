@@ -1,11 +1,11 @@
-"""What of a checkpoint survives a loss of power, and what is mended after one.
+"""Makes a checkpoint survive a loss of power, and repairs it after one.
 
-Spark writes the files of a checkpoint and renames them into place, and syncs none. Results that are in must not be
-ahead of the state, so what a batch has written is synced before it is in: what it reads, and the state after it. Of
-what was written since, files may be gone, empty or cut off. They are removed, as nothing needs them:
+Spark writes the files of a checkpoint and renames them into place, but syncs none. Written results must not be ahead of
+the state. So the files of a batch (its offsets, and the state after it) are synced before its results are written.
+Files written since then may be missing, empty or cut off. They are removed, as nothing needs them:
 
-    offsets/N   of a batch that is not in: it is planned anew
-    commits/N   of one that is in: Spark makes it again, from the state before it
+    offsets/N   of an unwritten batch: it is planned anew
+    commits/N   of a written one: Spark runs it again, from the state before it
     state       a version after the last one, or a snapshot made beside it: older ones are there, and all changes
 """
 

@@ -1,13 +1,13 @@
-"""Windows that records came too late for, calculated again from the log (IGNORE EXPIRED 0).
+"""Recalculates closed windows from the log when late records arrive for them (IGNORE EXPIRED 0).
 
     batch -> its own records, read again -> the windows of theirs that were closed before the batch
     the log, from the first record of these windows to the end of the batch -> the same windows -> their results
 
-Spark leaves a record out of a window that the batch before has closed. These windows are found by the same rule, so
-Spark has no result for any of them in this batch. What is calculated depends on the batch's offsets and on what the log
-still holds: a batch that is made twice has the same results.
+Spark leaves a record out of a window that was closed before the batch. The same rule finds these windows here, so Spark
+has no result for any of them in this batch. The results depend on the batch's offsets and on what the log still holds:
+a batch that runs twice has the same results.
 
-Invariant: a window that begins before the oldest record of the log, where older ones are gone, stays as it is.
+Invariant: if older records were deleted, a window that begins before the oldest record in the log is left unchanged.
 """
 
 from __future__ import annotations

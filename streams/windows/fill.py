@@ -1,11 +1,11 @@
-"""FILL: the windows of a key that no record has come into, between two that have some.
+"""FILL: makes the empty windows of a key between two windows that have records.
 
     Spark's windows, as they close -> each with the one before it of its key (an operator with state)
                                    -> in the batch, those between the two: their aggregates are made of these two
 
-Windows of a key close in order, so the one before is known when a window closes, and all of FILL's ways are those of a
-query over the whole log. What comes after a key's last window is filled when its next one closes. Bounds: a longer gap
-than `MAX_GAP` windows is not filled, and a key that is behind by that is forgotten.
+Windows of a key close in order, so the previous one is known when a window closes, and all kinds of FILL give the same
+as in a query over the whole log. A gap after a key's last window is filled when its next window closes. Bounds: a gap
+of more than `MAX_GAP` windows is not filled, and a key that is that far behind is forgotten.
 """
 
 from __future__ import annotations

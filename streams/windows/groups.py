@@ -1,14 +1,14 @@
-"""Which streams share a query: kept in one file, which says where each stream's state is.
+"""Keeps in one file which streams share a query, and so where each stream's state is.
 
     DATA_DIR/streams/groups            the list
     DATA_DIR/streams/ID                a query's folder (checkpoint.py)
 
 Streams share a query if they read the same records of the same topic in the same way, with the same event time and
-watermark, have the same kind of window, and find their slots there. A stream joins a query before this one has read
-the stream's first record; else it has one of its own. It leaves with a copy of the checkpoint, in which its state is as
-it was.
+watermark and the same kind of window, and if the query has the slots that they need. A stream joins a query only before
+the query has read the stream's first record; otherwise it gets its own query. It leaves with a copy of the checkpoint,
+which has its state unchanged.
 
-Invariant: each stream is in one query. The file is replaced as a whole, so at any instant it says in which.
+Invariant: each stream is in exactly one query. The file is replaced as a whole, so it always says in which.
 """
 
 from __future__ import annotations

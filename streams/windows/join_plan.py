@@ -1,13 +1,13 @@
-"""A stream's source with the other topic of its JOIN: as a column under the name that it has in the text.
+"""A stream's source with the other topic of its JOIN, as a column under the other topic's name in the text.
 
     table       the source has the rows (others.py)
     two streams
         rows of both topics -> event time and watermark -> those of one topic and those of the other
                             -> Spark's join of streams, by keys and times -> a row for each pair
 
-Both topics have one watermark, that of the latest record of either: a quiet topic does not hold the other one. Spark
-keeps a record until the watermark has passed its time and WITHIN, and reads each batch twice, once for each side.
-A pair has the time of the record of the stream's own topic.
+Both topics share one watermark, set by the latest record of either: a quiet topic does not hold up the other one. Spark
+keeps a record until the watermark has passed its time plus WITHIN, and reads each batch twice, once for each side. A
+pair has the time of the record from the stream's own topic.
 """
 
 from __future__ import annotations

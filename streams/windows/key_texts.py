@@ -1,4 +1,4 @@
-"""What is grouped by, as text: a query's state has the same columns whatever its streams group by."""
+"""Group keys as text, so that a query's state has the same columns whatever its streams group by."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How much streams may read and write: a stream that may not go on as it could lags, and holds nothing in memory.
+"""Limits how much streams read and write: a stream that is slowed down lags, and keeps nothing in memory.
 
-A batch reads no more than `MAX_BATCH_BYTES` of the source, and the next one is planned when its results are written. So
-whatever holds the writer back holds the reader back, too.
+A batch reads at most `MAX_BATCH_BYTES` of the source, and the next batch is planned only when its results are written.
+So a slow writer slows down the reader, too.
 """
 
 from __future__ import annotations

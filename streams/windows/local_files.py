@@ -1,13 +1,13 @@
-"""Hadoop's local file system without processes and without checksum files: what a checkpoint is written through.
+"""Hadoop's local file system without child processes and without checksum files; checkpoints are written through it.
 
-Without its native library, which pyspark does not bring, Hadoop starts a `chmod` for each file and folder that it makes
-and a `stat` for each whose owner somebody asks for: about 15 processes for a batch. And it writes a file of checksums
-beside each file. Java can do all of that by itself, and Spark's state has checksums of its own.
+Without its native library, which pyspark does not include, Hadoop starts a `chmod` for each file and folder that it
+makes and a `stat` whenever an owner is asked for: about 15 processes for a batch. It also writes a checksum file beside
+each file. Java can do all of that by itself, and Spark's state has its own checksums.
 
-There is no Java compiler with a JRE. But Spark brings Janino, with which it compiles its queries, and so the class is
-compiled in the JVM that needs it, and put beside Hadoop's own: all that looks for a file system finds it by its name.
+A JRE has no Java compiler. But Spark includes Janino, with which it compiles its queries. So the class is compiled in
+the JVM that needs it and put beside Hadoop's own, where any code that looks up a file system by name finds it.
 
-Invariant: what it writes, Hadoop's own can read, and the other way round.
+Invariant: Hadoop's own file system can read what this one writes, and the other way round.
 """
 
 from __future__ import annotations

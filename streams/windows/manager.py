@@ -1,8 +1,8 @@
-"""All streams of one driver: which of them share a query; the queries are started one after the other, looked at, and
-started again. Those that have nothing to do rest (resting.py).
+"""All streams of one driver: groups them into queries, starts these one after the other, checks them, and restarts them
+after failures. Queries without work rest (resting.py).
 
-Starts, stops and changes of who shares a query take seconds, so they happen in a thread of their own; the driver's loop
-only looks. Each query waits longer from failure to failure, as query topics do.
+Starting, stopping and regrouping take seconds, so they happen in their own thread; the driver's loop only checks the
+state. After each failure a query waits longer, as query topics do.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The other topic of a stream with a join, as the source reads it: a column beside those of the stream's own topic.
+"""Reads the other topic of a stream's join, as a column beside those of the stream's own topic.
 
     JOIN ... WITHIN     the rows of both topics; those of the other one have nothing but this column
     JOIN with a table   the rows of the stream's topic, with the table's row for the record, or nothing
 
-A table is kept by each worker: the latest value of each key, at least as new as a batch's offsets say. Compaction may
-take away what a batch that is made again has seen. So a worker that reads a table from the beginning takes, for a key
-that it does not find, the next value behind these offsets. A value that does not fit the topic's schema is none.
+Each worker keeps the table: the latest value of each key, at least as new as a batch's offsets say. Compaction may
+remove values that a repeated batch saw the first time. So a worker that reads a table from the beginning takes, for a
+key that it does not find, the next value after these offsets. A value that does not fit the topic's schema counts as
+missing.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Aggregates in the reader: the records of a key that are in the same windows become one row.
+"""Aggregation in the reader: the records of a key that are in the same windows become one row.
 
     key   time      temp            key   time      temp   records  sum(temp)  count(temp)
     a     10:00:01  1        ->     a     10:00:07         3        6          2
     a     10:00:07
     a     10:00:04  5
 
-Time is parted into panes: the longest spans of which each window of each stream of the query has a whole number. The
-key is every column that conditions and keys of the streams look at. A row for a pane has the latest of its records'
-times, so the watermark and what is late are the same, and beside its key how many records it stands for, and their
-sums, counts, least and greatest values.
+Time is divided into panes: the longest spans such that each window of each stream of the query is a whole number of
+panes. The key consists of all columns that the streams' conditions and keys use. A pane's row has the latest of its
+records' times, so the watermark and the late records stay the same. Beside its key it has the number of its records,
+and their sums, counts, least and greatest values.
 
-Invariant: results are those of the records one by one, but for the last digits of sums of doubles. What does not fit
-(no time, a time before 1970 or too far ahead, a malformed value, a record that not all streams take, a NaN where
-the least or greatest is asked for) stays a row of its own, and the plan decides on it. So do all rows of a stretch in
-which few records are of one key and pane.
+Invariant: results equal those of the single records, except for the last digits of sums of doubles. Records that do not
+fit (no time, a time before 1970 or too far ahead, a malformed value, a record that not all streams take, a NaN where
+the least or greatest is needed) stay rows of their own, and the plan decides on them. So do all rows of a stretch in
+which few records share a key and pane.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a stream of plain columns and aggregates gives, understood without Spark, which may take seconds to start.
+"""The result columns of a stream of plain columns and aggregates, found without Spark, which may take seconds to start.
 
     SELECT _wend, device, avg(temp) AS t FROM sensors WHERE temp > 0 PARTITION BY device INTERVAL(10s)
 
-Items are columns of the window and aggregates of plain columns; conditions compare columns with literals, as those of
-simple query topics do (`streams.query.plain`). Whatever else a stream has is not known here, and Spark is asked.
+Items are columns of the window and aggregates of plain columns; conditions compare columns with literals, like those of
+simple query topics (`streams.query.plain`). A stream with anything else is left to Spark.
 
-Invariant: what is known here is what Spark says of the stream: that it can be, and the columns of its results.
+Invariant: the answer is Spark's: that the stream is possible, and the columns of its results.
 """
 
 from __future__ import annotations

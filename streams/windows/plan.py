@@ -1,12 +1,12 @@
-"""From the texts of streams to one plan of Spark's: over a streaming frame it runs, over an empty one it is a check.
+"""From the texts of streams to one Spark plan: over a streaming frame it runs, over an empty one it is a check.
 
     source -> watermark -> a row for each stream that wants the record -> a row for each of its windows
            -> aggregates by stream, window and key -> each stream's results
 
-The inputs of a stream's aggregates and its results are SELECTs as those of query topics, and pass through the same
-allow-list (decision 12); the aggregates are called here. Invariants: whatever a client writes, the state of a window
-and key has a few bytes, or those of a record, for each aggregate; and a stream's results are the same whoever shares
-its plan (decision 31).
+The inputs of a stream's aggregates and its results are SELECTs like those of query topics, and pass through the same
+allow-list (decision 12); the aggregates themselves are called here. Invariants: whatever a client writes, the state of
+a window and key is a few bytes, or the size of a record, for each aggregate; and a stream's results do not depend on
+the other streams that share its plan (decision 31).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""When the windows of a topic are closed into which nothing comes: after MAX_DELAY, by a mark (source.py).
+"""Closes the windows of a topic that receives no records: after MAX_DELAY, by a mark (source.py).
 
-A mark's time lies behind all windows that can be open: records have times up to the watermark plus its delay. What came
-together with a mark may be in windows that are open after it: then there is another one.
+A mark's time is after the end of every window that can be open: records have times up to the watermark plus its delay.
+Records that arrived together with a mark may be in windows that are still open after it: then another mark follows.
 
-Windows that records open and close (row_windows.py) stay open over a mark, which lies behind the records that wait, and
-so does the state of FILL.
-Invariant: where nothing comes, nothing moves for ever.
+Windows that records open and close (row_windows.py) stay open over a mark, as it comes after the waiting records. The
+state of FILL is kept, too.
+Invariant: a topic without new records does not cause work for ever.
 """
 
 from __future__ import annotations

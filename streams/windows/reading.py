@@ -1,4 +1,6 @@
-"""What a query reads of its source: the columns that its streams need, and what the reader may aggregate (panes.py)."""
+"""What a query reads from its source: the columns that its streams need, and what the reader may aggregate
+(panes.py).
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Which queries rest. One that runs has a planner process and a part of the JVM's memory, also when nothing comes.
+"""Chooses the queries that rest. Without records, too, a running query keeps a planner process and memory of the JVM.
 
-A query rests when nothing has come for a minute and nothing is due. The few that were used last run on, so that single
-streams never notice. A stream over a source into which nothing has come yet is not even started, if there are others.
-The driver asks for the ends of all sources anyway: when there is something to read, the query starts where it was.
+A query rests when no record has arrived for a minute and nothing is due. The few that were used last keep running, so
+that single streams never notice. If there are other streams, a stream over a source without any record is not even
+started. The driver asks for the ends of all sources anyway: when there is something to read, the query continues where
+it stopped.
 
-Invariant: a query that rests would do nothing if it ran.
+Invariant: a resting query would do nothing if it ran.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The queries of streams, taken from the copies of their checkpoints: of a data directory that has lost them."""
+"""Restores the queries of streams from the copies of their checkpoints, for a data directory that has lost them."""
 
 from __future__ import annotations
 

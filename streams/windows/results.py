@@ -1,7 +1,7 @@
-"""The results of a batch, as they are written: by one task, in the order of their windows.
+"""Writes the results of a batch: by one task, in the order of their windows.
 
-Spark closes the windows of a batch in the order of its state, which is none of time. But a compacted topic of results
-must have the latest window of a key last, and a stream over the results must not meet the earlier ones late.
+Spark closes the windows of a batch in the order of its state, not in the order of time. But in a compacted topic of
+results the latest window of a key must come last, and a stream over the results must not get the earlier ones late.
 """
 
 from __future__ import annotations

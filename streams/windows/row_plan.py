@@ -1,8 +1,8 @@
-"""Windows that records open and close, as Spark's operator with state: it gives the records of those that have closed.
+"""Windows that records open and close, as a stateful Spark operator that returns the records of closed windows.
 
-Their aggregates are those of a batch: all records of a window come in the same one. Keys are hashed into parts, each
-with one state: a call of Python for each key and batch takes longer than all the rest. The inputs of aggregates pass
-through the operator as JSON, which keeps their types.
+All records of a window come out in the same batch, so its aggregates are computed within that batch. Keys are hashed
+into parts with one state each, as a Python call for each key and batch would take longer than all the rest. The inputs
+of aggregates pass through the operator as JSON, which keeps their types.
 """
 
 from __future__ import annotations

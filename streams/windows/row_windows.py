@@ -1,16 +1,16 @@
-"""Windows that records open and close: of equal states, from one event to another, of a number of records.
+"""Windows that records open and close: runs of equal states, from one event to another, a number of records.
 
     STATE_WINDOW(state)                        records of one key with the same state, one after the other
     EVENT_WINDOW(START WITH s END WITH e)      from a record that meets s to the next one that meets e
     COUNT_WINDOW(n, step)                      n records; the next window begins `step` records later
 
-The order is that of event time; of equal times, partition and offset decide. A record waits until the watermark has
-reached it: none that is older can come then. So the windows are those of all records in order, as far as the watermark
-is, whatever order they have come in. Spark keeps what waits, and what is in open windows, in its state.
+Records are ordered by event time, and at equal times by partition and offset. A record waits until the watermark has
+reached it, as no older one can come after that. So up to the watermark the windows are those of all records in order,
+whatever order they arrived in. Spark keeps the waiting records, and those in open windows, in its state.
 
-Semantics of TDengine: records with a null state are in no window, and neither are those outside of events. A window's
-times are those of its first and last record. The last state, event or number of records that is not complete gives no
-result, and neither does a window that is shorter than TRUE_FOR.
+Semantics of TDengine: records with a null state are in no window, and neither are records outside of events. A window's
+times are those of its first and last record. An incomplete last state, event or count gives no result, and neither does
+a window that is shorter than TRUE_FOR.
 """
 
 from __future__ import annotations

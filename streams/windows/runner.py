@@ -1,4 +1,4 @@
-"""A query of Spark's as it runs: the streams that share it, the transactions of their results, and how it is doing."""
+"""A running Spark query: the streams that share it, the transactions of their results, and its state."""
 
 from __future__ import annotations
 

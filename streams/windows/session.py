@@ -1,6 +1,6 @@
 """The Spark session of streams: beside that of query topics in the same JVM, with settings of its own.
 
-Spark keeps some of these in a stream's checkpoint and goes on with what stands there: a change is for new streams.
+Spark keeps some of these in a stream's checkpoint and continues with those: a change applies to new streams only.
 """
 
 from __future__ import annotations

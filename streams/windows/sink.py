@@ -1,9 +1,9 @@
 """A batch's results and the progress of its streams, in one Kafka transaction.
 
 Spark calls a sink at least once for each batch, with the same offsets and state. The committed offset of each stream is
-the number of the next batch: a batch below it is in, and its rows are made for the state only. A batch that failed
-half-way was aborted when the query took its transactional id over again. So nothing of a first call is left
-when a second one writes, and the two need not give the same rows in the same order.
+the number of the next batch: a batch below it is already written, and runs again only for its state. A batch that
+failed half-way was aborted when the query took over its transactional id again. So nothing of a first call is left when
+a second one writes, and the two need not give the same rows in the same order.
 
 Invariant: rows of one transaction are written by one attempt of one task. A second attempt ends the batch.
 """

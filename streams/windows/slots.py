@@ -1,12 +1,12 @@
-"""The aggregates of streams that share a query: one row of state has the same columns for all of them.
+"""The aggregates of streams that share a query: the state has the same columns for all of them.
 
-Spark fixes the columns of a query's state when the query is first started. So a query has slots: an aggregate of
-Spark's over a type, such as a sum of doubles. A stream uses some of them, and gives the others nothing. What it has on
-top of its slots is computed from their results:
+Spark fixes the columns of a query's state when the query is first started. So a query has slots, each a Spark aggregate
+over a type, such as a sum of doubles. A stream uses some of the slots and puts nothing into the others. Its own
+aggregates are computed from the slots' results:
 
     avg(temp)      sum(double) and count        max(n), n INT     max(bigint), cast to int
 
-Invariant: a stream's results are those of the aggregates by its own types, whatever the slots' types are.
+Invariant: a stream's results are those of aggregates over its own types, whatever the slots' types are.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """The source of a stream: the `wal` source, and marks that close the windows of a quiet topic.
 
 A mark is a row that has a time and nothing else. The driver writes the time into a file; the file's time is part of the
-source's offset, so Spark's checkpoint says which mark a batch has, and a batch that is repeated has the same one.
+source's offset, so Spark's checkpoint says which mark a batch has, and a repeated batch has the same one.
 
-While the file `holdFile` is there, no record is new: a stream that is being made may share the query, which must not
-read its first record before.
+While the file `holdFile` exists, the source reports no new records: a stream that is being made may share the query,
+which must not read the stream's first record too early.
 
-A batch is planned when it is due (due.py). Until then the source looks again and again, so that the batch begins as
-soon as the record is there that closes a window.
+A batch is planned when it is due (due.py). Until then the source keeps polling, so that the batch begins as soon as a
+record arrives that closes a window.
 
-Of a backlog, which takes several batches, the partitions are read at the pace of their records' times.
+A backlog takes several batches. Its partitions are read at the pace of their records' times.
 
-Batches that are made again read what they read before (batches.py).
+Batches that run again read the same records as before (batches.py).
 
-With a join there is a column of the other topic (others.py). Of two streams both topics are read; with a table the
-offsets say how new it must be.
+With a join there is a column for the other topic (others.py). If that is a stream, both topics are read; if it is a
+table, the offsets say how new it must be.
 
-A source into which nothing has come for a while is looked at less often, and the broker is asked about it only when its
-files have changed: twenty quiet streams should cost next to nothing.
+A source without new records is polled less often after a while, and the broker is asked about it only when its files
+have changed: twenty quiet streams should cost next to nothing.
 """
 
 from __future__ import annotations

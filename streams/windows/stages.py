@@ -1,4 +1,4 @@
-"""A stream's SELECT as three: over the records, over a window, over the window's results.
+"""Splits a stream's SELECT into three: over the records, over a window, over the window's results.
 
     SELECT device, 2 * avg(temp + 1) AS t FROM sensors WHERE temp > 0 PARTITION BY device INTERVAL(10s) HAVING t > 5
 
@@ -6,8 +6,8 @@
     window    avg(`__x0`) AS `__a0`, by window and `device`
     outputs   SELECT device, 2 * `__a0` AS `t` FROM `__windows` WHERE ...
 
-Inputs and outputs have the form of a query topic's SELECT, and pass through the same checks; the aggregates in the
-middle are called by us. A text is cut between tokens only, so nothing in quotes is taken for a call.
+Inputs and outputs have the form of a query topic's SELECT and pass through the same checks; the aggregates in the
+middle are called by this package. A text is cut only between tokens, so nothing in quotes is taken for a call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work that takes seconds, away from the driver's loop."""
+"""Runs work that takes seconds outside the driver's loop."""
 
 from __future__ import annotations
 

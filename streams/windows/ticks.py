@@ -1,10 +1,10 @@
-"""PERIOD: windows by the clock, in which a record is when the stream reads it.
+"""PERIOD: windows by the clock; a record belongs to the window in which the stream reads it.
 
-The source notes the time in its offsets: with each batch that has records, and when a period is over of which there may
-be records. So Spark's checkpoint says when a record was read, and a batch that is repeated has the same times.
+The source notes the time in its offsets: with each batch that has records, and when a period ends that may have
+records. So Spark's checkpoint says when a record was read, and a repeated batch has the same times.
 
-Invariant: times go up with each batch of records; where nothing comes, one more tells that the period is over, and then
-no more.
+Invariant: times go up with each batch of records. Without new records one more time follows, which ends the period, and
+then no more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The rows of a stream's source with their event time and its watermark; all of them are counted.
+"""The rows of a stream's source with event time and watermark; all of them are counted.
 
-Invariant: every record with a fit time moves the watermark, and so does every mark, whatever is made of it.
+Invariant: every record with a usable time moves the watermark, and so does every mark, whether or not it gives a
+result.
 """
 
 from __future__ import annotations
