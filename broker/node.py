@@ -206,7 +206,7 @@ class Node:
         log = await self.data_dir.load_first((METADATA_TOPIC, 0), METADATA_LOG)
         log = log or self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
         self.metadata.replay(log, self.data_dir.snapshots(METADATA_TOPIC, 0), self._tell_storage)
-        await self.data_dir.load(self._loading_progress, config_of=self._log_config)
+        await self.data_dir.load(self._loading_progress, config_of=self._log_configs())
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         self.metadata.tell_all()
         await self.topics.settle()
@@ -223,10 +223,19 @@ class Node:
         nursery.start_soon(self.authentication.run)
         nursery.start_soon(self.owners.run)
 
-    def _log_config(self, topic: str) -> LogConfig:
-        """The settings that the log of a topic has, by the image."""
-        known = self.metadata.topics.get(topic)
-        return self.config.log_config(known.configs if known is not None else {})
+    def _log_configs(self) -> Callable[[str], LogConfig]:
+        """The settings that the log of a topic has, by the image. Logs with the same ones share one object."""
+        made: dict[frozenset[tuple[str, str]], LogConfig] = {}
+
+        def config_of(topic: str) -> LogConfig:
+            known = self.metadata.topics.get(topic)
+            configs = known.configs if known is not None else {}
+            own = frozenset(configs.items())
+            if own not in made:
+                made[own] = self.config.log_config(configs)
+            return made[own]
+
+        return config_of
 
     def _made_handlers(self, nursery: trio.Nursery) -> Handlers:
         """What serves requests; where metrics can be read, requests are counted."""

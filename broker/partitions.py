@@ -66,9 +66,14 @@ class Partitions:
         topic = self._metadata.by_id.get(topic_id)
         return None if topic is None else topic.name
 
-    def is_served(self, vnode: Vnode) -> bool:
-        """Whether a vnode is still that of its partition: its topic may have been deleted, and made anew."""
-        return self._vnodes.get((vnode.topic, vnode.partition)) is vnode
+    def gone(self, vnode: Vnode) -> KafkaError | None:
+        """Why a vnode is not served here any more; None if it is."""
+        if self.get(vnode.topic, vnode.partition) is vnode:
+            return None
+        leader = self.leader(vnode.topic, vnode.partition)
+        if leader is not None and leader.node != self._node_id:
+            return self._absence(vnode.topic, vnode.partition)
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
 
     def check_leader_epoch(self, vnode: Vnode, claimed: int) -> None:
         """Compare the leader epoch that a client believes in with ours; -1 stands for none (KIP-320).

@@ -24,8 +24,6 @@ class Claim:
     def __init__(self, io: Io, path: str, lock_fd: int, identity: dict[str, str], *, was_clean: bool) -> None:
         self.path = path
         self.cluster_id = identity["cluster.id"]
-        self.node_id = int(identity["node.id"])
-        self.directory_id = identity.get("directory.id", "")
         #: Whether the process that had it last said that it stopped cleanly.
         self.was_clean = was_clean
         self._io = io

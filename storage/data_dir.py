@@ -7,7 +7,6 @@ identity, `statements` the checkpoints, and `upkeep` what is deleted and mended 
 
 from __future__ import annotations
 
-import functools
 import os
 import resource
 import uuid
@@ -55,6 +54,7 @@ class DataDir:
         self.cache = FileCache(io, limit=max(16, min(4096, soft_limit // 4)))
         self._limiter = trio.CapacityLimiter(max(2, min(8, os.cpu_count() or 2)))
         self.upkeep = Upkeep(io, claim.path, self._limiter)
+        self._note_damage = self.upkeep.note_damage  # one for all vnodes
         self._statements = Statements(io, claim.path, self._limiter, self.upkeep)
 
     @classmethod
@@ -85,7 +85,7 @@ class DataDir:
         default = LogConfig()
         await self._load(self._look(), progress, config_of or (lambda topic: default))
         self._statements.name_topics(self.vnodes)
-        self._is_loaded = True
+        self._folders, self._is_loaded = [], True
 
     async def load_first(self, key: tuple[str, int], config: LogConfig) -> LocalVnode | None:
         """Load one partition before all others, as it may say how these are loaded; None if it has no folder."""
@@ -165,7 +165,7 @@ class DataDir:
             discard=self.upkeep.discard,
             tell=self.tell,
         )
-        vnode.on_damage = functools.partial(self.upkeep.note_damage, vnode)
+        vnode.on_damage = self._note_damage
         return vnode
 
     def create_vnode(

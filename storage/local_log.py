@@ -17,6 +17,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from barnabas.storage.appender import Appender
 from barnabas.storage.checkpoints import read_topic_id
@@ -37,6 +38,9 @@ from barnabas.storage.validation import Rules
 from barnabas.storage.vnode import ZERO_ID, Callbacks, FlushJob
 from barnabas.storage.watermarks import Watermarks
 from barnabas.wire.uuids import encode_uuid
+
+if TYPE_CHECKING:
+    from barnabas.storage.replacing import ReplacingLog
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +107,7 @@ class LocalLog(ABC):
         #: Everything below is compacted, as far as a pass could know.
         self.cleaned_to = cleaned_to
         #: Called to have a damaged segment repaired (`begin_repair`); without it, it is repaired on the spot.
-        self.on_damage: Callable[[Segment], None] | None = None
+        self.on_damage: Callable[[ReplacingLog, Segment], None] | None = None
         #: A stop was not clean, and there were no descriptors or no room to recover: the first use does it.
         self.needs_recovery = False
         self._io = io

@@ -166,7 +166,7 @@ class ReplacingLog(LocalLog):
             if self.on_damage is None:
                 self.repair(segment)
             elif segment is not self._repairing:
-                self.on_damage(segment)
+                self.on_damage(self, segment)
         return StorageError(f"{self.topic}-{self.partition} has damage that is being set aside: {error}")
 
     def found_damage(self, offset: int, error: Exception) -> StorageError:

@@ -48,6 +48,8 @@ async def handle(
         message = str(error)
 
     def coordinator(key: str) -> Coordinator:
+        if right is not None and key in refused:
+            return Coordinator(key=key, node_id=-1, port=-1, error_code=right.refusal, error_message=None)
         if code:
             return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=message)
         coordinated = groups.coordinator if request.key_type == GROUP else transactions.coordinator
@@ -55,18 +57,11 @@ async def handle(
         leader = partitions.leader(topic, coordinated.partition_of(key))
         node = nodes.find(leader.node, context.connection.listener) if leader is not None else None
         if node is None:
-            told = "no broker coordinates it now"
-            return Coordinator(
-                key=key, node_id=-1, port=-1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=told
-            )
+            told, unavailable = "no broker coordinates it now", ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return Coordinator(key=key, node_id=-1, port=-1, error_code=unavailable, error_message=told)
         return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message=None)
 
-    found = [
-        coordinator(key)
-        if right is None or key not in refused
-        else Coordinator(key=key, node_id=-1, port=-1, error_code=right.refusal, error_message=None)
-        for key in keys
-    ]
+    found = [coordinator(key) for key in keys]
     if context.version < 4:
         (one,) = found
         return FindCoordinatorResponse(

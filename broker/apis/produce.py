@@ -324,7 +324,7 @@ class Producing:
             result = vnode.append_valid(found, now_ms=self._now_ms)
             answers[at] = self._success(vnode, index, result, answers, at)
         except KafkaError as error:
-            answers[at] = self._failure(index, self._gone(vnode) or error, vnode.topic)
+            answers[at] = self._failure(index, self._parts.partitions.gone(vnode) or error, vnode.topic)
 
     def end(self) -> ProduceResponse | DelayedResponse | None:
         """All is appended, or refused: the answer, now or when consumers see every batch.
@@ -342,7 +342,9 @@ class Producing:
         """Consumers see every batch, except for those of a partition that has failed: these get its error."""
         for vnode, _, answers, at in self.waits:
             if vnode.error is not None:
-                answers[at] = self._failure(answers[at].index, self._gone(vnode) or vnode.error, vnode.topic)
+                answers[at] = self._failure(
+                    answers[at].index, self._parts.partitions.gone(vnode) or vnode.error, vnode.topic
+                )
 
     def _writable(self, name: str | None, index: int, data: BytesLike | None) -> Vnode:
         """The partition, if this request may write this batch to it."""
@@ -391,12 +393,6 @@ class Producing:
             raise KafkaError(code, refusal.message) from None
         if adds:
             _check_begin(vnode, data)
-
-    def _gone(self, vnode: Vnode) -> KafkaError | None:
-        """The error of a partition that was deleted meanwhile."""
-        if self._parts.partitions.is_served(vnode):
-            return None
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
 
     def _success(
         self, vnode: Vnode, index: int, result: AppendResult, answers: list[PartitionProduceResponse], at: int

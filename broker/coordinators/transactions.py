@@ -69,7 +69,8 @@ class MarkerWriter:
         def durable(error: ErrorCode) -> None:
             if not error and where[0] == OFFSETS_TOPIC:
                 self._groups.coordinator.end_transaction(where[1], marker.producer_id, committed=marker.committed)
-            done(error if self._partitions.is_served(vnode) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            gone = self._partitions.gone(vnode)
+            done(error if gone is None else gone.code)
 
         try:
             result = vnode.end_transaction(marker, new_epoch=new_epoch, now_ms=self._clock.wall_ms())

@@ -26,6 +26,8 @@ LARGE_FRAME = 8 << 10
 # A fetch says more of each element, and has a way of its own to take its time.
 LARGE_FETCH = 64 << 10
 PIECE = 500
+# A long text weighs more than one element: a group's id is hashed, character by character.
+CHARACTERS = 64
 PRODUCE, FETCH, DESCRIBE_TOPIC_PARTITIONS = 0, 1, 75
 # The most elements of a request that can be cut into pieces, and of others.
 MAX_ELEMENTS = 200_000
@@ -160,20 +162,23 @@ async def given(answer: Answer) -> Message:
 
 
 def pieces(message: Any, path: tuple[str, ...], most: int) -> Iterator[Any]:
-    """Copies of a struct with at most `most` of the elements at `path` each; the struct itself if it has no more."""
+    """Copies of a struct with at most `most` of the elements at `path` each; the struct itself if it has no more.
+
+    An element with long texts counts for more than one, and may be alone in a copy.
+    """
     field, deeper = path[0], path[1:]
     elements = getattr(message, field)
     if not elements:
         yield message
         return
-    if not deeper:
+    if isinstance(elements[0], int):
         for start in range(0, len(elements), most):
             yield replace(message, **{field: elements[start : start + most]})
         return
     gathered: list[Any] = []
     size = 0
     for element in elements:
-        for piece in pieces(element, deeper, most):
+        for piece in pieces(element, deeper, most) if deeper else (element,):
             weight = _size(piece, deeper)
             if gathered and size + weight > most:
                 yield replace(message, **{field: gathered})
@@ -183,9 +188,14 @@ def pieces(message: Any, path: tuple[str, ...], most: int) -> Iterator[Any]:
     yield replace(message, **{field: gathered})
 
 
-def _size(message: Any, path: tuple[str, ...]) -> int:
-    elements = getattr(message, path[0]) or ()
-    return max(1, len(elements) if len(path) == 1 else sum(_size(element, path[1:]) for element in elements))
+def _size(element: Any, path: tuple[str, ...]) -> int:
+    """What an element counts for: those in it, or one, and its own texts."""
+    if isinstance(element, str):
+        return 1 + len(element) // CHARACTERS
+    texts = sum(len(text) for field in element.__struct_fields__ if isinstance(text := getattr(element, field), str))
+    inner = (getattr(element, path[0]) or ()) if path else ()
+    count = len(inner) if inner and isinstance(inner[0], int) else sum(_size(each, path[1:]) for each in inner)
+    return max(1, count) + texts // CHARACTERS
 
 
 def join(answers: list[Any], path: tuple[str, ...]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from barnabas.broker.registry import APIS
 from barnabas.broker.tests.client import Client, batch_of, frame_of
 from barnabas.broker.tests.conftest import Start
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.api_versions import ApiVersionsRequest
+from barnabas.wire.messages.delete_groups import DeleteGroupsRequest
 from barnabas.wire.messages.describe_groups import DescribeGroupsRequest
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.heartbeat import HeartbeatRequest
@@ -23,6 +26,7 @@ from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from barnabas.wire.types import Message
 
 MANY = 3000
 
@@ -49,6 +53,15 @@ def test_pieces_are_small_and_joined_they_are_the_whole(shape: list[list[list[in
         sum(max(1, len(t.partition_indexes)) for g in piece.groups for t in g.topics or ()) <= most for piece in cut
     )
     assert large.join(cut, path) == whole
+
+
+@given(st.lists(st.integers(0, 3 * large.CHARACTERS)), st.integers(1, 9))
+def test_long_texts_are_in_small_pieces(lengths: list[int], most: int) -> None:
+    whole = DescribeGroupsRequest(groups=["x" * length for length in lengths])
+    cut = list(large.pieces(whole, ("groups",), most))
+    assert [group for piece in cut for group in piece.groups] == whole.groups
+    for piece in cut:
+        assert len(piece.groups) <= 1 or sum(1 + len(each) // large.CHARACTERS for each in piece.groups) <= most
 
 
 def test_every_way_to_cut_names_lists_that_are_there() -> None:
@@ -151,3 +164,39 @@ async def test_too_many_elements_end_the_connection(start: Start) -> None:
 
 async def still_serves(client: Client) -> None:
     assert (await client.ask(MetadataRequest(topics=[]), 9)).brokers
+
+
+LONG = [f"{number}" + "x" * 5000 for number in range(100)]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        FindCoordinatorRequest(key_type=0, coordinator_keys=LONG),
+        DescribeGroupsRequest(groups=LONG),
+        DeleteGroupsRequest(groups_names=LONG),
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=each, topics=None) for each in LONG]),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+async def test_others_are_answered_while_long_ids_are_hashed(
+    start: Start, monkeypatch: pytest.MonkeyPatch, request_: Message
+) -> None:
+    async with start() as broker, await broker.client() as client, await broker.client() as honest:
+        await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+        coordinator, answers, seen = broker.node.groups.coordinator, 0, dict[str, int]()
+        partition_of = coordinator.partition_of
+
+        def noted(key: str) -> int:
+            seen[key] = answers
+            return partition_of(key)
+
+        monkeypatch.setattr(coordinator, "partition_of", noted)
+        monkeypatch.setattr(coordinator.shards, "partition_of", noted)
+        monkeypatch.setattr("barnabas.broker.workers.HOLD_SECONDS", 0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.ask, request_)
+            while len(seen) < len(LONG):
+                await honest.ask(ApiVersionsRequest())
+                answers += 1
+        assert min(seen.values()) < max(seen.values())
