@@ -611,6 +611,7 @@ def _add_acls(commands: Commands[Parser], server: Parser) -> None:
     add.set_defaults(run=_lazy("barnabas.scripts.acls", "add"))
     remove = verbs.add_parser(
         "remove",
+        aliases=["rm"],
         parents=[server, resources, who],
         help="remove ACLs",
         description="Remove the ACLs that the options say; without a principal all ACLs of the resources.",
@@ -735,29 +736,31 @@ def _add_users(commands: Commands[Parser], server: Parser) -> None:
     add.add_argument(
         "--iterations", type=int, default=8192, metavar="N", help="of the hash, from 4096 to 16384 (default: 8192)"
     )
-    add.set_defaults(run=_users)
-    remove = verbs.add_parser("remove", parents=[server, place, mechanism], help="take the passwords away")
-    remove.set_defaults(run=_users)
+    add.set_defaults(run=_users, does="add")
+    remove = verbs.add_parser(
+        "remove", aliases=["rm"], parents=[server, place, mechanism], help="take the passwords away"
+    )
+    remove.set_defaults(run=_users, does="remove")
     listing = verbs.add_parser(
         "list", aliases=["ls"], parents=[server, place, shown()], help="print users and mechanisms"
     )
-    listing.set_defaults(run=_users)
+    listing.set_defaults(run=_users, does="list")
 
 
 def _users(args: argparse.Namespace) -> int:
     from barnabas.client.passwords import new_salt, read_password
     from barnabas.scripts import users
 
-    if args.verb == "add" and not 4096 <= args.iterations <= 16384:
+    if args.does == "add" and not 4096 <= args.iterations <= 16384:
         print(f"barnabas: --iterations {args.iterations}: expected a number from 4096 to 16384", file=sys.stderr)
         return 1
     if not args.data_dir:
-        return {"add": users.add, "remove": users.remove, "list": users.list_users}[args.verb](args)
+        return {"add": users.add, "remove": users.remove, "list": users.list_users}[args.does](args)
     from barnabas.broker import stopped_users
 
-    if args.verb == "add":
+    if args.does == "add":
         return stopped_users.add(args, read_password(args.user), new_salt)
-    if args.verb == "remove":
+    if args.does == "remove":
         return stopped_users.remove(args)
     return stopped_users.list_users(args, partial(users.show_users, as_json=args.json))
 

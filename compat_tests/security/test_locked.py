@@ -78,7 +78,7 @@ def test_our_own_commands_get_in_and_do_what_they_may(broker: LockedBroker, tmp_
     assert alice(broker, "consume", "own", "--from-beginning", "--max", "1") == "first\n"
     assert "User:alice" in broker.ask("acls", "list", "--topic", "own")
     assert "alice" in broker.ask("users", "list")
-    users = [json.loads(line) for line in broker.ask("users", "list", "--json").splitlines()]
+    users = [json.loads(line) for line in broker.ask("users", "ls", "--json").splitlines()]
     assert next(each for each in users if each["user"] == "alice")["mechanisms"]["SCRAM-SHA-512"] >= 4096
     assert "_AUTHORIZATION_FAILED" in alice(broker, "users", "list", check=False)
     log = broker.log_file.read_text()
