@@ -12,7 +12,8 @@ replayed, and then the listeners hear of everything that there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,8 +24,9 @@ from barnabas.broker.metadata.tokens import DelegationTokens
 from barnabas.broker.security.acls import Acls
 from barnabas.broker.settings.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
-from barnabas.storage.snapshots import Snapshots
+from barnabas.storage.snapshots import SnapshotId, Snapshots
 from barnabas.storage.vnode import Origin, Vnode
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_records
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS
@@ -128,6 +130,8 @@ class MetadataImage:
 
     def _clear(self) -> None:
         self.topics: dict[str, TopicImage] = {}
+        #: How many partitions each node leads.
+        self.led: Counter[int] = Counter()
         #: Names by what they are in metrics, where a dot and an underscore are the same.
         self.metric_names: dict[str, set[str]] = {}
         self.by_id: dict[bytes, TopicImage] = {}
@@ -149,6 +153,11 @@ class MetadataImage:
         self.bytes_since_snapshot = 0
         #: The time of the newest record, in ms.
         self.newest_ms = 0
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the metadata log is here; other nodes than its owner have only the image."""
+        return self._vnode is not None
 
     @property
     def log(self) -> Vnode:
@@ -189,15 +198,18 @@ class MetadataImage:
                         raise
         raise StorageError("it cannot be mended")
 
+    def begin_with(self, snapshots: Snapshots, tell: Tell | None = None) -> int:
+        """Forget all, and apply the newest snapshot that is whole, where there is one; gives where the log goes on."""
+        self._clear()
+        snapshot, records = _newest(snapshots, tell)
+        for record in records:
+            self.apply(record)
+        return 0 if snapshot is None else snapshot.offset
+
     def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> int:
         """Apply the newest snapshot that is whole; where the log goes on behind it. Raises StorageError."""
-        for snapshot in snapshots.ids():
-            try:
-                records = decode_snapshot(snapshots.read(snapshot))
-            except (OSError, KafkaError, ProtocolError) as error:
-                if tell is not None:
-                    tell("metadata.snapshot.damaged", file=snapshot.name, reason=error)
-                continue
+        snapshot, records = _newest(snapshots, tell)
+        if snapshot is not None:
             if not vnode.log_start_offset <= snapshot.offset <= vnode.log_end_offset:
                 raise StorageError(
                     f"the metadata log in {vnode.place} has offsets {vnode.log_start_offset} to "
@@ -223,10 +235,8 @@ class MetadataImage:
                 except KafkaError as error:
                     raise vnode.found_damage(header.base_offset, error) from error
                 if not header.is_control:
-                    for record in iter_records(batch):
-                        change = unframe(record.value) if record.value is not None else None
-                        if change is not None:
-                            self.apply(change, record.timestamp)
+                    for change, timestamp in changes_of(batch):
+                        self.apply(change, timestamp)
                 offset = header.last_offset + 1
 
     def batch_of(self, records: Sequence[Message]) -> bytes:
@@ -245,20 +255,20 @@ class MetadataImage:
         result = self.log.append(batch, now_ms=now, origin=Origin.COORDINATOR)
         return result.last_offset + 1
 
-    def change(self, records: Sequence[Message]) -> None:
-        """Apply a change that is durable, and tell the listeners."""
+    def change(self, records: Sequence[Message], timestamp: int | None = None) -> None:
+        """Apply a change that is durable, and tell the listeners. It was written at `timestamp` (now, if None)."""
         before: dict[bytes, TopicImage | None] = {}
         settings = False
         for record in records:
             if isinstance(record, PartitionRecord) and record.topic_id in before:  # there can be many
-                self.apply(record)
+                self.apply(record, timestamp)
                 continue
             for topic_id in self._touched(record):
                 if topic_id not in before:
                     known = self.by_id.get(topic_id)
                     before[topic_id] = known and known.copy()
             settings = settings or (isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_BROKER)
-            self.apply(record)
+            self.apply(record, timestamp)
         self._tell([(was, self.by_id.get(topic_id)) for topic_id, was in before.items()], settings=settings)
 
     def _tell(self, topics: Sequence[tuple[TopicImage | None, TopicImage | None]], *, settings: bool) -> None:
@@ -295,15 +305,17 @@ class MetadataImage:
             self.metric_names.setdefault(metric_name(record.name), set()).add(record.name)
         elif isinstance(record, PartitionRecord):
             leader = Leader(record.leader, record.leader_epoch)
-            self.by_id[record.topic_id].partitions[record.partition_id] = leader
+            self._set_leader(self.by_id[record.topic_id], record.partition_id, leader)
         elif isinstance(record, PartitionChangeRecord):
             if record.leader != _SAME_LEADER:  # an epoch begins, also with the same leader or with none
-                partitions = self.by_id[record.topic_id].partitions
-                epoch = partitions[record.partition_id].epoch + 1
-                partitions[record.partition_id] = Leader(record.leader, epoch)
+                topic = self.by_id[record.topic_id]
+                epoch = topic.partitions[record.partition_id].epoch + 1
+                self._set_leader(topic, record.partition_id, Leader(record.leader, epoch))
         elif isinstance(record, RemoveTopicRecord):
             gone = self.by_id.pop(record.topic_id, None)
             self.removed_ids.add(record.topic_id)
+            if gone is not None:
+                self.led.subtract(leader.node for leader in gone.partitions.values())
             if gone is not None and self.topics.get(gone.name) is gone:
                 del self.topics[gone.name]
                 self._forget_metric_name(gone.name)
@@ -327,6 +339,13 @@ class MetadataImage:
             self.features[record.name] = record.feature_level
         elif isinstance(record, ConfigRecord):
             self._apply_config(record)
+
+    def _set_leader(self, topic: TopicImage, index: int, leader: Leader) -> None:
+        before = topic.partitions.get(index)
+        if before is not None:
+            self.led[before.node] -= 1
+        self.led[leader.node] += 1
+        topic.partitions[index] = leader
 
     def _forget_metric_name(self, name: str) -> None:
         alike = self.metric_names[metric_name(name)]
@@ -383,18 +402,18 @@ class MetadataImage:
         self.removed_ids.clear()
         self.removed_ms.clear()
 
-    def topic_records(self, name: str, topic_id: bytes, count: int, configs: dict[str, str]) -> list[Message]:
+    def topic_records(self, topic: TopicImage) -> list[Message]:
         """The change that creates a topic."""
         return [
-            TopicRecord(name=name, topic_id=topic_id),
-            *self.partition_records(topic_id, range(count)),
-            *(self.config_record(RESOURCE_TOPIC, name, key, value) for key, value in configs.items()),
+            TopicRecord(name=topic.name, topic_id=topic.topic_id),
+            *self.partition_records(topic.topic_id, topic.partitions),
+            *(self.config_record(RESOURCE_TOPIC, topic.name, key, value) for key, value in topic.configs.items()),
         ]
 
-    def partition_records(self, topic_id: bytes, indexes: range) -> Iterator[Message]:
-        """The change that adds partitions; this node has the only replica and leads."""
-        for index in indexes:
-            yield self._partition_record(topic_id, index, Leader(self.node_id, 0))
+    def partition_records(self, topic_id: bytes, partitions: Mapping[int, Leader]) -> Iterator[Message]:
+        """The change that adds partitions, each with its leader."""
+        for index, leader in partitions.items():
+            yield self._partition_record(topic_id, index, leader)
 
     @staticmethod
     def _partition_record(topic_id: bytes, index: int, leader: Leader) -> PartitionRecord:
@@ -423,3 +442,22 @@ class MetadataImage:
             PRODUCER_ID_BLOCK,
             [ProducerIdsRecord(broker_id=self.node_id, broker_epoch=0, next_producer_id=following)],
         )
+
+
+def changes_of(batch: BytesLike) -> Iterator[tuple[Message, int]]:
+    """The records of a batch of the metadata log that are known, each with its time."""
+    for record in iter_records(batch):
+        change = unframe(record.value) if record.value is not None else None
+        if change is not None:
+            yield change, record.timestamp
+
+
+def _newest(snapshots: Snapshots, tell: Tell | None) -> tuple[SnapshotId | None, Iterable[Message]]:
+    """The newest snapshot that is whole, and what is in it."""
+    for snapshot in snapshots.ids():
+        try:
+            return snapshot, decode_snapshot(snapshots.read(snapshot))
+        except (OSError, KafkaError, ProtocolError) as error:
+            if tell is not None:
+                tell("metadata.snapshot.damaged", file=snapshot.name, reason=error)
+    return None, ()

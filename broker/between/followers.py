@@ -1,0 +1,147 @@
+"""On the owner of the metadata: which nodes follow its log, and how far each has applied it.
+
+A node fetches the log as a replica does. Who asks for what comes after an offset has applied all before it: so each
+fetch says how far its node is (KIP-595, where observers do the same). A change is answered when every node that follows
+has applied it. So whoever is told of a change finds it at any node. A node that has ended is not waited for: the kernel
+ends its connection. One that hangs is waited for until the supervisor ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from barnabas.broker.between.owned import OWNERS
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.registry import Answer, Api, Context
+from barnabas.storage.vnode import Vnode
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from barnabas.broker.net.connection import Connection
+
+#: Who is not counted: it reads the log to begin with, and has nothing open yet.
+BEGINS = -1
+# How long a change waits for a node before the log tells of it.
+_TELL_SECONDS = 1.0
+
+
+class MetadataLog(Partitions):
+    """The one partition that nodes may fetch: that of the metadata."""
+
+    def __init__(self, metadata: MetadataImage) -> None:
+        super().__init__(metadata, {})
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return METADATA_TOPIC if topic_id == METADATA_TOPIC_ID else None
+
+    def led(self, topic: str | None, index: int) -> Vnode:
+        if (topic, index) != (METADATA_TOPIC, 0) or not self._metadata.has_log:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not own the metadata")
+        return self._metadata.log
+
+    def check_leader_epoch(self, vnode: Vnode, claimed: int) -> None:
+        """The owner is always the same."""
+
+
+class Followers:
+    """Those of this node; none where it is the only one, or does not own the metadata."""
+
+    def __init__(self, metadata: MetadataImage, log: EventLog) -> None:
+        self._metadata, self._log = metadata, log
+        self.door = MetadataLog(metadata)
+        #: Of each connection that a node follows by: the node, and how far it is.
+        self._at: dict[Connection, tuple[int, int]] = {}
+        #: Connections of nodes that begin: what they read they have not applied.
+        self._beginning: set[Connection] = set()
+        self._moved = trio.Event()
+
+    def fetched(self, connection: Connection, request: FetchRequest) -> None:
+        """A node asks for what comes after what it has."""
+        node = request.replica_state.replica_id
+        for topic in request.topics:
+            for part in topic.partitions:
+                if node == BEGINS:
+                    self._beginning.add(connection)
+                else:
+                    self._beginning.discard(connection)
+                    self._at[connection] = node, part.fetch_offset
+        self._tell()
+
+    def left(self, connection: Connection) -> None:
+        """A connection has ended."""
+        if connection in self._at or connection in self._beginning:
+            self._beginning.discard(connection)
+            self._at.pop(connection, None)
+            self._tell()
+
+    def _tell(self) -> None:
+        self._moved.set()
+        self._moved = trio.Event()
+
+    @property
+    def nodes(self) -> dict[int, int]:
+        """How far each node has applied the log that follows it now: the offset of the next record."""
+        return dict(self._at.values())
+
+    def _behind(self, offset: int) -> list[int]:
+        return sorted(node for node, at in self._at.values() if at < offset)
+
+    async def have_applied(self) -> None:
+        """Wait until every node that follows has applied what is in the log now."""
+        offset = self._metadata.log.high_watermark
+        told = False
+        while behind := self._behind(offset):
+            moved = self._moved
+            with trio.move_on_after(_TELL_SECONDS):
+                await moved.wait()
+                continue
+            if not told:
+                told = True
+                self._log.warning("metadata.behind", nodes=",".join(map(str, behind)), effect="a change waits for them")
+
+    async def have_let_go(self) -> None:
+        """The same; and no node begins now that may have looked at what was there before."""
+        await self.have_applied()
+        while self._beginning:
+            await self._moved.wait()
+        await self.have_applied()
+
+    def serve(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
+        """A handler whose answers leave when all nodes have applied what they tell of."""
+        if api.name not in OWNERS and api.name not in _ALSO_CHANGE:
+            return handle
+
+        def served(context: Context, request: Any) -> Answer:
+            answer = handle(context, request)
+            return _After(answer, self) if self._at and isinstance(answer, Coroutine) else answer
+
+        return served
+
+
+class _After:
+    """The answer of a handler that is a coroutine, when all nodes have applied what it did."""
+
+    def __init__(self, answer: Coroutine[Any, Any, Any], followers: Followers) -> None:
+        self._answer, self._followers = answer, followers
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._run().__await__()
+
+    async def _run(self) -> Any:
+        found = await self._answer
+        await self._followers.have_applied()
+        return found
+
+    def close(self) -> None:
+        """Nobody awaits it."""
+        self._answer.close()
+
+
+#: APIs that may change the metadata, besides those that the owner alone carries out.
+_ALSO_CHANGE = frozenset(("Metadata", "FindCoordinator"))

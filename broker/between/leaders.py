@@ -1,0 +1,54 @@
+"""Which partitions change their leader when the nodes of a cluster are others than at the last start."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.internal_topics import QUERIES_TOPIC
+from barnabas.wire.records.cluster_metadata import PartitionChangeRecord, UnregisterBrokerRecord
+from barnabas.wire.types import Message
+
+
+def moves(metadata: MetadataImage, nodes: range) -> list[Message]:
+    """The records that spread all partitions evenly over `nodes`, of which the first owns the metadata.
+
+    As few as possible move: those whose leader is none of the nodes, and then from who leads most to who leads fewest.
+    The streams driver's conversation stays with the owner, which takes part in it.
+    """
+    led: Counter[int] = Counter(dict.fromkeys(nodes, 0))
+    homes: dict[int, list[TopicPartition]] = {node: [] for node in nodes}
+    homeless: list[TopicPartition] = []
+    to: dict[TopicPartition, int] = {}
+    for topic in metadata.topics.values():
+        for index, (node, _) in topic.partitions.items():
+            at = topic.name, index
+            if topic.name == QUERIES_TOPIC:
+                if node != nodes[0]:
+                    to[at] = nodes[0]
+                led[nodes[0]] += 1
+            elif node in led:
+                led[node] += 1
+                homes[node].append(at)
+            else:
+                homeless.append(at)
+    for at in homeless:
+        to[at] = node = min(led, key=lambda each: (led[each], each))
+        led[node] += 1
+    for node in sorted(nodes, key=lambda each: -led[each]):
+        while homes[node] and led[node] > 1 + min(led.values()):
+            at = homes[node].pop()
+            to[at] = other = min(led, key=lambda each: (led[each], each))
+            led[node] -= 1
+            led[other] += 1
+    gone = [UnregisterBrokerRecord(broker_id=node) for node in metadata.nodes if node not in nodes]
+    return [*(led_by(metadata, at, node) for at, node in to.items()), *gone]
+
+
+def led_by(metadata: MetadataImage, at: TopicPartition, node: int) -> PartitionChangeRecord:
+    """A partition gets another leader, which has its only replica."""
+    name, index = at
+    return PartitionChangeRecord(
+        partition_id=index, topic_id=metadata.topics[name].topic_id, leader=node, isr=[node], replicas=[node]
+    )
