@@ -67,7 +67,6 @@ class DataDir:
         io: Io | None = None,
         tell: Tell = tell_logging,
         unfinished: bool = False,
-        member: bool = False,
     ) -> DataDir:
         """Take the directory for this process, making it if absent. Raises `StorageError` with a one-line remedy.
 
@@ -78,13 +77,7 @@ class DataDir:
         claim = Claim.take(io, path, node_id=node_id, cluster_id=cluster_id, unfinished=unfinished)
         return cls(claim, io=io, tell=tell)
 
-    async def load(
-        self,
-        progress: Progress | None = None,
-        *,
-        config_of: ConfigOf | None = None,
-        only: set[tuple[str, int]] | None = None,
-    ) -> None:
+    async def load(self, progress: Progress | None = None, *, config_of: ConfigOf | None = None) -> None:
         """Fill `vnodes`, mending what an unclean stop left. `progress` hears (done, total, what) on the event loop.
 
         A partition that cannot be mended is offline; the others are served.
