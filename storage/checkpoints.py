@@ -3,13 +3,19 @@
 A checkpoint has a version line (0), a line with the number of entries, and one entry a line. Kafka's name partitions by
 topic and number. A name is not an identity, so a file of our own, written after them, has the topic id that each entry
 belongs to: an entry of a partition whose folder has another id is of a deleted topic, and counts for nothing.
+
+Where several nodes share a directory, each has such files of its own, and its file of topic ids says besides which turn
+of the partition the node has or had, and whether it left the partition in order. `storage.stated` reads all of them.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from barnabas.storage.io import Io, read_file, write_file
 from barnabas.storage.layout import CLEANED_FILE, LOG_STARTS_FILE, METADATA_FILE, RECOVERY_POINTS_FILE, TOPIC_IDS_FILE
@@ -19,6 +25,17 @@ from barnabas.wire.properties import parse_properties
 
 NO_TOPIC_ID = "A" * 22
 _TOPIC_ID = re.compile(rb"version: 0\ntopic_id: ([\w-]{22})\n")
+
+
+_OPEN, _CLOSED = "open", "closed"
+
+
+class Turn(NamedTuple):
+    """Of a node that has or had a partition: nodes take turns, and each one's number is above all before it."""
+
+    number: int
+    #: The node has given the partition away, or stopped, with all on disk: the next one recovers nothing.
+    closed: bool
 
 
 @dataclass
@@ -33,6 +50,10 @@ class Checkpoints:
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     ids: dict[TopicPartition, str] | None = field(default_factory=dict)
     cleaned: dict[TopicPartition, int] = field(default_factory=dict)
+    #: Only of a node among several.
+    turns: dict[TopicPartition, Turn] = field(default_factory=dict)
+    #: The names of the files that could not be read.
+    damaged: frozenset[str] = field(default=frozenset(), compare=False)
 
     def states(self, key: TopicPartition) -> bool:
         """Whether anything is stated of a partition; only then its topic's id matters."""
@@ -40,49 +61,75 @@ class Checkpoints:
 
     def of(self, key: TopicPartition, topic_id: str) -> tuple[int, int]:
         """(log start offset, recovery point) of the partition, as far as it is the one that was meant; else zeros."""
-        if not self._is_meant(key, topic_id):
+        if not self.is_meant(key, topic_id):
             return 0, 0
         return self.starts.get(key, 0), self.points.get(key, 0)
 
     def cleaned_of(self, key: TopicPartition, topic_id: str) -> int:
         """How far the partition is compacted, as far as it is the one that was meant; else 0."""
-        return self.cleaned.get(key, 0) if self._is_meant(key, topic_id) else 0
+        return self.cleaned.get(key, 0) if self.is_meant(key, topic_id) else 0
 
-    def _is_meant(self, key: TopicPartition, topic_id: str) -> bool:
+    def is_meant(self, key: TopicPartition, topic_id: str) -> bool:
+        """Whether what is stated under a partition's name is stated of the topic with that id."""
         return self.ids is None or self.ids.get(key) == (topic_id or NO_TOPIC_ID)
 
 
-def read_checkpoints(io: Io, path: str, tell: Tell = tell_logging) -> Checkpoints:
-    """The checkpoints of the data directory `path`. A damaged one is reported, and counts as empty."""
+def read_checkpoints(io: Io, path: str, tell: Tell = tell_logging, within: str = "") -> Checkpoints:
+    """The checkpoints in the folder `path`. A damaged one is told of, under a name `within` it, and counts as empty."""
     ids: dict[TopicPartition, str] | None = {}
+    turns: dict[TopicPartition, Turn] = {}
+    damaged = set()
     try:
         lines = _entries(io, os.path.join(path, TOPIC_IDS_FILE))
-        ids = None if lines is None else {(topic, int(number)): topic_id for topic, number, topic_id in lines}
-    except (ValueError, OSError) as error:
-        tell("checkpoint.damaged", file=TOPIC_IDS_FILE, reason=error, action="no checkpoint is used")
+        ids = None if lines is None else {(line[0], int(line[1])): line[2] for line in lines}
+        turns = {(line[0], int(line[1])): _turn(line) for line in lines or [] if len(line) != 3}
+    except (ValueError, IndexError, OSError) as error:
+        ids, turns = {}, {}
+        damaged.add(TOPIC_IDS_FILE)
+        tell("checkpoint.damaged", file=within + TOPIC_IDS_FILE, reason=error, action="no checkpoint is used")
+    found = {}
+    for name in (RECOVERY_POINTS_FILE, LOG_STARTS_FILE, CLEANED_FILE):
+        offsets = _offsets(io, os.path.join(path, name), tell, within)
+        if offsets is None:
+            damaged.add(name)
+        found[name] = offsets or {}
     return Checkpoints(
-        read_offsets(io, os.path.join(path, RECOVERY_POINTS_FILE), tell),
-        read_offsets(io, os.path.join(path, LOG_STARTS_FILE), tell),
+        found[RECOVERY_POINTS_FILE],
+        found[LOG_STARTS_FILE],
         ids,
-        read_offsets(io, os.path.join(path, CLEANED_FILE), tell),
+        found[CLEANED_FILE],
+        turns,
+        frozenset(damaged),
     )
 
 
-def write_checkpoints(io: Io, path: str, found: Checkpoints, before: Checkpoints) -> None:
-    """Put `found` on disk, where `before` is.
+def _turn(line: list[str]) -> Turn:
+    """Of an entry `topic partition topic-id turn open|closed`. Raises ValueError."""
+    _, _, _, number, state = line
+    if state not in (_OPEN, _CLOSED) or int(number) < 1:
+        raise ValueError(f"turn {number} {state}")
+    return Turn(int(number), state == _CLOSED)
+
+
+def write_checkpoints(io: Io, path: str, found: Checkpoints, before: Checkpoints | None) -> None:
+    """Put `found` on disk, where `before` is, if that is known.
 
     The ids come last: a crash in between leaves entries of a new topic under an old id, which then count for nothing.
     """
     write_offsets(io, os.path.join(path, RECOVERY_POINTS_FILE), found.points)
     write_offsets(io, os.path.join(path, LOG_STARTS_FILE), found.starts)
-    if found.cleaned != before.cleaned:
+    if before is None or found.cleaned != before.cleaned:
         write_offsets(io, os.path.join(path, CLEANED_FILE), found.cleaned)
-    if found.ids != before.ids:
+    if before is None or found.ids != before.ids or found.turns != before.turns:
         write_ids(io, path, found)
 
 
 def write_ids(io: Io, path: str, found: Checkpoints) -> None:
-    lines = [f"{topic} {partition} {topic_id}" for (topic, partition), topic_id in (found.ids or {}).items()]
+    lines = []
+    for key, topic_id in (found.ids or {}).items():
+        turn = found.turns.get(key)
+        rest = "" if turn is None else f" {turn.number} {_CLOSED if turn.closed else _OPEN}"
+        lines.append(f"{key[0]} {key[1]} {topic_id}{rest}")
     write_lines(io, os.path.join(path, TOPIC_IDS_FILE), lines, sync=True)
 
 
@@ -92,6 +139,11 @@ def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[TopicPart
     A damaged file is reported and counts as empty, which costs a longer scan (recovery points), shows deleted records
     again (log starts) or has logs compacted anew.
     """
+    return _offsets(io, path, tell, "") or {}
+
+
+def _offsets(io: Io, path: str, tell: Tell, within: str) -> dict[TopicPartition, int] | None:
+    """As `read_offsets`; None of a damaged file."""
     try:
         found = {}
         for topic, partition, offset in _entries(io, path) or []:
@@ -100,8 +152,9 @@ def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[TopicPart
                 raise ValueError(f"offset {offset}")
         return found
     except (ValueError, OSError) as error:
-        tell("checkpoint.damaged", file=os.path.basename(path), reason=error, action="ignored; it is written anew")
-        return {}
+        name = within + os.path.basename(path)
+        tell("checkpoint.damaged", file=name, reason=error, action="ignored; it is written anew")
+        return None
 
 
 def write_offsets(io: Io, path: str, offsets: dict[TopicPartition, int]) -> None:
@@ -153,6 +206,15 @@ def read_topic_id(io: Io, directory: str) -> str:
         return found[1].decode() if found else parse_properties(data.decode()).get("topic_id", "")
     except (FileNotFoundError, ValueError):
         return ""
+
+
+def decode_topic_id(text: str) -> bytes:
+    """What `read_topic_id` gives, as 16 bytes; zeros where it is no id, as after a loss of power that cut it off."""
+    try:
+        found = base64.urlsafe_b64decode(text + "==")
+    except (binascii.Error, ValueError):
+        found = b""
+    return found if len(found) == 16 else bytes(16)
 
 
 def write_properties(io: Io, path: str, properties: dict[str, str], separator: str = "=") -> None:

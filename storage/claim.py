@@ -1,6 +1,12 @@
 """Whose a data directory is: the lock that keeps other processes out, the ids in `meta.properties`, and its marks.
 
 The clean-shutdown file is removed before anything else can be written, so that a crash from then on is seen as one.
+
+Several nodes may share a directory. A supervisor holds `.lock` then, as a broker of one process does, and each node the
+lock of its own folder, `nodes/ID/.lock`. So whoever gets `.lock` looks at the nodes' locks, too: a node may outlive its
+supervisor for a moment. `.lock` is a POSIX lock, as Kafka's is, which keeps Kafka out; the process loses it when it
+closes any of its descriptors of that file. The nodes' locks are of `flock`: they end with the descriptor that took
+them, and keep two nodes apart even in one process.
 """
 
 from __future__ import annotations
@@ -14,8 +20,24 @@ import uuid
 from barnabas.storage.checkpoints import read_properties, write_properties
 from barnabas.storage.errors import StorageError
 from barnabas.storage.io import Io, sync_path, write_file
-from barnabas.storage.layout import ADDRESS_FILE, CLEAN_FILE, KAFKA_FILES, LOCK_FILE, META_FILE, UNFINISHED_FILE
+from barnabas.storage.layout import (
+    ADDRESS_FILE,
+    CLEAN_FILE,
+    KAFKA_FILES,
+    LOCK_FILE,
+    META_FILE,
+    NODES_FOLDER,
+    UNFINISHED_FILE,
+    is_locked,
+    node_folder,
+    node_ids,
+)
+from barnabas.storage.report import Tell, tell_logging
+from barnabas.storage.stated import CLEAN_MARK, fold, states_no_ids
 from barnabas.wire.uuids import encode_uuid
+
+# The directories whose `.lock` this process has. To open the file for a look would give the lock up.
+_held: set[str] = set()
 
 
 class Claim:
@@ -30,8 +52,22 @@ class Claim:
         self._lock_fd = lock_fd
 
     @classmethod
-    def take(cls, io: Io, path: str, *, node_id: int, cluster_id: str | None, unfinished: bool) -> Claim:
-        """Take the directory, making it if absent. Raises `StorageError` with a one-line remedy."""
+    def take(
+        cls,
+        io: Io,
+        path: str,
+        *,
+        node_id: int,
+        cluster_id: str | None,
+        unfinished: bool = False,
+        for_nodes: bool = False,
+        tell: Tell = tell_logging,
+    ) -> Claim:
+        """Take the directory, making it if absent. Raises `StorageError` with a one-line remedy.
+
+        What nodes that ended without their supervisor have stated is folded. `for_nodes`: a supervisor's, for nodes
+        from `node_id` on, which claim their parts of it with `NodeClaim`; `fold` when they have ended.
+        """
         try:
             os.makedirs(path, io.dir_mode, exist_ok=True)
             if os.stat(path).st_mode & stat.S_ISGID:  # the operator's word that its group reads along
@@ -46,10 +82,16 @@ class Claim:
                 raise StorageError(
                     f"the data directory {path} is in use by another process: stop it, or use another directory"
                 ) from None
+            _check_nodes(io, path)
             _check_origin(path, unfinished)
             identity = _identify(io, path, node_id, cluster_id)
+            if os.path.exists(os.path.join(path, NODES_FOLDER)) or (for_nodes and states_no_ids(io, path)):
+                fold(io, path, tell)
             claim = cls(io, path, lock_fd, identity, was_clean=_take_clean_mark(io, path))
             claim.withdraw_address()
+            if for_nodes:
+                claim._make_room_for_nodes()
+            _held.add(os.path.realpath(path))
         except OSError as error:
             io.close(lock_fd)
             raise StorageError(_unusable(path, error)) from error
@@ -61,8 +103,28 @@ class Claim:
     def release(self) -> None:
         """Give the directory free, once."""
         if self._lock_fd >= 0:
+            _held.discard(os.path.realpath(self.path))
             self._io.close(self._lock_fd)
             self._lock_fd = -1
+
+    def _make_room_for_nodes(self) -> None:
+        """Raises OSError."""
+        folder = os.path.join(self.path, NODES_FOLDER)
+        self._io.mkdir(folder)
+        if self.was_clean:
+            write_file(self._io, os.path.join(folder, CLEAN_FILE), CLEAN_MARK, sync=False)
+        sync_path(self._io, self.path)
+
+    def fold(self, tell: Tell = tell_logging) -> None:
+        """The nodes have ended: let the directory look as if one process had had it. Takes as long as the disk.
+
+        It is clean if all have stopped cleanly. What cannot be done now, the next `take` does. Raises `StorageError`.
+        """
+        try:
+            _check_nodes(self._io, self.path)
+            fold(self._io, self.path, tell)
+        except OSError as error:
+            raise StorageError(_unusable(self.path, error)) from error
 
     def announce(self, address: str) -> None:
         """Tell readers of the files, in a file beside them, where the broker that serves them listens (HOST:PORT).
@@ -80,7 +142,95 @@ class Claim:
 
     def write_clean_mark(self) -> None:
         """A power loss that takes it costs a recovery, and nothing else. Raises OSError."""
-        write_file(self._io, os.path.join(self.path, CLEAN_FILE), b'{"version":0,"brokerEpoch":-1}', sync=False)
+        write_file(self._io, os.path.join(self.path, CLEAN_FILE), CLEAN_MARK, sync=False)
+
+
+class NodeClaim(Claim):
+    """The part of a data directory that one of several nodes has, while a supervisor has the directory."""
+
+    def __init__(self, io: Io, path: str, lock_fd: int, identity: dict[str, str], node_id: int) -> None:
+        super().__init__(io, path, lock_fd, identity, was_clean=False)
+        self.node_id = node_id
+        #: The folder for the node's own files.
+        self.home = node_folder(path, node_id)
+        self._is_first = node_id == int(identity["node.id"])
+
+    @classmethod
+    def join(cls, io: Io, path: str, *, node_id: int, cluster_id: str | None) -> NodeClaim:
+        """Take the node's part. Raises `StorageError` with a one-line remedy."""
+        if os.path.realpath(path) not in _held and not is_locked(path):
+            raise StorageError(
+                f"no supervisor has the data directory {path}: its nodes are started by 'barnabas serve --processes'"
+            )
+        home, made = node_folder(path, node_id), False
+        try:
+            if os.stat(path).st_mode & stat.S_ISGID:
+                io.share_with_group()
+            identity = _identify(io, path, node_id, cluster_id, is_first=False)
+            if not os.path.exists(home):
+                io.mkdir(home)
+                made = True
+            lock_fd = io.open(os.path.join(home, LOCK_FILE), os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise StorageError(_unusable(path, error)) from error
+        try:
+            if not _locked(lock_fd):
+                raise StorageError(
+                    f"node {node_id} of the data directory {path} runs already: stop it, or choose another node.id"
+                )
+            if made:
+                sync_path(io, os.path.dirname(home))
+            claim = cls(io, path, lock_fd, identity, node_id)
+            claim.withdraw_address()
+        except OSError as error:
+            io.close(lock_fd)
+            raise StorageError(_unusable(path, error)) from error
+        except BaseException:
+            io.close(lock_fd)
+            raise
+        return claim
+
+    def release(self) -> None:
+        if self._lock_fd >= 0:
+            self._io.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def announce(self, address: str) -> None:
+        """The first node's address is that of the directory: any node says who leads a partition."""
+        if self._is_first:
+            super().announce(address)
+
+    def withdraw_address(self) -> None:
+        if self._is_first:
+            super().withdraw_address()
+
+    def write_clean_mark(self) -> None:
+        """A node says of each partition whether it is in order; see `storage.stated`."""
+
+
+def _locked(fd: int) -> bool:
+    """Whether the file was locked just now. Raises OSError."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _check_nodes(io: Io, path: str) -> None:
+    """Raises `StorageError` where a node runs still; for who has the directory's lock. Raises OSError."""
+    for node_id in node_ids(path):
+        try:
+            fd = io.open(os.path.join(node_folder(path, node_id), LOCK_FILE), os.O_RDWR)
+        except FileNotFoundError:
+            continue
+        try:
+            if not _locked(fd):
+                raise StorageError(
+                    f"the data directory {path} is still in use by its node {node_id}: stop that process, and try again"
+                )
+        finally:
+            io.close(fd)
 
 
 def node_id_of(path: str | os.PathLike[str]) -> int:
@@ -91,12 +241,14 @@ def node_id_of(path: str | os.PathLike[str]) -> int:
         raise StorageError(f"{os.fspath(path)} is no data directory: it has no whole {META_FILE}") from None
 
 
-def _identify(io: Io, path: str, node_id: int, cluster_id: str | None) -> dict[str, str]:
-    """The content of `meta.properties`, made on first use."""
+def _identify(io: Io, path: str, node_id: int, cluster_id: str | None, *, is_first: bool = True) -> dict[str, str]:
+    """The content of `meta.properties`, made on first use. It names the first node; others have ids above that."""
     file = os.path.join(path, META_FILE)
     try:
         found = read_properties(io, file)
     except FileNotFoundError:
+        if not is_first:
+            raise
         found = {
             "version": "1",
             "cluster.id": cluster_id or random_id(),
@@ -119,7 +271,10 @@ def _identify(io: Io, path: str, node_id: int, cluster_id: str | None) -> dict[s
             f"the data directory {path} belongs to cluster {found.get('cluster.id')}, not {cluster_id}: "
             "configure that cluster id, or use another directory"
         )
-    if found.get("node.id") != str(node_id):
+    first = found["node.id"]
+    if not is_first and first.isdecimal() and int(first) <= node_id:
+        return {"cluster.id": "", **found}
+    if first != str(node_id):
         raise StorageError(
             f"the data directory {path} belongs to node {found.get('node.id')}, not {node_id}: "
             f"set node.id={found.get('node.id')}, or use another directory"

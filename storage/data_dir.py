@@ -3,6 +3,10 @@
 After a clean stop `load` opens no segment: it lists folders, and each vnode looks at its own files when first used.
 After any other stop it runs recovery on every partition, in threads (`starting`). `claim` has the lock and the
 identity, `statements` the checkpoints, and `upkeep` what is deleted and mended meanwhile.
+
+One of several nodes opens the partitions that it is told, takes further ones and gives some away (`take`, `give`,
+`storage.stated`); of the other folders it touches none. A folder that ends in `-delete` is nobody's, so any start
+sweeps it: its name was changed for good by the one node that had it, and to delete it twice does no harm.
 """
 
 from __future__ import annotations
@@ -10,26 +14,28 @@ from __future__ import annotations
 import os
 import resource
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 
 import trio
 
-from barnabas.storage.checkpoints import read_topic_id
-from barnabas.storage.claim import Claim
+from barnabas.storage.checkpoints import Checkpoints, decode_topic_id, read_topic_id
+from barnabas.storage.claim import Claim, NodeClaim
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
 from barnabas.storage.files import FileCache
-from barnabas.storage.io import Io, a_few_at_a_time, sync_all, sync_path
+from barnabas.storage.handover import put_away, resign, sweep
+from barnabas.storage.io import Io, sync_path
 from barnabas.storage.layout import DELETE_SUFFIX, parse_partition_name
 from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.report import Tell, tell_logging
 from barnabas.storage.snapshots import Snapshots
 from barnabas.storage.starting import Progress, is_in_order, recover
-from barnabas.storage.statements import Statements
-from barnabas.storage.unflushed import LocalFlushJob
+from barnabas.storage.stated import Stated
+from barnabas.storage.statements import NodeStatements, Statements, Vnodes
 from barnabas.storage.upkeep import Upkeep
 from barnabas.storage.vnode import ZERO_ID
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 _MAX_NAME = 255
@@ -55,7 +61,13 @@ class DataDir:
         self._limiter = trio.CapacityLimiter(max(2, min(8, os.cpu_count() or 2)))
         self.upkeep = Upkeep(io, claim.path, self._limiter)
         self._note_damage = self.upkeep.note_damage  # one for all vnodes
-        self._statements = Statements(io, claim.path, self._limiter, self.upkeep)
+        #: The statements of one node among several; else None.
+        self._node: NodeStatements | None = None
+        if isinstance(claim, NodeClaim):
+            self._node = NodeStatements(io, claim.path, claim.node_id, claim.home, self._limiter, self.upkeep)
+        self._statements = self._node or Statements(io, claim.path, self._limiter, self.upkeep)
+        self._is_read = False  # what is stated
+        self._taking = trio.Lock()
 
     @classmethod
     def open(
@@ -67,32 +79,126 @@ class DataDir:
         io: Io | None = None,
         tell: Tell = tell_logging,
         unfinished: bool = False,
+        member: bool = False,
     ) -> DataDir:
         """Take the directory for this process, making it if absent. Raises `StorageError` with a one-line remedy.
 
-        `tell` hears what is found and mended in it. One that is `unfinished` only `storage.takeover` opens.
+        `tell` hears what is found and mended in it. One that is `unfinished` only `storage.takeover` opens. A `member`
+        is one of several nodes, under a supervisor that has the directory.
         """
         io = io or Io()
         path = os.path.abspath(os.fspath(path))
-        claim = Claim.take(io, path, node_id=node_id, cluster_id=cluster_id, unfinished=unfinished)
+        if member:
+            return cls(NodeClaim.join(io, path, node_id=node_id, cluster_id=cluster_id), io=io, tell=tell)
+        claim = Claim.take(io, path, node_id=node_id, cluster_id=cluster_id, unfinished=unfinished, tell=tell)
         return cls(claim, io=io, tell=tell)
 
-    async def load(self, progress: Progress | None = None, *, config_of: ConfigOf | None = None) -> None:
+    async def load(
+        self,
+        progress: Progress | None = None,
+        *,
+        config_of: ConfigOf | None = None,
+        keys: Collection[TopicPartition] | None = None,
+    ) -> None:
         """Fill `vnodes`, mending what an unclean stop left. `progress` hears (done, total, what) on the event loop.
 
-        A partition that cannot be mended is offline; the others are served.
+        A partition that cannot be mended is offline; the others are served. A member says which `keys` it leads.
         """
         default = LogConfig()
+        if self._node is not None:
+            assert keys is not None
+            await self.take(keys, config_of or (lambda topic: default), progress)
+            self._is_loaded = True
+            return
         await self._load(self._look(), progress, config_of or (lambda topic: default))
         self._statements.name_topics(self.vnodes)
         self._folders, self._is_loaded = [], True
 
     async def load_first(self, key: tuple[str, int], config: LogConfig) -> LocalVnode | None:
         """Load one partition before all others, as it may say how these are loaded; None if it has no folder."""
+        if self._node is not None:
+            await self.take([key], lambda topic: config)
+            return self.vnodes.get(key)
         if key not in self._look():
             return None
         await self._load([key], None, lambda topic: config)
         return self.vnodes[key]
+
+    async def folders(self) -> list[TopicPartition]:
+        """Every partition that has a folder, whoever leads it. Raises OSError."""
+        names = await trio.to_thread.run_sync(self.io.folders, self.path, limiter=self._limiter)
+        return [key for name in names if (key := parse_partition_name(name))]
+
+    # -- partitions that come from other nodes and go to them ----------------------------------------------------------
+
+    async def take(
+        self, keys: Collection[TopicPartition], config_of: ConfigOf, progress: Progress | None = None
+    ) -> list[TopicPartition]:
+        """Have these partitions in `vnodes`, as whoever had them last has left them; recovered if that is necessary.
+
+        Gives those that have no folder, for `create_vnode`. That this node has them is on disk before they are used.
+        Raises `StorageError` if it cannot be stated; then they are as before.
+        """
+        node = self._node
+        assert node is not None
+        async with self._taking:
+            stated, folders = await trio.to_thread.run_sync(self._read_stated, node, limiter=self._limiter)
+            wanted = [key for key in dict.fromkeys(keys) if key not in self.vnodes]
+            new: Vnodes = {}
+            await self._load([key for key in wanted if key in folders], progress, config_of, stated, new)
+            node.begin({key: vnode for key, vnode in new.items() if vnode.error is None})
+            try:
+                await node.write_turns()
+            except BaseException:
+                node.not_begun(new)
+                raise
+            node.begun(new)
+            self.vnodes |= new
+            return [key for key in wanted if key not in folders]
+
+    def _read_stated(self, node: NodeStatements) -> tuple[Stated, set[TopicPartition]]:
+        """What is stated of the partitions, and which have a folder. For a thread."""
+        try:
+            if not self._is_read:
+                node.read_own(self.tell)
+            stated = node.read_others(self.tell)
+            names = self.io.folders(self.path)
+        except OSError as error:
+            raise StorageError(f"cannot read {self.path}: {error}") from error
+        if not self._is_read:
+            doomed = [os.path.join(self.path, name) for name in names if name.endswith(DELETE_SUFFIX)]
+            trio.from_thread.run_sync(self.upkeep.discard, doomed)
+        self._is_read = True
+        return stated, {key for name in names if (key := parse_partition_name(name))}
+
+    async def give(self, keys: Collection[TopicPartition]) -> None:
+        """Give partitions away: when this returns, another node may take them.
+
+        From the call on they refuse everything with NOT_LEADER_OR_FOLLOWER; who waits is told. All of theirs is on
+        disk then, and no thread works on their files. What the disk refuses costs the next node a recovery.
+        """
+        node = self._node
+        assert node is not None
+        given = {key: vnode for key in dict.fromkeys(keys) if (vnode := self.vnodes.get(key)) is not None}
+        vnodes = list(given.values())
+        for vnode in vnodes:
+            self.upkeep.forget(vnode)
+        await resign(vnodes)
+        whole = await put_away(self.io, vnodes, self._limiter)
+        await self.upkeep.delete_discarded_in({vnode.directory for vnode in vnodes})
+        whole &= await sweep(vnodes, self._limiter)
+        given = {key: vnode for key, vnode in given.items() if self.vnodes.get(key) is vnode}  # others were deleted
+        for key, vnode in given.items():
+            node.leave(key, vnode, closed=vnode in whole)
+        try:
+            await node.write_turns()
+        except StorageError as error:
+            self.tell("given.not.stated", partitions=len(given), reason=error)
+        for key, vnode in given.items():
+            if self.vnodes.get(key) is vnode:
+                del self.vnodes[key]
+
+    # -- what is there -------------------------------------------------------------------------------------------------
 
     def _look(self) -> list[tuple[str, int]]:
         """The partitions that have a folder and no vnode. The first look reads what is stated of them."""
@@ -106,13 +212,23 @@ class DataDir:
                     self._folders.append(key)
         return [key for key in self._folders if key not in self.vnodes]
 
-    async def _load(self, keys: list[tuple[str, int]], progress: Progress | None, config_of: ConfigOf) -> None:
-        def look(some: list[tuple[str, int]]) -> list[LocalVnode]:
+    async def _load(
+        self,
+        keys: list[TopicPartition],
+        progress: Progress | None,
+        config_of: ConfigOf,
+        stated: Stated | None = None,
+        into: Vnodes | None = None,
+    ) -> None:
+        into = self.vnodes if into is None else into
+
+        def look(some: list[TopicPartition]) -> list[LocalVnode]:
             """Make the vnodes; those that are to be recovered."""
             found = []
             for key in some:
-                vnode = self.vnodes[key] = self._stated_vnode(key, config_of(key[0]))
-                if not is_in_order(self.io, vnode, self.claim.was_clean):
+                vnode, was_closed = self._stated_vnode(key, config_of(key[0]), stated)
+                into[key] = vnode
+                if vnode.error is None and not is_in_order(self.io, vnode, was_closed):
                     found.append(vnode)
             return found
 
@@ -124,13 +240,14 @@ class DataDir:
                 progress(looked, len(keys), "looked at")
         await recover(self.io, todo, self._limiter, self.tell, progress)
 
-    def _stated_vnode(self, key: tuple[str, int], config: LogConfig) -> LocalVnode:
-        """The vnode of a folder, with what the checkpoints state of it."""
-        stated = self._statements.stated
+    def _stated_vnode(self, key: TopicPartition, config: LogConfig, by_all: Stated | None) -> tuple[LocalVnode, bool]:
+        """The vnode of a folder, with what the checkpoints state of it; and whether it was left in order."""
+        stated: Checkpoints | Stated = self._statements.stated if by_all is None else by_all
+        unread: OSError | None = None
         try:
             topic_id = read_topic_id(self.io, os.path.join(self.path, f"{key[0]}-{key[1]}"))
-        except OSError:  # the vnode meets it again, and is offline
-            topic_id = None
+        except OSError as error:  # the vnode meets it again, and is offline
+            topic_id, unread = None, error
         start, point = stated.of(key, topic_id or "")
         vnode = self._vnode(
             key,
@@ -141,7 +258,9 @@ class DataDir:
         )
         if topic_id is not None:
             vnode.note_topic_id(topic_id)
-        return vnode
+        elif by_all is not None and unread is not None:  # nothing could be stated of it
+            vnode.fail("read the topic id", unread)
+        return vnode, self.claim.was_clean if by_all is None else by_all.is_closed(key, topic_id or "")
 
     def _vnode(
         self,
@@ -185,6 +304,8 @@ class DataDir:
         if known is not None:
             known.abandon()
         try:
+            if self._node is not None and self._id_in_place(key) == topic_id:
+                raise StorageError(f"{topic}-{partition} has a folder already, which another node may use")
             self._clear_place(key)
             vnode.create(topic_id)
         except OSError as error:
@@ -192,8 +313,16 @@ class DataDir:
         except StorageError:
             self.io.rmtree(vnode.directory)
             raise
+        if self._node is not None:
+            self._node.hold(key, vnode)
+            self._node.begun([key])
         self.vnodes[key] = vnode
         return vnode
+
+    def _id_in_place(self, key: TopicPartition) -> bytes | None:
+        """The topic id of the folder in a partition's place; None without a folder. Raises OSError."""
+        directory = os.path.join(self.path, f"{key[0]}-{key[1]}")
+        return decode_topic_id(read_topic_id(self.io, directory)) if os.path.exists(directory) else None
 
     def _clear_place(self, key: tuple[str, int]) -> None:
         try:
@@ -213,10 +342,15 @@ class DataDir:
         vnode = self.vnodes.get((topic, partition))
         if vnode is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {topic}-{partition}")
+        key = topic, partition
         try:
-            self._doom((topic, partition))
+            # Of several nodes the next topic's may have cleared the place, and be there already.
+            if self._node is None or self._id_in_place(key) == vnode.topic_id:
+                self._doom(key)
         except OSError as error:
             raise vnode.refused("delete", error) from error
+        if self._node is not None:
+            self._node.forget(key)
         del self.vnodes[(topic, partition)]
         vnode.abandon()
 
@@ -253,6 +387,8 @@ class DataDir:
             await self.upkeep.mend_damaged()
             if trio.current_time() >= next_checkpoint:
                 try:
+                    if self._node is not None:
+                        await self._node.forget_deleted()
                     await self.checkpoint()
                 except StorageError as error:
                     on_error(error)
@@ -281,7 +417,13 @@ class DataDir:
         with trio.CancelScope(shield=True):
             try:
                 self.claim.withdraw_address()
-                if await self._close_vnodes() and self._is_loaded:
+                vnodes = dict(self.vnodes)
+                whole = await put_away(self.io, vnodes.values(), self._limiter)
+                if self._node is not None:
+                    for key, vnode in vnodes.items():
+                        self._node.leave(key, vnode, closed=vnode in whole)
+                    await self._node.write_turns()
+                elif len(whole) == len(vnodes) and self._is_loaded:
                     await self.checkpoint()
                     await trio.to_thread.run_sync(self.claim.write_clean_mark, limiter=self._limiter)
                 await self.upkeep.delete_discarded()
@@ -289,36 +431,6 @@ class DataDir:
                 pass  # not clean, then
             finally:
                 self.claim.release()
-
-    async def _close_vnodes(self) -> bool:
-        def flush(owed: tuple[LocalVnode, LocalFlushJob]) -> OSError | None:
-            try:
-                owed[1].run()
-            except OSError as error:
-                return error
-            return None
-
-        clean = True
-        jobs: list[tuple[LocalVnode, LocalFlushJob]] = []
-        used = [vnode for vnode in self.vnodes.values() if vnode.loaded]
-        for vnode in used:
-            job = vnode.begin_flush()
-            if job is not None:
-                jobs.append((vnode, job))
-        errors = await trio.to_thread.run_sync(a_few_at_a_time, flush, jobs, limiter=self._limiter)
-        for (vnode, job), error in zip(jobs, errors, strict=True):
-            vnode.end_flush(job, error)
-        paths: list[str] = []
-        for vnode in self.vnodes.values():
-            try:
-                if vnode.error is not None:
-                    raise vnode.error
-                paths += vnode.close()
-                clean = clean and not vnode.needs_recovery
-            except StorageError:
-                clean = False
-        await trio.to_thread.run_sync(sync_all, self.io, paths, limiter=self._limiter)
-        return clean
 
     async def __aenter__(self) -> DataDir:
         return self

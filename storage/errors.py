@@ -17,6 +17,14 @@ class StorageError(KafkaError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
+class NotLeaderError(StorageError):
+    """The partition is not this node's any more: NOT_LEADER_OR_FOLLOWER to a client."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 class CorruptLogError(Exception):
     """A segment holds bytes that are no batch, or an index that does not match; recovery mends it."""
 

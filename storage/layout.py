@@ -25,6 +25,8 @@ QUORUM_FILE = "quorum-state"
 KAFKA_FILES = (f"{METADATA_FOLDER}/{QUORUM_FILE}", "bootstrap.checkpoint")
 #: There as long as a directory is being filled by `storage.takeover`.
 UNFINISHED_FILE = "import.unfinished"
+#: Has a folder for each of several nodes that share the directory, by node id: its lock, and its checkpoints.
+NODES_FOLDER = "nodes"
 #: In the folder of each partition: its topic's id.
 METADATA_FILE = "partition.metadata"
 
@@ -39,6 +41,20 @@ def parse_partition_name(name: str) -> tuple[str, int] | None:
     if not topic or not number.isdecimal() or not number.isascii():
         return None
     return topic, int(number)
+
+
+def node_folder(path: str, node_id: int) -> str:
+    """What one node of several has for itself in the data directory `path`."""
+    return os.path.join(path, NODES_FOLDER, str(node_id))
+
+
+def node_ids(path: str) -> list[int]:
+    """The nodes that have a folder in the data directory `path`. Raises OSError."""
+    try:
+        names = os.listdir(os.path.join(path, NODES_FOLDER))
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if name.isdecimal() and name.isascii())
 
 
 def is_locked(path: str) -> bool:

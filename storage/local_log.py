@@ -10,20 +10,18 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.storage.appender import Appender
-from barnabas.storage.checkpoints import read_topic_id
+from barnabas.storage.checkpoints import decode_topic_id, read_topic_id
 from barnabas.storage.compaction import LocalCompaction
 from barnabas.storage.config import LogConfig
-from barnabas.storage.errors import CorruptLogError, StorageError
+from barnabas.storage.errors import CorruptLogError, NotLeaderError, StorageError
 from barnabas.storage.faults import Fault, NotBegunError, fault_of
 from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io, write_file
@@ -31,16 +29,19 @@ from barnabas.storage.layout import METADATA_FILE
 from barnabas.storage.log import Log
 from barnabas.storage.reader import Reader
 from barnabas.storage.recovery import list_segments, recover_partition
+from barnabas.storage.replacement import sweep_unplaced
 from barnabas.storage.report import Tell, tell_logging
 from barnabas.storage.segment import Segment
 from barnabas.storage.unflushed import LocalFlushJob
 from barnabas.storage.validation import Rules
-from barnabas.storage.vnode import ZERO_ID, Callbacks, FlushJob
+from barnabas.storage.vnode import Callbacks, FlushJob
 from barnabas.storage.watermarks import Watermarks
 from barnabas.wire.uuids import encode_uuid
 
 if TYPE_CHECKING:
     from barnabas.storage.replacing import ReplacingLog
+
+J = TypeVar("J")
 
 
 @dataclass(slots=True, eq=False)
@@ -66,16 +67,19 @@ class LocalLog(ABC):
         "_fsync_first",
         "_full",
         "_io",
+        "_leaving",
         "_opened",
         "_repairing",
         "_tell",
         "_topic_id",
+        "_under_way",
         "cleaned_to",
         "directory",
         "leader_epoch",
         "needs_recovery",
         "on_damage",
         "on_high_watermark",
+        "on_idle",
         "partition",
         "recovery_point",
         "rules",
@@ -110,6 +114,9 @@ class LocalLog(ABC):
         self.on_damage: Callable[[ReplacingLog, Segment], None] | None = None
         #: A stop was not clean, and there were no descriptors or no room to recover: the first use does it.
         self.needs_recovery = False
+        #: Called when nothing works on the files in a thread any more.
+        self.on_idle: Callable[[], None] | None = None
+        self._under_way = 0  # jobs of others that have begun and not ended
         self._io = io
         self._cache = cache
         self._discard = discard
@@ -117,6 +124,7 @@ class LocalLog(ABC):
         self._full = False  # the last append found no room
         self._expected_start = log_start_offset
         self._opened: Opened | None = None
+        self._leaving: Opened | None = None  # the parts of a log that was resigned, until it is closed
         self._repairing: Segment | None = None
         self._compacting: LocalCompaction | None = None
         self._error: StorageError | None = None
@@ -172,11 +180,7 @@ class LocalLog(ABC):
 
     def note_topic_id(self, text: str) -> None:
         """What `partition.metadata` says is known: an id in URL-safe base64."""
-        try:
-            found = base64.urlsafe_b64decode(text + "==")
-        except (binascii.Error, ValueError):
-            found = ZERO_ID
-        self._topic_id = found if len(found) == len(ZERO_ID) else ZERO_ID  # cut off by a loss of power
+        self._topic_id = decode_topic_id(text)
 
     @property
     def checkpointed_start(self) -> int:
@@ -280,10 +284,11 @@ class LocalLog(ABC):
 
     def close(self) -> list[str]:
         """Write what only memory holds and let go of the files. The caller has flushed, and syncs the paths it gets."""
-        if self._opened is None:
+        opened = self._opened or self._leaving
+        if opened is None:
             return []
         try:
-            return self._opened.log.close()
+            return opened.log.close()
         except OSError as error:
             raise self._fail("close", error) from error
         finally:
@@ -295,7 +300,49 @@ class LocalLog(ABC):
         self._release()
         self._notify()
 
+    def resign(self, reason: StorageError) -> None:
+        """Another node is to lead the partition: every call raises `reason` from now on, and who waits is told.
+
+        Jobs that are under way still end; `is_idle` says when. After that `close` still finds what is to be written.
+        One that needs a recovery by now (`needs_recovery`) cannot be left in order.
+        """
+        if self.is_resigned:
+            return
+        if self._error is not None:
+            self.needs_recovery = True
+        self._error = reason
+        self._leaving, self._opened = self._opened, None
+        if self._compacting is not None:
+            self._compacting.stop()
+        self._notify()
+
+    @property
+    def is_resigned(self) -> bool:
+        return isinstance(self._error, NotLeaderError)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job that has begun is still to end."""
+        return not self._under_way
+
+    def _begun(self, job: J) -> J:
+        self._under_way += 1
+        return job
+
+    def _ended(self) -> None:
+        self._under_way -= 1
+        if not self._under_way and self.on_idle is not None:
+            self.on_idle()
+
+    def sweep(self) -> None:
+        """Unlink what jobs have left that a resigned log did not take over. For a thread. Raises OSError."""
+        if not self.needs_recovery:  # which knows what to finish
+            sweep_unplaced(self._io, self.directory)
+
     def _release(self) -> None:
+        if self._leaving is not None:
+            self._leaving.log.release()
+            self._leaving = None
         if self._compacting is not None:
             self._compacting.disown()
             self._compacting = None
@@ -307,6 +354,10 @@ class LocalLog(ABC):
         self._fail(action, error)
 
     def _fail(self, action: str, error: Exception) -> StorageError:
+        if self._leaving is not None:
+            self.needs_recovery = True
+            self._tell("partition.offline", topic=self.topic, partition=self.partition, action=action, reason=error)
+            self._release()
         if self._error is None:
             self._error = StorageError(f"{self.topic}-{self.partition} is offline: {action} failed: {error}")
             self._tell("partition.offline", topic=self.topic, partition=self.partition, action=action, reason=error)
@@ -331,7 +382,16 @@ class LocalLog(ABC):
             if self._error is not None:
                 raise self._error
             return None
-        return self._opened.log.unflushed.begin(self._opened.log)
+        return self._begin_flush(self._opened)
+
+    def begin_last_flush(self) -> LocalFlushJob | None:
+        """As `begin_flush`, before `close`; also of a log that was resigned."""
+        opened = self._opened or self._leaving
+        return None if opened is None else self._begin_flush(opened)
+
+    def _begin_flush(self, opened: Opened) -> LocalFlushJob | None:
+        job = opened.log.unflushed.begin(opened.log)
+        return None if job is None else self._begun(job)
 
     def reserve(self, job: FlushJob) -> None:
         """Make room behind the log for more appends like those that the job is for."""
@@ -352,10 +412,16 @@ class LocalLog(ABC):
         One that has not begun is owed again.
         """
         assert isinstance(job, LocalFlushJob)
+        try:
+            self._end_flush(job, error)
+        finally:
+            self._ended()
+
+    def _end_flush(self, job: LocalFlushJob, error: OSError | None) -> None:
         if error is not None and not isinstance(error, NotBegunError):
             self._fail("flush", error)
             return
-        if (opened := self._opened) is None:
+        if (opened := self._opened or self._leaving) is None:
             return
         if error is not None:
             opened.log.unflushed.put_back(job)
@@ -363,7 +429,7 @@ class LocalLog(ABC):
         opened.log.unflushed.end(job)
         if job.end_offset > self.recovery_point:
             self.recovery_point = job.end_offset
-        if self._fsync_first and job.end_offset > opened.marks.high_watermark:
+        if self._fsync_first and opened is self._opened and job.end_offset > opened.marks.high_watermark:
             opened.marks.advance(job.end_offset, job.segment, job.position)
             if self.on_high_watermark.callables:
                 self._notify()

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from barnabas.storage import index
-from barnabas.storage.checkpoints import Checkpoints, read_checkpoints, read_properties, read_topic_id
+from barnabas.storage.checkpoints import read_properties, read_topic_id
 from barnabas.storage.errors import CorruptLogError
 from barnabas.storage.files import OpenFile
 from barnabas.storage.io import Io, read_file
@@ -22,6 +22,7 @@ from barnabas.storage.layout import ADDRESS_FILE, META_FILE, is_locked, parse_pa
 from barnabas.storage.producer_state import ProducerState
 from barnabas.storage.recovery import kept_end, replay_producers
 from barnabas.storage.segment import LOG_SUFFIX, SWAP_SUFFIX, Segment, iter_headers
+from barnabas.storage.stated import Stated, read_stated
 from barnabas.storage.txn_index import SUFFIX as TXN_INDEX_SUFFIX
 from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex
 from barnabas.wire import batch
@@ -73,11 +74,11 @@ class LogDirReader:
     def partition(self, key: TopicPartition) -> PartitionReader:
         return PartitionReader(self._io, os.path.join(self.path, f"{key[0]}-{key[1]}"))
 
-    def checkpoints(self) -> Checkpoints:
-        """What the last broker has stated of the partitions."""
-        return read_checkpoints(self._io, self.path)
+    def checkpoints(self) -> Stated:
+        """What the last broker, or its nodes, have stated of the partitions."""
+        return read_stated(self._io, self.path)
 
-    def bounds(self, key: TopicPartition, segments: Sequence[SegmentReader], stated: Checkpoints) -> tuple[int, int]:
+    def bounds(self, key: TopicPartition, segments: Sequence[SegmentReader], stated: Stated) -> tuple[int, int]:
         """The first offset of a partition, and its last stable offset in what the next start's recovery would keep.
 
         For a directory that no broker has. Looked for again only when the newest segment has changed.

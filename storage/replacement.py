@@ -83,6 +83,11 @@ def discard_cleaned(io: Io, directory: str) -> None:
         _sweep(io, directory)
 
 
+def sweep_unplaced(io: Io, directory: str) -> None:
+    """Give up new segments that are not in the log yet, of a log that is whole. Raises OSError."""
+    _sweep(io, directory)
+
+
 def _sweep(io: Io, directory: str, keep: Iterable[str] = ()) -> None:
     """Unlink what is `.cleaned` or `.swap`: the `.log.swap` first, as a `.log.cleaned` says not to finish them."""
     kept = set(keep)

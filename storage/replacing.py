@@ -91,14 +91,21 @@ class ReplacingLog(LocalLog):
             if found.first_dirty >= found.upto:
                 return None
             self._compacting = LocalCompaction(opened.log, found, limits, now_ms)
-        return self._compacting
+        return self._begun(self._compacting)
 
     def end_compaction(self, job: CompactionJob, error: Exception | None = None) -> bool:
         assert isinstance(job, LocalCompaction)
+        goes_on = False
+        try:
+            goes_on = self._end_compaction(job, error)
+        finally:
+            if not goes_on:
+                self._ended()
+        return goes_on
+
+    def _end_compaction(self, job: LocalCompaction, error: Exception | None) -> bool:
         opened = self._opened
-        if (
-            self._compacting is not job or opened is None
-        ):  # gone offline, or deleted: the next start sweeps, if there is one
+        if self._compacting is not job or opened is None:  # gone offline, deleted or resigned: who comes next sweeps
             return False
         goes_on = False
         try:
@@ -204,7 +211,7 @@ class ReplacingLog(LocalLog):
         if segment is marks.segment:
             return None
         self._repairing = segment
-        return RepairJob(self._io, segment, following, self._config, self._tell)
+        return self._begun(RepairJob(self._io, segment, following, self._config, self._tell))
 
     def _leave_old_segment(self, opened: Opened) -> None:
         """The high watermark at the end of a segment is at the beginning of the next one, too."""
@@ -214,6 +221,12 @@ class ReplacingLog(LocalLog):
 
     def end_repair(self, job: RepairJob, error: OSError | None = None) -> bool:
         """`job` has run: readers get the mended segment. With an error all is as before; false then."""
+        try:
+            return self._end_repair(job, error)
+        finally:
+            self._ended()
+
+    def _end_repair(self, job: RepairJob, error: OSError | None) -> bool:
         self._repairing = None
         opened = self._opened
         if opened is None or job.damaged not in opened.log.segments:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
+
 import trio
 
 from barnabas.storage.errors import StorageError
@@ -25,6 +28,7 @@ class Upkeep:
         self._doomed: list[str] = []
         self._repairs: dict[ReplacingLog, Segment] = {}
         self._next_repair: dict[ReplacingLog, float] = {}
+        self._deleting = trio.Lock()
 
     def discard(self, paths: list[str]) -> None:
         """Have files and folders deleted."""
@@ -35,6 +39,11 @@ class Upkeep:
     def may_make_room(self) -> bool:
         """Whether anything waits to be deleted."""
         return bool(self._doomed)
+
+    def forget(self, vnode: ReplacingLog) -> None:
+        """The vnode is another node's to mend."""
+        self._repairs.pop(vnode, None)
+        self._next_repair.pop(vnode, None)
 
     def note_damage(self, vnode: ReplacingLog, segment: Segment) -> None:
         """A reader has met damage in a segment. What could not be mended is not tried again at once."""
@@ -64,10 +73,20 @@ class Upkeep:
 
     async def delete_discarded(self) -> None:
         """Delete what waits to be; what is discarded meanwhile waits for the next call."""
-        paths, self._doomed = self._doomed, []
-        self.added = trio.Event()
-        if paths:
-            await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
+        async with self._deleting:
+            paths, self._doomed = self._doomed, []
+            self.added = trio.Event()
+            if paths:
+                await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
+
+    async def delete_discarded_in(self, directories: Collection[str]) -> None:
+        """Delete what waits to be in these folders. When this returns, nothing of it is under way either."""
+        async with self._deleting:
+            paths = [path for path in self._doomed if os.path.dirname(path) in directories]
+            if paths:
+                doomed = set(paths)
+                self._doomed = [path for path in self._doomed if path not in doomed]
+                await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
 
     def _delete(self, paths: list[str]) -> None:
         """What cannot be deleted now is found again, by its name, at the next start.

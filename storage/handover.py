@@ -1,0 +1,96 @@
+"""How logs are put away: closed with all of theirs on disk, at a stop, or as other nodes are to lead their partitions.
+
+A log that was resigned refuses every call; what has begun in threads ends before it is closed, so that nobody writes
+into the folder when the next node opens it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import trio
+
+from barnabas.storage.errors import NotLeaderError, StorageError
+from barnabas.storage.flusher import HOLD_SECONDS
+from barnabas.storage.io import Io, a_few_at_a_time, sync_all
+from barnabas.storage.local_vnode import LocalVnode
+from barnabas.storage.unflushed import LocalFlushJob
+
+
+async def resign(vnodes: Iterable[LocalVnode]) -> None:
+    """Refuse all calls from now on, and wait until what is under way has ended."""
+    until = time.perf_counter() + HOLD_SECONDS
+    for vnode in vnodes:
+        vnode.resign(NotLeaderError(f"another node is to lead {vnode.topic}-{vnode.partition}"))
+        until = await _breathe(until)
+    for vnode in vnodes:
+        if not vnode.is_idle:
+            idle = trio.Event()
+            vnode.on_idle = idle.set
+            await idle.wait()
+
+
+async def put_away(io: Io, vnodes: Iterable[LocalVnode], limiter: trio.CapacityLimiter) -> set[LocalVnode]:
+    """Flush and close logs; those that are whole on disk then. The flusher is done with them."""
+
+    def flush(owed: tuple[LocalVnode, LocalFlushJob]) -> OSError | None:
+        try:
+            owed[1].run()
+        except OSError as error:
+            return error
+        return None
+
+    jobs: list[tuple[LocalVnode, LocalFlushJob]] = []
+    for vnode in vnodes:
+        job = vnode.begin_last_flush()
+        if job is not None:
+            jobs.append((vnode, job))
+    errors = await trio.to_thread.run_sync(a_few_at_a_time, flush, jobs, limiter=limiter)
+    unflushed = set()
+    for (vnode, job), error in zip(jobs, errors, strict=True):
+        vnode.end_flush(job, error)
+        if error is not None:
+            unflushed.add(vnode)
+    whole = set()
+    paths: list[str] = []
+    until = time.perf_counter() + HOLD_SECONDS
+    for vnode in vnodes:
+        until = await _breathe(until)
+        try:
+            if vnode.error is not None and not vnode.is_resigned:
+                raise vnode.error
+            paths += vnode.close()
+        except StorageError:
+            continue
+        if not vnode.needs_recovery and vnode not in unflushed:
+            whole.add(vnode)
+    try:
+        await trio.to_thread.run_sync(sync_all, io, paths, limiter=limiter)
+    except OSError:
+        return set()
+    return whole
+
+
+async def sweep(vnodes: Iterable[LocalVnode], limiter: trio.CapacityLimiter) -> set[LocalVnode]:
+    """Unlink what jobs have left in the folders of resigned logs; those that are clear of it then."""
+
+    def work() -> set[LocalVnode]:
+        clear = set()
+        for vnode in vnodes:
+            try:
+                vnode.sweep()
+            except OSError:  # who comes next does it
+                continue
+            clear.add(vnode)
+        return clear
+
+    return await trio.to_thread.run_sync(work, limiter=limiter)
+
+
+async def _breathe(until: float) -> float:
+    """Give way to others if it is time for that; the next time for it."""
+    if time.perf_counter() < until:
+        return until
+    await trio.lowlevel.checkpoint()
+    return time.perf_counter() + HOLD_SECONDS

@@ -1,0 +1,158 @@
+"""What all who have or had a partition state of it, and how that becomes the statements of one process again.
+
+Several nodes share a directory: each writes only the checkpoints in its own folder, `nodes/ID`, and those at the top
+stay as they were when the nodes began. A partition is one node's at a time. A node that takes it reads what all state,
+and states its own turn, above all others, before it writes anything to the partition. So of a partition the statement
+of the last turn counts, whole. The largest offset of all would not do: a recovery may find less than was flushed (a
+damaged disk), and a folder may be lost and made anew, and from then on the offsets that were stated before are wrong.
+
+A turn is closed when its node has given the partition away, or stopped, with all of it on disk. The next one recovers
+nothing then, however that node has ended later. A partition of which no node states anything is as the process that had
+the directory before left it.
+
+`fold` lets the top state what counts, and then takes `nodes` away by one rename. A kill before the rename leaves all
+statements as they were, and one after it leaves those at the top.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+
+from barnabas.storage.checkpoints import (
+    Checkpoints,
+    decode_topic_id,
+    read_checkpoints,
+    read_topic_id,
+    write_checkpoints,
+)
+from barnabas.storage.io import Io, sync_path, write_file
+from barnabas.storage.layout import (
+    CLEAN_FILE,
+    DELETE_SUFFIX,
+    LOG_STARTS_FILE,
+    NODES_FOLDER,
+    TOPIC_IDS_FILE,
+    node_folder,
+    node_ids,
+    parse_partition_name,
+)
+from barnabas.storage.report import Tell, tell_logging
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.uuids import encode_uuid
+
+CLEAN_MARK = b'{"version":0,"brokerEpoch":-1}'
+# Nobody has had so many turns: above those in a file that cannot be read.
+_UNREADABLE = 1 << 40
+
+
+class Stated:
+    """The checkpoints at the top, and those of each node."""
+
+    def __init__(self, top: Checkpoints, nodes: Mapping[int, Checkpoints], *, top_closed: bool) -> None:
+        """`top_closed`: the process that had the directory before the nodes stopped cleanly."""
+        self._top, self._nodes, self._top_closed = top, nodes, top_closed
+        self._is_whole = not any(TOPIC_IDS_FILE in each.damaged for each in nodes.values())
+
+    def states(self, key: TopicPartition) -> bool:
+        """Whether anything is stated of a partition; only then its topic's id matters."""
+        return any(each.states(key) for each in (self._top, *self._nodes.values()))
+
+    def of(self, key: TopicPartition, topic_id: str) -> tuple[int, int]:
+        """(log start offset, recovery point) of the partition of that topic; zeros where nothing is stated of it.
+
+        Without a readable recovery point all is scanned. Records that were deleted must not come back: without a
+        readable log start that of the turn before counts.
+        """
+        lines = self._lines(key, topic_id)
+        start = next((each.starts.get(key, 0) for each in lines if LOG_STARTS_FILE not in each.damaged), 0)
+        return start, lines[0].points.get(key, 0) if lines else 0
+
+    def cleaned_of(self, key: TopicPartition, topic_id: str) -> int:
+        """How far the partition is compacted."""
+        lines = self._lines(key, topic_id)
+        return lines[0].cleaned.get(key, 0) if lines else 0
+
+    def is_closed(self, key: TopicPartition, topic_id: str) -> bool:
+        """Whether whoever had the partition last left it in order.
+
+        A node whose turns cannot be read may have had any partition.
+        """
+        lines = self._lines(key, topic_id)
+        if not lines or not self._is_whole:
+            return False
+        return self._top_closed if lines[0] is self._top else lines[0].turns[key].closed
+
+    def next_turn(self, key: TopicPartition) -> int:
+        """The number for a turn that begins now."""
+        numbers = [each.turns[key].number for each in self._nodes.values() if key in each.turns]
+        return max(numbers, default=0) + (1 if self._is_whole else _UNREADABLE)
+
+    def _lines(self, key: TopicPartition, topic_id: str) -> list[Checkpoints]:
+        """Who states something of the partition of that topic, the last turn first."""
+        found = [each for each in self._nodes.values() if key in each.turns and each.is_meant(key, topic_id)]
+        found.sort(key=lambda each: each.turns[key].number, reverse=True)
+        if self._top.states(key) and self._top.is_meant(key, topic_id):
+            found.append(self._top)
+        return found
+
+
+def read_stated(io: Io, path: str, tell: Tell = tell_logging) -> Stated:
+    """What is stated of the partitions in the data directory `path`. A damaged file is told of, and costs only itself.
+
+    Raises OSError.
+    """
+    nodes = {each: read_node(io, path, each, tell) for each in node_ids(path)}
+    top_closed = os.path.exists(os.path.join(path, NODES_FOLDER, CLEAN_FILE))
+    return Stated(read_checkpoints(io, path, tell), nodes, top_closed=top_closed)
+
+
+def read_node(io: Io, path: str, node_id: int, tell: Tell) -> Checkpoints:
+    """What one node states."""
+    found = read_checkpoints(io, node_folder(path, node_id), tell, f"{NODES_FOLDER}/{node_id}/")
+    found.ids = {} if found.ids is None else found.ids
+    return found
+
+
+def states_no_ids(io: Io, path: str) -> bool:
+    """Whether the checkpoints at the top do not say which topics they speak of. Raises OSError."""
+    return not os.path.exists(os.path.join(path, TOPIC_IDS_FILE)) and bool(io.folders(path))
+
+
+def fold(io: Io, path: str, tell: Tell = tell_logging) -> None:
+    """Let the files at the top state what counts, as if one process had had the directory, and take `nodes` away.
+
+    For who has the directory while no node runs. They are clean if every partition is closed. Raises OSError.
+    """
+    stated = read_stated(io, path, tell)
+    found, clean = Checkpoints(), True
+    assert found.ids is not None
+    for name in io.folders(path):
+        key = parse_partition_name(name)
+        if key is None:
+            continue
+        try:
+            text = read_topic_id(io, os.path.join(path, name))
+        except OSError:  # it has nothing to state
+            clean = False
+            continue
+        start, found.points[key] = stated.of(key, text)
+        found.ids[key] = encode_uuid(decode_topic_id(text))
+        if start:
+            found.starts[key] = start
+        if cleaned := stated.cleaned_of(key, text):
+            found.cleaned[key] = cleaned
+        clean = clean and stated.is_closed(key, text)
+    write_checkpoints(io, path, found, None)
+    if not os.path.exists(os.path.join(path, NODES_FOLDER)):
+        return
+    mark = os.path.join(path, CLEAN_FILE)
+    if clean:
+        write_file(io, mark, CLEAN_MARK, sync=False)
+    elif os.path.exists(mark):
+        io.unlink(mark)
+    doomed = os.path.join(path, f"{NODES_FOLDER}-0.{uuid.uuid4().hex}{DELETE_SUFFIX}")
+    io.replace(os.path.join(path, NODES_FOLDER), doomed)
+    sync_path(io, path)
+    io.rmtree(doomed)  # what is left of it, the next start sweeps
