@@ -224,7 +224,7 @@ class Node:
         await self.data_dir.load(
             self._loading_progress,
             config_of=self._log_configs(),
-            only=None if together is None else set(together.led(self.metadata)),
+            keys=None if together is None else list(together.led(self.metadata)),
         )
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         self.metadata.tell_all()

@@ -17,6 +17,7 @@ import selectors
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,7 +91,6 @@ class Supervisor:
         try:
             make_secret(self._data_dir)
             DriverSecret(self._data_dir)
-            self._lock_fd = claim.lock_fd
             self._watch()
         except OSError as error:
             raise StorageError(f"cannot prepare {self._data_dir} for its nodes: {error}") from error
@@ -233,6 +233,8 @@ class Supervisor:
                 config = shifted(self.properties, child.node - self._owner, self.count)
                 membership = Membership(child.node, self._owner, self.count, Path(os.path.abspath(self._data_dir)))
                 status = run_node(config, self.log.of(node=child.node), membership, write, self._life_read)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(status)
         os.close(write)
@@ -243,7 +245,7 @@ class Supervisor:
         self._selector.register(read, selectors.EVENT_READ, child.node)
 
     def _become_child(self) -> None:
-        """Let go of what is the supervisor's: signals, pipes, and the descriptor of its lock, not the lock."""
+        """Let go of what is the supervisor's: signals and pipes. Its lock is of its process, and no child has it."""
         signal.set_wakeup_fd(-1)
         for number in self._handled():
             signal.signal(number, signal.SIG_DFL)
@@ -254,7 +256,6 @@ class Supervisor:
             if other.pipe >= 0:
                 os.close(other.pipe)
         self._selector.close()
-        os.close(self._lock_fd)
 
     def _reap(self) -> None:
         for child in self.children.values():

@@ -56,6 +56,7 @@ class Following:
     async def begin(self, snapshots: Snapshots) -> None:
         """Read the image as the owner has it now. Nobody is told. Raises StorageError for a log that is damaged."""
         metadata = self._metadata
+        await self._connected()  # when the owner can be asked, its folder is there
         while True:
             self.offset = metadata.begin_with(snapshots)
             found = await self._fetch(BEGINS, 0)
@@ -107,22 +108,29 @@ class Following:
             max_bytes=_BYTES,
             topics=[FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[part])],
         )
-        wait = _FIRST_RETRY_SECONDS
         while True:
+            channel = await self._connected()
             try:
-                if self._channel is None or self._channel.is_gone:
-                    self._channel = await self._channels.open(self._membership.owner)
-                answer = await self._channel.ask(request)
-                found: PartitionData = answer.responses[0].partitions[0]
-                if found.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:  # the owner has not read its log yet
-                    return found
-                reason = "it has not begun"
+                answer = await channel.ask(request)
+            except Unreachable:
+                continue
+            found: PartitionData = answer.responses[0].partitions[0]
+            return found
+
+    async def _connected(self) -> Channel:
+        """A connection to the owner; waits while it is away."""
+        wait = _FIRST_RETRY_SECONDS
+        is_told = False
+        while self._channel is None or self._channel.is_gone:
+            try:
+                self._channel = await self._channels.open(self._membership.owner)
             except Unreachable as error:
-                reason = str(error)
-            if self._log.is_new("metadata.owner.away"):
-                self._log.warning("metadata.owner.away", reason=reason, effect="this node serves what it knows")
-            await trio.sleep(wait)
-            wait = min(2 * wait, _LAST_RETRY_SECONDS)
+                if wait == _LAST_RETRY_SECONDS and not is_told:
+                    is_told = True
+                    self._log.warning("metadata.owner.away", reason=error, effect="this node serves what it knows")
+                await trio.sleep(wait)
+                wait = min(2 * wait, _LAST_RETRY_SECONDS)
+        return self._channel
 
     async def close(self) -> None:
         """Follow no more."""

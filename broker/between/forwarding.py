@@ -44,11 +44,13 @@ class Owner:
         """The owner's answer; waits while it is away. Raises Unreachable if it went away when it had been asked."""
         channel = None
         wait = _FIRST_RETRY_SECONDS
+        is_told = False
         while channel is None:
             try:
                 channel = await self._channels.take(self._membership.owner, request)
             except Unreachable as error:
-                if self._log.is_new("metadata.owner.away"):
+                if wait == _LAST_RETRY_SECONDS and not is_told:
+                    is_told = True
                     self._log.warning("metadata.owner.away", reason=error, effect="changes wait")
                 await trio.sleep(wait)
                 wait = min(2 * wait, _LAST_RETRY_SECONDS)
