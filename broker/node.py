@@ -340,7 +340,7 @@ class Node:
         self.metadata_snapshots = parts.make(MetadataSnapshots, offsets_loaded=lambda: self.groups.all_loaded)
         if together is not None:
             nodes.controller_id = together.membership.owner
-            together.assemble(self.authentication)
+            together.assemble(self.authentication, self.transactions)
         self.metadata.listeners = [
             self.configs,
             self.authentication,

@@ -22,6 +22,7 @@ from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.between.registration import Registration
 from barnabas.broker.between.secret import read_secret
+from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.identity import Identity
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
@@ -73,9 +74,10 @@ class Together:
         """The part that gives producer ids."""
         return self._parts.make(ProducerIds if self.membership.owns else FollowedProducerIds)
 
-    def assemble(self, authentication: Authentication) -> None:
+    def assemble(self, authentication: Authentication, transactions: Transactions) -> None:
         """The parts that stand on those of a broker."""
         parts = self._parts
+        transactions.connect(self.channels)
         parts.add(self.membership)
         authentication.trust_nodes(self._secret)
         self._desk: Desk = parts.make(Desk)

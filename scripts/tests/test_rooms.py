@@ -34,7 +34,7 @@ LAZILY = {("scripts", "streams"), ("scripts", "broker"), ("scripts", "connect")}
 DOORS = {
     "groupcoord": {"vnode"},
     "broker": {
-        *("vnode", "validation", "config", "errors", "data_dir", "flusher", "io", "pace", "snapshots"),
+        *("vnode", "validation", "verification", "config", "errors", "data_dir", "flusher", "io", "pace", "snapshots"),
         *("claim", "cleaner", "compaction_terms", "kafka_dir", "takeover"),
     },
     "streams": {"log_reader", "errors"},
@@ -55,8 +55,8 @@ INNER: dict[str, dict[str, set[str]]] = {
             "security",
             "settings",
         },
-        "between": {"metadata", "net", "quotas", "security", "settings"},
-        "coordinators": {"metadata", "moving", "net", "settings"},
+        "between": {"coordinators", "metadata", "net", "quotas", "security", "settings"},
+        "coordinators": {"between", "metadata", "moving", "net", "settings"},
         "http": {"jobs", "metadata", "metrics", "net", "quotas", "security", "settings"},
         "jobs": {"metadata", "reading", "security", "settings"},
         "metadata": {"security", "settings"},
