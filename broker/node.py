@@ -18,6 +18,7 @@ import trio
 import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.between.followers import Followers
 from barnabas.broker.between.membership import Membership
+from barnabas.broker.between.moves import Moves
 from barnabas.broker.clock import Clock
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.transactions import Transactions
@@ -247,7 +248,9 @@ class Node:
             nursery.start_soon(self.owners.run)
             nursery.start_soon(self.authentication.remove_what_expires)
         if together is not None:
-            if not together.membership.owns:
+            if together.membership.owns:
+                nursery.start_soon(self.moves.run)
+            else:
                 self._let_nodes_ask(together, nursery)
             await together.join(nursery, self.identity)
 
@@ -337,6 +340,7 @@ class Node:
         self.configs = parts.make(ResourceConfigs)
         self.authentication = parts.make(Authentication)
         self.authentication.trust_driver(self.queries.secret.writer_id)
+        self.moves = parts.make(Moves)
         self.metadata_snapshots = parts.make(MetadataSnapshots, offsets_loaded=lambda: self.groups.all_loaded)
         if together is not None:
             nodes.controller_id = together.membership.owner
@@ -350,6 +354,7 @@ class Node:
             self.queries,
             self.streams,
             self.owners,
+            self.moves,
             self.metadata_snapshots,
         ]
 

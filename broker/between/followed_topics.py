@@ -75,10 +75,9 @@ class FollowedTopics(TopicManager):
                 await self.make_vnodes(topic, range(len(topic.partitions)))
             except KafkaError as error:  # its clients are told so; the next start tries again
                 self.log.error("partition.not_made", topic=topic.name, error=error)
-        self.metadata.change(records, timestamp)
+        await self.change_leaders(records, lambda: self.metadata.change(records, timestamp))
         for topic in gone:
             await self._drop_vnodes(topic, list(topic.partitions))
-        await self.settle()
 
     def _with_new_partitions(self, records: Sequence[Message]) -> list[TopicImage]:
         """The topics that get partitions by a change, as they will be."""

@@ -105,11 +105,15 @@ class Followers:
                 told = True
                 self._log.warning("metadata.behind", nodes=",".join(map(str, behind)), effect="a change waits for them")
 
+    async def moved_on(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, which is looked at when a node has come, applied something, or gone."""
+        while not condition():
+            await self._moved.wait()
+
     async def have_let_go(self) -> None:
         """The same; and no node begins now that may have looked at what was there before."""
         await self.have_applied()
-        while self._beginning:
-            await self._moved.wait()
+        await self.moved_on(lambda: not self._beginning)
         await self.have_applied()
 
     def serve(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:

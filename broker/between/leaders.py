@@ -10,20 +10,29 @@ from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.records.cluster_metadata import PartitionChangeRecord, UnregisterBrokerRecord
 from barnabas.wire.types import Message
 
+#: Leads a partition that has no leader.
+NOBODY = -1
+
 
 def moves(metadata: MetadataImage, nodes: range) -> list[Message]:
     """The records that spread all partitions evenly over `nodes`, of which the first owns the metadata.
 
     As few as possible move: those whose leader is none of the nodes, and then from who leads most to who leads fewest.
-    The streams driver's conversation stays with the owner, which takes part in it.
+    What was on its way somewhere arrives there. The streams driver's conversation stays with the owner, which takes
+    part in it.
     """
     led: Counter[int] = Counter(dict.fromkeys(nodes, 0))
     homes: dict[int, list[TopicPartition]] = {node: [] for node in nodes}
     homeless: list[TopicPartition] = []
     to: dict[TopicPartition, int] = {}
     for topic in metadata.topics.values():
-        for index, (node, _) in topic.partitions.items():
-            at = topic.name, index
+        for index, (leader, _) in topic.partitions.items():
+            at, node = (topic.name, index), leader
+            move = metadata.moves.get((topic.topic_id, index))
+            if move is not None and move.target in led and topic.name != QUERIES_TOPIC:
+                to[at] = move.target
+                led[move.target] += 1
+                continue
             if topic.name == QUERIES_TOPIC:
                 if node != nodes[0]:
                     to[at] = nodes[0]
@@ -46,9 +55,33 @@ def moves(metadata: MetadataImage, nodes: range) -> list[Message]:
     return [*(led_by(metadata, at, node) for at, node in to.items()), *gone]
 
 
+def leaves(
+    metadata: MetadataImage, at: TopicPartition, target: int, *, source: int | None = None
+) -> PartitionChangeRecord:
+    """A partition has no leader from now on, and goes to another node from its leader, or from `source`."""
+    name, index = at
+    topic = metadata.topics[name]
+    source = topic.partitions[index].node if source is None else source
+    return PartitionChangeRecord(
+        partition_id=index,
+        topic_id=topic.topic_id,
+        leader=NOBODY,
+        isr=[],
+        replicas=[source, target],
+        adding_replicas=[target],
+        removing_replicas=[source],
+    )
+
+
 def led_by(metadata: MetadataImage, at: TopicPartition, node: int) -> PartitionChangeRecord:
     """A partition gets another leader, which has its only replica."""
     name, index = at
     return PartitionChangeRecord(
-        partition_id=index, topic_id=metadata.topics[name].topic_id, leader=node, isr=[node], replicas=[node]
+        partition_id=index,
+        topic_id=metadata.topics[name].topic_id,
+        leader=node,
+        isr=[node],
+        replicas=[node],
+        adding_replicas=[],
+        removing_replicas=[],
     )

@@ -49,7 +49,7 @@ from barnabas.wire.records.cluster_metadata import (
     UserScramCredentialRecord,
 )
 from barnabas.wire.schema import ProtocolError
-from barnabas.wire.types import ZERO_UUID, Message
+from barnabas.wire.types import ZERO_UUID, Message, replace
 
 METADATA_TOPIC = "__cluster_metadata"
 #: The id that Kafka gives to the topic of the metadata, in every cluster.
@@ -67,6 +67,13 @@ class Leader(NamedTuple):
 
     node: int
     epoch: int
+
+
+class Move(NamedTuple):
+    """A partition that has no leader, as it goes from one node to another."""
+
+    source: int
+    target: int
 
 
 class NodeImage(NamedTuple):
@@ -135,6 +142,8 @@ class MetadataImage:
         #: Names by what they are in metrics, where a dot and an underscore are the same.
         self.metric_names: dict[str, set[str]] = {}
         self.by_id: dict[bytes, TopicImage] = {}
+        #: Partitions that go from one node to another, by topic id and index.
+        self.moves: dict[tuple[bytes, int], Move] = {}
         self.removed_ids: set[bytes] = set()
         #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
         self.removed_ms: dict[str, int] = {}
@@ -306,15 +315,19 @@ class MetadataImage:
         elif isinstance(record, PartitionRecord):
             leader = Leader(record.leader, record.leader_epoch)
             self._set_leader(self.by_id[record.topic_id], record.partition_id, leader)
+            self._set_move(record)
         elif isinstance(record, PartitionChangeRecord):
             if record.leader != _SAME_LEADER:  # an epoch begins, also with the same leader or with none
                 topic = self.by_id[record.topic_id]
                 epoch = topic.partitions[record.partition_id].epoch + 1
                 self._set_leader(topic, record.partition_id, Leader(record.leader, epoch))
+                self._set_move(record)
         elif isinstance(record, RemoveTopicRecord):
             gone = self.by_id.pop(record.topic_id, None)
             self.removed_ids.add(record.topic_id)
             if gone is not None:
+                for index in gone.partitions if self.moves else ():
+                    self.moves.pop((gone.topic_id, index), None)
                 self.led.subtract(leader.node for leader in gone.partitions.values())
             if gone is not None and self.topics.get(gone.name) is gone:
                 del self.topics[gone.name]
@@ -346,6 +359,13 @@ class MetadataImage:
             self.led[before.node] -= 1
         self.led[leader.node] += 1
         topic.partitions[index] = leader
+
+    def _set_move(self, record: PartitionRecord | PartitionChangeRecord) -> None:
+        where = record.topic_id, record.partition_id
+        if record.adding_replicas and record.removing_replicas:
+            self.moves[where] = Move(record.removing_replicas[0], record.adding_replicas[0])
+        else:
+            self.moves.pop(where, None)
 
     def _forget_metric_name(self, name: str) -> None:
         alike = self.metric_names[metric_name(name)]
@@ -392,7 +412,13 @@ class MetadataImage:
         for topic in self.topics.values():
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
             for index, leader in topic.partitions.items():
-                yield self._partition_record(topic.topic_id, index, leader)
+                record = self._partition_record(topic.topic_id, index, leader)
+                move = self.moves.get((topic.topic_id, index))
+                if move is not None:
+                    record = replace(
+                        record, replicas=[*move], adding_replicas=[move.target], removing_replicas=[move.source]
+                    )
+                yield record
             for key, value in topic.configs.items():
                 yield self.config_record(RESOURCE_TOPIC, topic.name, key, value)
 

@@ -25,10 +25,11 @@ from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.vnode import Vnode
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.wire.queries.plan import first_offset
-from barnabas.wire.records.cluster_metadata import FeatureLevelRecord, RemoveTopicRecord
+from barnabas.wire.records.cluster_metadata import FeatureLevelRecord, PartitionChangeRecord, RemoveTopicRecord
 from barnabas.wire.types import ZERO_UUID, Message
 
 MAX_NAME = 249
@@ -56,6 +57,12 @@ def _has_known_id(vnode: Vnode) -> bool:
         return vnode.topic_id is not None
     except KafkaError:
         return False
+
+
+def _led_here(metadata: MetadataImage, name: str, index: int) -> TopicImage:
+    """A topic as it is, but that this node leads a partition of it."""
+    topic = metadata.topics[name]
+    return TopicImage(name, topic.topic_id, {index: Leader(metadata.node_id, 0)}, topic.configs)
 
 
 def new_topic_id() -> bytes:
@@ -148,8 +155,34 @@ class TopicManager(Listener):
         await self.flusher.flushed(self.metadata.log, end)
         if make is not None:
             await make()
-        self.metadata.change(records)
+        await self.change_leaders(records, lambda: self.metadata.change(records))
+
+    async def change_leaders(self, records: Sequence[Message], change: Callable[[], None]) -> None:
+        """Apply a change: partitions that are led here from then on are there before, those that are no longer go."""
+        taken, given = self._moving(records)
+        if taken:
+            await self.data_dir.take(taken, lambda topic: self.config.log_config(self.metadata.topics[topic].configs))
+            for name, index in taken:
+                await self.make_vnodes(_led_here(self.metadata, name, index), range(index, index + 1))
+        change()
+        if given:
+            await self.data_dir.give(given)
         await self.settle()
+
+    def _moving(self, records: Sequence[Message]) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """The partitions that come to this node by a change, and those that leave it."""
+        taken: list[TopicPartition] = []
+        given: list[TopicPartition] = []
+        here = self.metadata.node_id
+        for record in records:
+            if isinstance(record, PartitionChangeRecord):
+                topic = self.metadata.by_id[record.topic_id]
+                is_led, at = topic.partitions[record.partition_id].node == here, (topic.name, record.partition_id)
+                if record.leader == here and not is_led:
+                    taken.append(at)
+                elif is_led and record.leader != here:
+                    given.append(at)
+        return taken, given
 
     def settings_changed(self) -> None:
         self._unsettled.update(dict.fromkeys(self.metadata.by_id))

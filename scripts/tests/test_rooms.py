@@ -80,7 +80,7 @@ INNER_DOORS = {
     ("broker/jobs", "metadata"): {"image", "producer_ids", "topic_manager"},
     ("broker/jobs", "reading"): {"time_lookup"},
     ("broker/coordinators", "net"): {"delayed_response"},
-    ("broker/apis", "between"): {"desk", "followers", "membership", "registration"},
+    ("broker/apis", "between"): {"desk", "followers", "membership", "moves", "registration"},
     ("broker/apis", "net"): {"delayed_response", "errors", "framing", "large", "order", "turn"},
     ("broker/apis", "metadata"): {
         *("credentials", "features", "image", "placement", "producer_ids", "tokens", "topic_manager"),
