@@ -17,6 +17,7 @@ import trio
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
 from barnabas.broker.between.followers import Followers
+from barnabas.broker.between.leaders import spread
 from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.moves import Moves
 from barnabas.broker.clock import Clock
@@ -219,8 +220,11 @@ class Node:
         nursery.start_soon(self.flusher.run)
         together = self.together
         await self._read_metadata()
+        here = self.identity.node_id
+        nodes = range(here, here + 1) if together is None else together.membership.ids
+        if nodes[0] == here:
+            await spread(self.metadata, nodes, self.flusher, self.log)
         if together is not None and together.membership.owns:
-            await together.spread(self.metadata, self.flusher)
             self._let_nodes_ask(together, nursery)
         await self.data_dir.load(
             self._loading_progress,

@@ -129,6 +129,11 @@ class DataDir:
         names = await trio.to_thread.run_sync(self.io.folders, self.path, limiter=self._limiter)
         return [key for name in names if (key := parse_partition_name(name))]
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes have parts of the directory, so that partitions can come and go."""
+        return self._node is not None
+
     # -- partitions that come from other nodes and go to them ----------------------------------------------------------
 
     async def take(

@@ -2,13 +2,15 @@
 
 A node fetches the log as a replica does. Who asks for what comes after an offset has applied all before it: so each
 fetch says how far its node is (KIP-595, where observers do the same). A change is answered when every node that follows
-has applied it. So whoever is told of a change finds it at any node. A node that has ended is not waited for: the kernel
-ends its connection. One that hangs is waited for until the supervisor ends it.
+has applied it. So whoever is told of a change finds it at any node. A node that begins serves nobody yet, and reads all
+that is there before it does. One that has ended is not waited for: the kernel gives its lock free. One that runs and
+does not follow, as the owner has just come back, or that hangs, is waited for: it follows soon, or the supervisor ends
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -25,10 +27,11 @@ from barnabas.wire.messages.fetch import FetchRequest
 if TYPE_CHECKING:
     from barnabas.broker.net.connection import Connection
 
-#: Who is not counted: it reads the log to begin with, and has nothing open yet.
-BEGINS = -1
+#: Told as its epoch by a node that reads the log to begin with; and by one that follows it.
+BEGINS, FOLLOWS = 0, 1
 # How long a change waits for a node before the log tells of it.
 _TELL_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
 
 
 class MetadataLog(Partitions):
@@ -57,26 +60,29 @@ class Followers:
         self.door = MetadataLog(metadata)
         #: Of each connection that a node follows by: the node, and how far it is.
         self._at: dict[Connection, tuple[int, int]] = {}
-        #: Connections of nodes that begin: what they read they have not applied.
-        self._beginning: set[Connection] = set()
+        #: Connections of nodes that begin, and serve nobody yet.
+        self._beginning: dict[Connection, int] = {}
         self._moved = trio.Event()
+        #: The other nodes of this broker, and whether one runs.
+        self.others: Sequence[int] = ()
+        self.is_running: Callable[[int], bool] = bool
 
     def fetched(self, connection: Connection, request: FetchRequest) -> None:
         """A node asks for what comes after what it has."""
-        node = request.replica_state.replica_id
+        node, epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
         for topic in request.topics:
             for part in topic.partitions:
-                if node == BEGINS:
-                    self._beginning.add(connection)
+                if epoch == BEGINS:
+                    self._beginning[connection] = node
                 else:
-                    self._beginning.discard(connection)
+                    self._beginning.pop(connection, None)
                     self._at[connection] = node, part.fetch_offset
         self._tell()
 
     def left(self, connection: Connection) -> None:
         """A connection has ended."""
         if connection in self._at or connection in self._beginning:
-            self._beginning.discard(connection)
+            self._beginning.pop(connection, None)
             self._at.pop(connection, None)
             self._tell()
 
@@ -90,18 +96,24 @@ class Followers:
         return dict(self._at.values())
 
     def _behind(self, offset: int) -> list[int]:
-        return sorted(node for node, at in self._at.values() if at < offset)
+        """The nodes that a change up to this offset waits for."""
+        at, begins = self.nodes, set(self._beginning.values())
+        return [
+            node
+            for node in self.others
+            if at.get(node, -1) < offset and (node in at or (node not in begins and self.is_running(node)))
+        ]
 
     async def have_applied(self) -> None:
-        """Wait until every node that follows has applied what is in the log now."""
+        """Wait until every other node that runs has applied what is in the log now, or begins."""
         offset = self._metadata.log.high_watermark
+        began = trio.current_time()
         told = False
         while behind := self._behind(offset):
             moved = self._moved
-            with trio.move_on_after(_TELL_SECONDS):
+            with trio.move_on_after(_LOOK_SECONDS):  # that a node has ended which did not follow, nothing tells
                 await moved.wait()
-                continue
-            if not told:
+            if not told and trio.current_time() - began > _TELL_SECONDS:
                 told = True
                 self._log.warning("metadata.behind", nodes=",".join(map(str, behind)), effect="a change waits for them")
 
@@ -123,7 +135,7 @@ class Followers:
 
         def served(context: Context, request: Any) -> Answer:
             answer = handle(context, request)
-            return _After(answer, self) if self._at and isinstance(answer, Coroutine) else answer
+            return _After(answer, self) if self.others and isinstance(answer, Coroutine) else answer
 
         return served
 

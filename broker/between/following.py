@@ -16,7 +16,7 @@ import trio
 from barnabas.broker.between.channel import Channel
 from barnabas.broker.between.channels import Channels
 from barnabas.broker.between.followed_topics import FollowedTopics
-from barnabas.broker.between.followers import BEGINS
+from barnabas.broker.between.followers import BEGINS, FOLLOWS
 from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.log import EventLog
@@ -73,7 +73,7 @@ class Following:
     async def run(self) -> None:
         """Apply what changes, until cancelled."""
         while True:
-            found = await self._fetch(self._membership.node_id, _WAIT_MS if self._caught_up.is_set() else 0)
+            found = await self._fetch(FOLLOWS, _WAIT_MS if self._caught_up.is_set() else 0)
             for records, timestamp in self._changes(found):
                 await self._topics.follow(records, timestamp)
             if self.offset >= found.high_watermark:
@@ -98,11 +98,11 @@ class Following:
             self.offset = max(self.offset, header.last_offset + 1)
         return changes
 
-    async def _fetch(self, replica: int, wait_ms: int) -> PartitionData:
+    async def _fetch(self, how: int, wait_ms: int) -> PartitionData:
         """Ask the owner for what comes next; while it is away, again and again."""
         part = FetchPartition(partition=0, fetch_offset=self.offset, partition_max_bytes=_BYTES)
         request = FetchRequest(
-            replica_state=ReplicaState(replica, -1),
+            replica_state=ReplicaState(self._membership.node_id, how),
             max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=_BYTES,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import MetadataImage
+from barnabas.storage.errors import StorageError
+from barnabas.storage.flusher import Flusher
 from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.records.cluster_metadata import PartitionChangeRecord, UnregisterBrokerRecord
 from barnabas.wire.types import Message
@@ -53,6 +57,27 @@ def moves(metadata: MetadataImage, nodes: range) -> list[Message]:
             led[other] += 1
     gone = [UnregisterBrokerRecord(broker_id=node) for node in metadata.nodes if node not in nodes]
     return [*(led_by(metadata, at, node) for at, node in to.items()), *gone]
+
+
+async def spread(metadata: MetadataImage, nodes: range, flusher: Flusher, log: EventLog) -> None:
+    """At the start of the owner, before anything but the metadata log is open: say who leads what from now on.
+
+    Where the nodes are those of the last start, nothing is written. Raises StorageError.
+    """
+    elsewhere = any(count and node not in nodes for node, count in metadata.led.items())
+    if len(nodes) == 1 and not elsewhere and not metadata.nodes:
+        return
+    records = moves(metadata, nodes)
+    if not records:
+        return
+    try:
+        end = metadata.write(metadata.batch_of(records))
+        await flusher.flushed(metadata.log, end)
+    except KafkaError as error:
+        raise StorageError(f"the metadata log cannot be written: {error}") from error
+    for record in records:
+        metadata.apply(record)
+    log.info("leaders.spread", changes=len(records), nodes=len(nodes))
 
 
 def leaves(

@@ -6,6 +6,7 @@ with its address: where the other nodes reach it. A supervisor has made the fold
 
 from __future__ import annotations
 
+import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 #: The folder in the data directory.
 FOLDER = "nodes"
 _ADDRESS = "address"
+#: Held by the process of a node, for as long as it lives (see `storage.claim`).
+LOCK_FILE = ".lock"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,20 @@ class Membership:
     def folder(self, node: int) -> Path:
         """What a node has for itself in the data directory."""
         return self.data_dir / FOLDER / str(node)
+
+    def is_running(self, node: int) -> bool:
+        """Whether the process of a node holds its lock. The kernel gives it free when it has ended, however it did."""
+        try:
+            fd = os.open(self.folder(node) / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     def announce(self, port: int) -> None:
         """Tell the other nodes where this one is: a port on the loopback. Raises OSError."""

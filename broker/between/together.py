@@ -17,7 +17,6 @@ from barnabas.broker.between.followed_topics import FollowedProducerIds, Followe
 from barnabas.broker.between.followers import Followers
 from barnabas.broker.between.following import Following
 from barnabas.broker.between.forwarding import Owner
-from barnabas.broker.between.leaders import moves
 from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.between.registration import Registration
@@ -36,10 +35,8 @@ from barnabas.broker.security.authentication import Authentication
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import NODES, Listener, Protocol
-from barnabas.storage.errors import StorageError
-from barnabas.storage.flusher import Flusher
 from barnabas.wire.aliases import TopicPartition
-from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.broker_registration import BrokerRegistrationRequest
 from barnabas.wire.messages.broker_registration import Listener as Registered
 
@@ -66,6 +63,8 @@ class Together:
             return self._parts.make(FollowedTopics)
         topics = self._parts.make(TopicManager)
         followers: Followers = self._parts.find(Followers)
+        followers.others = [node for node in self.membership.ids if node != self.membership.node_id]
+        followers.is_running = self.membership.is_running
         topics.placement.nodes = self.membership.ids
         topics.others_let_go = followers.have_let_go  # type: ignore[method-assign]
         return topics
@@ -93,21 +92,6 @@ class Together:
         return self.owner.hand_on(api, handle)
 
     # --- the start ----------------------------------------------------------------------------------------------------
-
-    async def spread(self, metadata: MetadataImage, flusher: Flusher) -> None:
-        """On the owner, before anything but the metadata log is open: partitions of nodes that are no more get other
-        leaders, and nodes that lead less than others get some of theirs. Raises StorageError."""
-        records = moves(metadata, self.membership.ids)
-        if not records:
-            return
-        try:
-            end = metadata.write(metadata.batch_of(records))
-            await flusher.flushed(metadata.log, end)
-        except KafkaError as error:
-            raise StorageError(f"the metadata log cannot be written: {error}") from error
-        for record in records:
-            metadata.apply(record)
-        self._log.info("leaders.spread", moved=len(records), nodes=self.membership.count)
 
     def led(self, metadata: MetadataImage) -> Iterator[TopicPartition]:
         """The partitions that this node leads."""

@@ -159,7 +159,7 @@ class TopicManager(Listener):
 
     async def change_leaders(self, records: Sequence[Message], change: Callable[[], None]) -> None:
         """Apply a change: partitions that are led here from then on are there before, those that are no longer go."""
-        taken, given = self._moving(records)
+        taken, given = self._moving(records) if self.data_dir.is_shared else ([], [])
         if taken:
             await self.data_dir.take(taken, lambda topic: self.config.log_config(self.metadata.topics[topic].configs))
             for name, index in taken:
