@@ -246,7 +246,7 @@ async def test_a_flush_that_runs_is_waited_for_and_its_error_counts(
         await trio.to_thread.run_sync(io.began.wait)
         async with trio.open_nursery() as giving:
             giving.start_soon(left.give, [T])
-            await trio.testing.wait_all_tasks_blocked()
+            await trio.testing.wait_all_tasks_blocked(0.02)
             assert T in left.vnodes
             io.go.set()
         nursery.cancel_scope.cancel()
@@ -279,7 +279,7 @@ async def test_a_compaction_that_runs_is_stopped_and_leaves_nothing(tmp_path: Pa
             nursery.start_soon(cleaner.clean, vnode, CleanerSettings())
             await trio.to_thread.run_sync(began.wait)
             nursery.start_soon(left.give, [T])
-            await trio.testing.wait_all_tasks_blocked()
+            await trio.testing.wait_all_tasks_blocked(0.02)
             assert T in left.vnodes
             go.set()
         assert T not in left.vnodes
@@ -342,14 +342,16 @@ async def test_what_the_last_node_found_counts_not_the_largest_offset(tmp_path: 
         vnode.append(produced(3), now_ms=NOW)
         vnode.flush()
         await again.checkpoint()
-        for number in (4, 5):
-            vnode.append(produced(number), now_ms=NOW)
+        size = vnode.size_bytes
+        vnode.append(produced(4), now_ms=NOW)
+        vnode.roll(NOW)
+        vnode.append(produced(5), now_ms=NOW)
         again.claim.release()
         with open(segment, "r+b") as log:  # a page of what was not flushed is lost
-            log.seek(segment.stat().st_size - 10)
-            log.write(bytes(10))
+            log.seek(size + 65)
+            log.write(bytes(8))
         await left.take([T], config_of)
-        assert values_of(left.vnodes[T]) == [b"%d" % number for number in range(5)]
+        assert values_of(left.vnodes[T]) == [b"0", b"1", b"2", b"3", b"5"]
 
 
 async def test_a_folder_that_is_there_is_not_replaced(tmp_path: Path) -> None:
@@ -408,32 +410,71 @@ async def test_a_full_disk_costs_a_recovery_and_nothing_else(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("name", [TOPIC_IDS_FILE, RECOVERY_POINTS_FILE, LOG_STARTS_FILE])
-async def test_a_damaged_file_of_one_node_costs_only_its_own(tmp_path: Path, name: str) -> None:
+async def test_a_damaged_file_of_one_node_costs_only_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     async with two(tmp_path) as (left, right):
-        filled(left)
-        left.vnodes[T].truncate_prefix(5)
-        await left.checkpoint()
-        await left.give([T])
-        await right.take([T], config_of)
-        right.vnodes[T].truncate_prefix(7)
-        right.vnodes[T].append(produced(20), now_ms=NOW)
-        right.vnodes[T].flush()
+        filled(right)
+        right.vnodes[T].truncate_prefix(5)
         await right.checkpoint()
-        right.claim.release()
-        (tmp_path / NODES_FOLDER / "2" / name).write_bytes(b"0\n7\n")
+        await right.give([T])
         await left.take([T], config_of)
-        vnode = left.vnodes[T]
-        assert vnode.log_start_offset == (7 if name == RECOVERY_POINTS_FILE else 5)
-        assert vnode.log_end_offset == 21
-        assert isinstance(left.tell, RecordedEvents)
-        assert left.tell.named("checkpoint.damaged")[0]["file"] == f"nodes/2/{name}"
-        await right.checkpoint()  # as a process would that lived on: its turn was before this one
-        vnode.truncate_prefix(9)
+        left.vnodes[T].truncate_prefix(7)
+        left.vnodes[T].append(produced(20), now_ms=NOW)
+        left.vnodes[T].flush()
         await left.checkpoint()
         left.claim.release()
+        (tmp_path / NODES_FOLDER / "1" / name).write_bytes(b"0\n7\n")
+        recovered = recoveries(monkeypatch)
+        await right.take([T], config_of)
+        assert recovered == ["t-0"]
+        vnode = right.vnodes[T]
+        assert vnode.log_start_offset == (7 if name == RECOVERY_POINTS_FILE else 5)
+        assert vnode.log_end_offset == 21
+        assert isinstance(right.tell, RecordedEvents)
+        assert right.tell.named("checkpoint.damaged")[0]["file"] == f"nodes/1/{name}"
+        filled(left, key=("u", 0), topic_id=OTHER_ID)
+        await left.checkpoint()  # as a node would that lived on: its turn was before this one
+        vnode.truncate_prefix(9)
+        await right.checkpoint()
+        right.claim.release()
         again = await member(tmp_path, 2, T)
         assert again.vnodes[T].log_start_offset == 9
         again.claim.release()
+
+
+async def test_an_offline_partition_is_not_left_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two(tmp_path) as (left, right):
+        filled(left)
+        left.vnodes[T].fail("append", OSError(errno.EIO, "Input/output error"))
+        await left.give([T])
+        recovered = recoveries(monkeypatch)
+        await right.take([T], config_of)
+        assert recovered == ["t-0"]
+        assert right.vnodes[T].log_end_offset == 20
+
+
+async def test_a_flush_that_could_not_begin_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoDescriptors(Io):
+        times = 0
+
+        def open(self, path: str, flags: int, mode: int = 0o666) -> int:
+            if self.times and flags == os.O_RDONLY:
+                self.times -= 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().open(path, flags, mode)
+
+    io = NoDescriptors()
+    claim = supervised(tmp_path)
+    left, right = await member(tmp_path, 1, io=io), await member(tmp_path, 2)
+    left.create_vnode(*T, TOPIC_ID, CONFIG).append(produced(0), now_ms=NOW)
+    io.times = 1
+    await left.give([T])
+    recovered = recoveries(monkeypatch)
+    await right.take([T], config_of)
+    assert recovered == ["t-0"]
+    for each in (left.claim, right.claim, claim):
+        each.release()
 
 
 # -- one process and back ----------------------------------------------------------------------------------------------
