@@ -156,13 +156,17 @@ async def test_markers_travel_together_and_say_what_they_are(cluster: Cluster) -
     cluster.topic("t", 2, 2, 3)
     await cluster.write(("t", 0), ("t", 1), ("t", 2))
     await cluster.write(("t", 0), producer=8, epoch=4, new_epoch=False)  # waits for the first request
-    assert [(each.node, each.places) for each in cluster.open] == [(2, [("t", 0), ("t", 1)]), (3, [("t", 2)])]
-    (marker,) = cluster.open[0].request.markers
+    to_two, to_three = sorted(cluster.open, key=lambda each: each.node)
+    assert [(each.node, each.places) for each in (to_two, to_three)] == [
+        (2, [("t", 0), ("t", 1)]),
+        (3, [("t", 2)]),
+    ]
+    (marker,) = to_two.request.markers
     assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 0, 3)
     assert (marker.transaction_result, marker.transaction_version) == (True, V2)
-    await cluster.open[1].answer()
+    await to_three.answer()
     assert cluster.told == [(("t", 2), ErrorCode.NONE)]
-    await cluster.open[0].answer()
+    await to_two.answer()
     assert cluster.told[1:] == [(("t", 0), ErrorCode.NONE), (("t", 1), ErrorCode.NONE)]
     (second,) = cluster.open
     assert [(m.producer_id, m.producer_epoch, m.transaction_version) for m in second.request.markers] == [(8, 4, V1)]
