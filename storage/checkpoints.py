@@ -111,16 +111,16 @@ def _turn(line: list[str]) -> Turn:
     return Turn(int(number), state == _CLOSED)
 
 
-def write_checkpoints(io: Io, path: str, found: Checkpoints, before: Checkpoints | None) -> None:
-    """Put `found` on disk, where `before` is, if that is known.
+def write_checkpoints(io: Io, path: str, found: Checkpoints, before: Checkpoints) -> None:
+    """Put `found` on disk, where `before` is.
 
     The ids come last: a crash in between leaves entries of a new topic under an old id, which then count for nothing.
     """
     write_offsets(io, os.path.join(path, RECOVERY_POINTS_FILE), found.points)
     write_offsets(io, os.path.join(path, LOG_STARTS_FILE), found.starts)
-    if before is None or found.cleaned != before.cleaned:
+    if found.cleaned != before.cleaned:
         write_offsets(io, os.path.join(path, CLEANED_FILE), found.cleaned)
-    if before is None or found.ids != before.ids or found.turns != before.turns:
+    if found.ids != before.ids or found.turns != before.turns:
         write_ids(io, path, found)
 
 

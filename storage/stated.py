@@ -52,12 +52,12 @@ class Stated:
 
     def __init__(self, top: Checkpoints, nodes: Mapping[int, Checkpoints], *, top_closed: bool) -> None:
         """`top_closed`: the process that had the directory before the nodes stopped cleanly."""
-        self._top, self._nodes, self._top_closed = top, nodes, top_closed
+        self.top, self._nodes, self._top_closed = top, nodes, top_closed
         self._is_whole = not any(TOPIC_IDS_FILE in each.damaged for each in nodes.values())
 
     def states(self, key: TopicPartition) -> bool:
         """Whether anything is stated of a partition; only then its topic's id matters."""
-        return any(each.states(key) for each in (self._top, *self._nodes.values()))
+        return any(each.states(key) for each in (self.top, *self._nodes.values()))
 
     def of(self, key: TopicPartition, topic_id: str) -> tuple[int, int]:
         """(log start offset, recovery point) of the partition of that topic; zeros where nothing is stated of it.
@@ -82,7 +82,7 @@ class Stated:
         lines = self._lines(key, topic_id)
         if not lines or not self._is_whole:
             return False
-        return self._top_closed if lines[0] is self._top else lines[0].turns[key].closed
+        return self._top_closed if lines[0] is self.top else lines[0].turns[key].closed
 
     def next_turn(self, key: TopicPartition) -> int:
         """The number for a turn that begins now."""
@@ -93,8 +93,8 @@ class Stated:
         """Who states something of the partition of that topic, the last turn first."""
         found = [each for each in self._nodes.values() if key in each.turns and each.is_meant(key, topic_id)]
         found.sort(key=lambda each: each.turns[key].number, reverse=True)
-        if self._top.states(key) and self._top.is_meant(key, topic_id):
-            found.append(self._top)
+        if self.top.states(key) and self.top.is_meant(key, topic_id):
+            found.append(self.top)
         return found
 
 
@@ -144,7 +144,7 @@ def fold(io: Io, path: str, tell: Tell = tell_logging) -> None:
         if cleaned := stated.cleaned_of(key, text):
             found.cleaned[key] = cleaned
         clean = clean and stated.is_closed(key, text)
-    write_checkpoints(io, path, found, None)
+    write_checkpoints(io, path, found, stated.top)
     if not os.path.exists(os.path.join(path, NODES_FOLDER)):
         return
     mark = os.path.join(path, CLEAN_FILE)

@@ -74,6 +74,17 @@ async def test_after_a_crash_every_partition_is_recovered_with_progress(tmp_path
             assert vnode.append(produced(9), now_ms=NOW).duplicate
 
 
+async def test_nothing_new_is_stated_of_an_offline_partition(tmp_path: Path) -> None:
+    """The index entries that only memory had are gone."""
+    async with await opened(tmp_path) as data_dir:
+        vnode = data_dir.create_vnode("t", 0, TOPIC_ID, CONFIG)
+        vnode.append(one(b"x"), now_ms=NOW)
+        vnode.flush()
+        vnode.fail("append", OSError(errno.EIO, "Input/output error"))
+        await data_dir.checkpoint()
+        assert read_offsets(Io(), str(tmp_path / RECOVERY_POINTS_FILE)) == {("t", 0): 0}
+
+
 async def test_recovery_says_how_far_it_is_in_a_large_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
