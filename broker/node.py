@@ -239,6 +239,8 @@ class Node:
             await self.topics.reconcile()
         else:
             await self.topics.make_all_vnodes()
+        if together is not None:
+            await self.topics.sweep()
         await self.groups.start(nursery)
         await self.transactions.start(nursery)
         await nursery.start(run_timers, self.deadlines)
@@ -345,7 +347,11 @@ class Node:
         self.authentication = parts.make(Authentication)
         self.authentication.trust_driver(self.queries.secret.writer_id)
         self.moves = parts.make(Moves)
-        self.metadata_snapshots = parts.make(MetadataSnapshots, offsets_loaded=lambda: self.groups.all_loaded)
+        self.metadata_snapshots = parts.make(
+            MetadataSnapshots,
+            offsets_loaded=lambda: self.groups.all_loaded,
+            others_clean=lambda: self.followers.are_clean,
+        )
         if together is not None:
             nodes.controller_id = together.membership.owner
             together.assemble(self.authentication, self.transactions)
@@ -360,6 +366,7 @@ class Node:
             self.owners,
             self.moves,
             self.metadata_snapshots,
+            *(together.listeners if together is not None else ()),
         ]
 
     def _authorizer(self) -> Authorizer | None:

@@ -62,6 +62,8 @@ class Followers:
         self._at: dict[Connection, tuple[int, int]] = {}
         #: Connections of nodes that begin, and serve nobody yet.
         self._beginning: dict[Connection, int] = {}
+        #: Through which offset each node has nothing left of removed topics.
+        self._clean: dict[int, int] = {}
         self._moved = trio.Event()
         #: The other nodes of this broker, and whether one runs.
         self.others: Sequence[int] = ()
@@ -78,6 +80,16 @@ class Followers:
                     self._beginning.pop(connection, None)
                     self._at[connection] = node, part.fetch_offset
         self._tell()
+
+    def cleaned(self, node: int, offset: int) -> None:
+        """A node has nothing left of topics that were removed before an offset."""
+        self._clean[node] = offset
+
+    @property
+    def are_clean(self) -> bool:
+        """Whether no other node may have anything left of removed topics."""
+        last = self._metadata.last_removal
+        return all(self._clean.get(node, -1) >= last for node in self.others)
 
     def left(self, connection: Connection) -> None:
         """A connection has ended."""

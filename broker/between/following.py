@@ -9,6 +9,7 @@ The owner's folder is on the same disk, so the snapshot is read there. The log i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import trio
@@ -52,6 +53,8 @@ class Following:
         #: The offset of the next record: all before it are applied.
         self.offset = 0
         self._caught_up = trio.Event()
+        #: Called when the owner can be asked again.
+        self.on_connected: Callable[[], object] = bool
 
     async def begin(self, snapshots: Snapshots) -> None:
         """Read the image as the owner has it now. Nobody is told. Raises StorageError for a log that is damaged."""
@@ -124,6 +127,7 @@ class Following:
         while self._channel is None or self._channel.is_gone:
             try:
                 self._channel = await self._channels.open(self._membership.owner)
+                self.on_connected()
             except Unreachable as error:
                 if wait == _LAST_RETRY_SECONDS and not is_told:
                     is_told = True

@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from barnabas.broker.between.channels import Channels
+from barnabas.broker.between.cleaning import Cleaning
 from barnabas.broker.between.desk import Desk
 from barnabas.broker.between.followed_topics import FollowedProducerIds, FollowedTopics
 from barnabas.broker.between.followers import Followers
@@ -25,6 +26,7 @@ from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.identity import Identity
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
+from barnabas.broker.metadata.image import Listener as MetadataListener
 from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net import listening
@@ -56,6 +58,8 @@ class Together:
         self.channels: Channels = parts.add(Channels(membership))
         self.owner = parts.add(Owner(membership, self.channels, log))
         self.following: Following | None = None
+        #: What hears of changes of the metadata.
+        self.listeners: list[MetadataListener] = []
 
     def make_topics(self) -> TopicManager:
         """The part that changes topics, or has the owner change them."""
@@ -83,6 +87,9 @@ class Together:
         self._registration: Registration = parts.make(Registration)
         if not self.membership.owns:
             self.following = parts.make(Following)
+            self._cleaning = parts.make(Cleaning)
+            self.following.on_connected = self._cleaning.owner_came_back
+            self.listeners.append(self._cleaning)
 
     def around(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
         """What serves an API on this node."""
@@ -127,6 +134,7 @@ class Together:
         while True:
             try:
                 answer = await self.owner.ask(request)
+                nursery.start_soon(self._cleaning.run)
                 break
             except Unreachable:  # it went away meanwhile: what it has not written down, it writes now
                 continue

@@ -119,12 +119,15 @@ class Groups(Listener):
 
     @property
     def all_loaded(self) -> bool:
-        """Whether every partition of `__consumer_offsets` has been read, and what was of deleted topics is gone."""
+        """Whether all that is led here of `__consumer_offsets` was read, and what was of deleted topics is gone."""
         if self.coordinator.is_forgetting:
             return False
         topic = self._metadata.topics.get(OFFSETS_TOPIC)
         shards = self.coordinator.shards.by_partition
-        return topic is None or all(n in shards and shards[n].is_loaded for n in topic.partitions)
+        here = self._metadata.node_id
+        return topic is None or all(
+            n in shards and shards[n].is_loaded for n, leader in topic.partitions.items() if leader.node == here
+        )
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
         """Forget the offsets of a deleted topic."""

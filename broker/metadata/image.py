@@ -145,6 +145,8 @@ class MetadataImage:
         #: Partitions that go from one node to another, by topic id and index.
         self.moves: dict[tuple[bytes, int], Move] = {}
         self.removed_ids: set[bytes] = set()
+        #: Where the metadata log was, at the latest, when a topic was last removed.
+        self.last_removal = 0
         #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
         self.removed_ms: dict[str, int] = {}
         #: Those that are registered, by their ids.
@@ -325,6 +327,8 @@ class MetadataImage:
         elif isinstance(record, RemoveTopicRecord):
             gone = self.by_id.pop(record.topic_id, None)
             self.removed_ids.add(record.topic_id)
+            if self._vnode is not None:
+                self.last_removal = self._vnode.log_end_offset
             if gone is not None:
                 for index in gone.partitions if self.moves else ():
                     self.moves.pop((gone.topic_id, index), None)

@@ -23,6 +23,7 @@ from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.workers import Yielder
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
+from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.aliases import TopicPartition
@@ -413,6 +414,17 @@ class TopicManager(Listener):
                 await self.commit(metadata.topic_records(TopicImage(name, topic_id, here)))
             self.log.info("topic.adopted", topic=name, partitions=max(indexes) + 1)
         await self.make_all_vnodes()
+
+    async def sweep(self) -> None:
+        """Take away what is left of removed topics, whose node had ended when they were. Raises StorageError."""
+        if not self.metadata.removed_ids:
+            return
+        try:
+            gone = await self.data_dir.sweep(self.metadata.removed_ids)
+        except OSError as error:
+            raise StorageError(f"cannot look for what is left of removed topics: {error}") from error
+        for name, index in gone:
+            self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
 
     async def make_all_vnodes(self) -> None:
         """Make the partitions led here that are not there. Raises KafkaError."""

@@ -202,6 +202,7 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
     "GetTelemetrySubscriptions": (),
     "PushTelemetry": (),
     "Envelope": (),
+    "BrokerHeartbeat": (),
     "BrokerRegistration": (),
     "AllocateProducerIds": (),
     "ListConfigResources": (_need(DESCRIBE_CLUSTER_CONFIGS, at=ANSWER),),

@@ -266,3 +266,38 @@ async def test_a_node_that_stands_still_holds_up_no_other_nodes_clients(tmp_path
         for index, leader in leaders.items():
             with trio.fail_after(5):
                 assert (await (await nodes.client(leader)).produce("t", batch_of(b"v"), index)).error_code == 0
+
+
+async def test_a_snapshot_waits_until_no_node_has_anything_of_a_removed_topic(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        take = nodes.owner.metadata_snapshots.take
+        await (await nodes.client(1)).create_topic("t", 6)
+        await until(lambda: nodes.owner.followers.are_clean)
+        assert await take() is not None
+        await nodes.cut_off(3)
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        assert (await (await nodes.client(2)).ask(gone, 6)).responses[0].error_code == 0
+        assert await take() is None, "node 3 has its folders still"
+        assert list(tmp_path.glob("t-*")) != []
+        await nodes.start(3)
+        assert not [folder for folder in tmp_path.glob("t-*") if not folder.name.endswith("-delete")]
+        await until(lambda: nodes.owner.followers.are_clean)
+        assert await take() is not None
+    async with several(tmp_path) as nodes:
+        assert await seen_topic(await nodes.client(2), "t") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
+
+
+async def test_nodes_begin_with_the_owners_snapshot(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        for number in range(20):
+            await (await nodes.client(1)).create_topic(f"t{number}", 2)
+        await until(lambda: nodes.owner.followers.are_clean)
+        for _ in range(3):
+            assert await nodes.owner.metadata_snapshots.take() is not None
+            await (await nodes.client(2)).create_topic(f"more{nodes.owner.metadata.log.log_end_offset}")
+        assert nodes.owner.metadata.log.log_start_offset > 0
+        await nodes.stop(3)
+        await nodes.start(3)
+        for number in range(20):
+            assert await seen_topic(await nodes.client(3), f"t{number}") == (0, 2)
+        nodes.no_errors()
