@@ -17,7 +17,7 @@ import uuid
 from pathlib import Path
 
 from barnabas.broker.clock import Clock
-from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
+from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, Leader, MetadataImage, TopicImage
 from barnabas.broker.metadata.records import encode_snapshot
 from barnabas.broker.metadata.snapshots import KEPT
 from barnabas.storage.config import LogConfig
@@ -55,7 +55,9 @@ def run(folder: Path, args: argparse.Namespace) -> None:
     taken = 0
     for number in range(args.topics):
         topic_id = uuid.uuid4().bytes
-        records = image.topic_records(f"topic-{number}", topic_id, 4, CONFIGS)
+        records = image.topic_records(
+            TopicImage(f"topic-{number}", topic_id, dict.fromkeys(range(4), Leader(1, 0)), CONFIGS)
+        )
         changes = [records]
         if number >= args.kept:
             changes += [[RemoveTopicRecord(topic_id=gone)]] if gone is not None else []

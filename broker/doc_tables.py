@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def apis() -> str:
     """API name, key and versions, two APIs a row."""
-    cells = [f"{a.name} | {a.key} | {a.versions.first}-{a.versions.last}" for _, a in sorted(APIS.items())]
+    cells = [
+        f"{a.name} | {a.key} | {a.versions.first}-{a.versions.last}" for _, a in sorted(APIS.items()) if not a.for_nodes
+    ]
     cells += ["| | "] * (-len(cells) % 2)
     rows = [f"| {cells[i]} | {cells[i + 1]} |" for i in range(0, len(cells), 2)]
     return "\n".join(
@@ -69,6 +71,8 @@ def rights() -> str:
     """What each API that is served needs, and what a refusal says."""
     rows = []
     for _, api in sorted(APIS.items()):
+        if api.for_nodes:
+            continue
         for need in api.needs:
             wanted = " or ".join(str(right) for right in need.rights)
             refusal = need.code.name if need.code else "left out"

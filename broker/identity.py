@@ -16,6 +16,8 @@ class Identity:
         self.node_id = config.node_id
         self.rack: str | None = config["broker.rack"]
         self.cluster_id = ""
+        #: Whether this is one of several nodes, which a supervisor has started.
+        self.is_supervised = False
         #: The listeners with the ports that they have got.
         self.bound: list[Listener] = []
 

@@ -25,6 +25,7 @@ class EventLog:
     def __init__(self, stream: TextIO | None = None, level: str = "info", *, as_json: bool = False) -> None:
         self.stream, self.level, self._as_json = stream or sys.stderr, LEVELS[level], as_json
         self._said: set[str] = set()
+        self._always: dict[str, Any] = {}
         #: How often each event was told, by level and event, also where the level is not written.
         self.told: Counter[tuple[str, str]] = Counter()
 
@@ -33,6 +34,8 @@ class EventLog:
         self.told[level, event] += 1
         if LEVELS[level] < self.level:
             return
+        if self._always:
+            fields = {**self._always, **fields}
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
         try:
@@ -43,6 +46,12 @@ class EventLog:
             self.stream.flush()
         except (OSError, ValueError):
             pass  # a log that nobody can read must not stop the broker
+
+    def of(self, **fields: Any) -> EventLog:
+        """The same, whose lines have these fields, too."""
+        found = EventLog(self.stream, as_json=self._as_json)
+        found.level, found._always = self.level, {**self._always, **fields}
+        return found
 
     def debug(self, event: str, **fields: Any) -> None:
         """What only who looks for it wants to see."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import signal
 import sys
 import time
@@ -28,6 +29,13 @@ def load_config(
     file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], http: str | None = None
 ) -> BrokerConfig:
     """Settings from a properties file, on top of which go the command line's. Raises ConfigError."""
+    return BrokerConfig(load_properties(file, data_dir, listen, overrides, http))
+
+
+def load_properties(
+    file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], http: str | None = None
+) -> dict[str, str]:
+    """The same as texts. Raises ConfigError."""
     properties = read_properties(Path(file)) if file else {}
     for pair in overrides:
         key, equals, value = pair.partition("=")
@@ -44,7 +52,7 @@ def load_config(
         if len(listen) > 1:
             names = ",".join(f"PLAINTEXT{i or ''}:PLAINTEXT" for i in range(len(listen)))
             properties["listener.security.protocol.map"] = names
-    return BrokerConfig(properties)
+    return properties
 
 
 def serve(
@@ -57,29 +65,45 @@ def serve(
     log_level: str = "info",
     log_format: str = "logfmt",
     ready_file: str | None = None,
+    processes: int = 1,
     node: Callable[[BrokerConfig, EventLog], Node] | None = None,
 ) -> int:
     """Run a broker until SIGTERM, SIGINT or SIGHUP. Gives the exit status; an operator's error is one line.
 
     `ready_file` has the address of the first listener while clients can connect. `node` makes the broker, for one that
-    is another than usual.
+    is another than usual. With several `processes` it is a supervisor of as many nodes; 0 is one for each core.
     """
     began = time.perf_counter()
     log = EventLog(level=log_level, as_json=log_format == "json")
     take_logging(log)
     failures: list[BaseException] = []
     try:
-        config = load_config(file, data_dir, listen, overrides, http)
+        properties = load_properties(file, data_dir, listen, overrides, http)
+        config = BrokerConfig(properties)
         if config.unknown:
             log.warning("config.unknown", keys=",".join(config.unknown), effect="ignored")
         if config.unused():
             log.info("config.unused", keys=",".join(config.unused()), effect="none here")
-        trio.run(_serve, config, log, began, Path(ready_file) if ready_file else None, node)
+        ready = Path(ready_file) if ready_file else None
+        count = processes or len(os.sched_getaffinity(0))
+        if count > 1:
+            sys.setswitchinterval(SWITCH_SECONDS)
+            gc.set_threshold(*GC_THRESHOLDS)
+            return _supervise(properties, count, log, ready, began)
+        trio.run(_serve, config, log, began, ready, node)
     except* (ConfigError, StorageError) as group:
         failures = _leaves(group)
     for error in failures:
         print(f"barnabas: {visible(str(error))}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def _supervise(properties: dict[str, str], count: int, log: EventLog, ready: Path | None, began: float) -> int:
+    # What all nodes have in common is loaded before they are forked.
+    import barnabas.broker.node  # noqa: F401
+    from barnabas.broker.supervisor import Supervisor
+
+    return Supervisor(properties, count, log, ready, began, _say).run()
 
 
 # A thread that decodes a large request gives way to the event loop after so long.

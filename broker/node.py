@@ -11,11 +11,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 import barnabas.broker.apis  # noqa: F401  registers the handlers
+from barnabas.broker.between.followers import Followers
+from barnabas.broker.between.leaders import spread
+from barnabas.broker.between.membership import Membership
+from barnabas.broker.between.moves import Moves
 from barnabas.broker.clock import Clock
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.transactions import Transactions
@@ -60,6 +64,7 @@ from barnabas.storage.pace import Pace, cpu_of_this_thread
 from barnabas.storage.vnode import Vnode
 
 if TYPE_CHECKING:
+    from barnabas.broker.between.together import Together
     from barnabas.broker.http.listener import HttpListener
     from barnabas.broker.metrics.exposition import Metrics
 
@@ -80,7 +85,9 @@ class Node:
         io: Io | None = None,
         clock: Clock | None = None,
         handlers: Callable[..., Handlers] = Handlers,
+        membership: Membership | None = None,
     ) -> None:
+        """`membership` says which other nodes there are, if this is not the only one."""
         self.config, self.log, self.io = config, log or EventLog(), io or Io()
         self.identity = Identity(config)
         self.clock = clock or Clock()
@@ -103,6 +110,10 @@ class Node:
             *(self.config, self.identity, self.metadata, self.fetch_sessions, self.io, self.workers, self.deadlines),
             *(self.turn, self.clock, self.log, self.tls),
         )
+        self.followers = self._parts.make(Followers)
+        self._membership = membership
+        self.identity.is_supervised = membership is not None
+        self.together: Together | None = None
         self._progress_told, self._loading_told = time.monotonic(), False
         #: Hears how many partitions of how many have been looked at, at a start.
         self.on_recovery: Callable[[int, int], None] | None = None
@@ -151,6 +162,10 @@ class Node:
         try:
             if self.http is not None:
                 self.http.bind()
+            if self._membership is not None:
+                from barnabas.broker.between.together import Together
+
+                self.together = Together(self._membership, self.config, self._parts, self.log)
             descriptors = raise_descriptor_limit()
             self.data_dir = DataDir.open(
                 self.config.data_dir,
@@ -158,6 +173,7 @@ class Node:
                 cluster_id=self.config["cluster.id"],
                 io=self.io,
                 tell=self._tell_storage,
+                member=self._membership is not None,
             )
             self.identity.cluster_id = self.data_dir.claim.cluster_id
             try:
@@ -166,25 +182,22 @@ class Node:
                         await self.http.run(nursery)
                     self._assemble()
                     self.owners.authorizer = self._authorizer()
+                    self._descriptors = descriptors
                     await self._start(nursery)
                     acls = len(self.metadata.acls)
                     if acls and self.owners.authorizer is None:
                         remedy = f"set authorizer.class.name={STANDARD}"
                         self.log.warning("acls.not.enforced", acls=acls, remedy=remedy)
+                    if self.together is None:
+                        self._serve(nursery)
                     listening.listen(bound, self.config)
-                    self.connections.serve(
-                        self._parts.add(self._made_handlers(nursery)),
-                        nursery,
-                        bound,
-                        descriptors=descriptors - self.data_dir.most_open_files,
-                        authorizer=self.owners.authorizer,
-                        login=self.authentication.login,
-                        quotas=self.quotas,
-                        rates=ConnectionRates(self.config, self.metadata),
-                    )
+                    self.connections.accept(bound)
                     if self.http is not None:
                         self.http.ready(self._parts, self.owners.authorizer)
-                    self._announce()
+                    if self.together is not None:
+                        self.together.ready(self._handlers_made, self.owners.authorizer)
+                    if self.together is None or self.together.membership.owns:
+                        self._announce()
                     self.is_serving = True
                     task_status.started()
                     await self._stop.wait()
@@ -193,6 +206,8 @@ class Node:
                 self.connections.close()
                 with trio.CancelScope(shield=True):
                     listening.close(bound)
+                    if self.together is not None:
+                        await self.together.close()
                     await self.data_dir.close()
         finally:
             listening.close(bound)
@@ -203,25 +218,78 @@ class Node:
     async def _start(self, nursery: trio.Nursery) -> None:
         self.workers.nursery = nursery
         nursery.start_soon(self.flusher.run)
-        log = await self.data_dir.load_first((METADATA_TOPIC, 0), METADATA_LOG)
-        log = log or self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
-        self.metadata.replay(log, self.data_dir.snapshots(METADATA_TOPIC, 0), self._tell_storage)
-        await self.data_dir.load(self._loading_progress, config_of=self._log_configs())
+        together = self.together
+        await self._read_metadata()
+        here = self.identity.node_id
+        nodes = range(here, here + 1) if together is None else together.membership.ids
+        if nodes[0] == here:
+            await spread(self.metadata, nodes, self.flusher, self.log)
+        if together is not None and together.membership.owns:
+            self._let_nodes_ask(together, nursery)
+        await self.data_dir.load(
+            self._loading_progress,
+            config_of=self._log_configs(),
+            keys=None if together is None else list(together.led(self.metadata)),
+        )
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         self.metadata.tell_all()
         await self.topics.settle()
-        await self.topics.finalize_features()
-        await self.topics.reconcile()
+        if together is None or together.membership.owns:
+            await self.topics.finalize_features()
+            await self.topics.reconcile()
+        else:
+            await self.topics.make_all_vnodes()
+        if together is not None:
+            await self.topics.sweep()
         await self.groups.start(nursery)
         await self.transactions.start(nursery)
         await nursery.start(run_timers, self.deadlines)
         nursery.start_soon(self._retention)
         nursery.start_soon(self.cleaner.run)
-        nursery.start_soon(self.queries.driver.run)
-        nursery.start_soon(self.metadata_snapshots.run)
         nursery.start_soon(self.tls.watch)
         nursery.start_soon(self.authentication.run)
-        nursery.start_soon(self.owners.run)
+        if together is None or together.membership.owns:
+            nursery.start_soon(self.queries.driver.run)
+            nursery.start_soon(self.metadata_snapshots.run)
+            nursery.start_soon(self.owners.run)
+            nursery.start_soon(self.authentication.remove_what_expires)
+        if together is not None:
+            if together.membership.owns:
+                nursery.start_soon(self.moves.run)
+            else:
+                self._let_nodes_ask(together, nursery)
+            await together.join(nursery, self.identity)
+
+    async def _read_metadata(self) -> None:
+        """The image as it is now; nobody is told of it yet."""
+        snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
+        following = None if self.together is None else self.together.following
+        if following is not None:
+            await following.begin(snapshots)
+            return
+        log = await self.data_dir.load_first((METADATA_TOPIC, 0), METADATA_LOG)
+        log = log or self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
+        self.metadata.replay(log, snapshots, self._tell_storage)
+
+    def _let_nodes_ask(self, together: Together, nursery: trio.Nursery) -> None:
+        """Serve the other nodes from now on, though clients have to wait."""
+        self._serve(nursery)
+        self.connections.on_end = self.followers.left
+        self.connections.accept(together.bound)
+        together.ask_me()
+
+    def _serve(self, nursery: trio.Nursery) -> None:
+        """Be ready for connections."""
+        self._handlers_made = self._parts.add(self._made_handlers(nursery))
+        self.connections.serve(
+            self._handlers_made,
+            nursery,
+            descriptors=self._descriptors - self.data_dir.most_open_files,
+            authorizer=self.owners.authorizer,
+            login=self.authentication.login,
+            quotas=self.quotas,
+            rates=ConnectionRates(self.config, self.metadata),
+        )
 
     def _log_configs(self) -> Callable[[str], LogConfig]:
         """The settings that the log of a topic has, by the image. Logs with the same ones share one object."""
@@ -239,10 +307,11 @@ class Node:
 
     def _made_handlers(self, nursery: trio.Nursery) -> Handlers:
         """What serves requests; where metrics can be read, requests are counted."""
-        if self.metrics is None:
-            return self._handlers(self._parts)
-        self.metrics.start(self._parts, self.flusher, self.connections, nursery)
-        return self._handlers(self._parts, endpoint=self.metrics.requests.endpoint)
+        given: dict[str, Any] = {} if self.together is None else {"around": self.together.around}
+        if self.metrics is not None:
+            self.metrics.start(self._parts, self.flusher, self.connections, nursery)
+            given["endpoint"] = self.metrics.requests.endpoint
+        return self._handlers(self._parts, **given)
 
     def _assemble(self) -> None:
         """The parts that stand on the metadata log, and who hears of its changes: settings before what uses them."""
@@ -262,12 +331,13 @@ class Node:
         self.audit = parts.add(Audit(self.log, trio.current_time))
         self.flusher = parts.add(Flusher(self.io, around=self.turn))
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
-        parts.make(Nodes)
+        nodes = parts.make(Nodes)
         self.quotas = parts.make(QuotaManager)
         self.telemetry = parts.add(ClientTelemetry(self.metadata))
         self.telemetry.is_on = self.http is not None
-        self.topics = parts.make(TopicManager)
-        self.producer_ids = parts.make(ProducerIds)
+        together = self.together
+        self.topics = parts.make(TopicManager) if together is None else together.make_topics()
+        self.producer_ids = parts.make(ProducerIds) if together is None else together.make_producer_ids()
         self.groups = parts.make(Groups)
         self.transactions = parts.make(Transactions)
         self.queries = parts.make(Queries)
@@ -276,7 +346,15 @@ class Node:
         self.configs = parts.make(ResourceConfigs)
         self.authentication = parts.make(Authentication)
         self.authentication.trust_driver(self.queries.secret.writer_id)
-        self.metadata_snapshots = parts.make(MetadataSnapshots, offsets_loaded=lambda: self.groups.all_loaded)
+        self.moves = parts.make(Moves)
+        self.metadata_snapshots = parts.make(
+            MetadataSnapshots,
+            offsets_loaded=lambda: self.groups.all_loaded,
+            others_clean=lambda: self.followers.are_clean,
+        )
+        if together is not None:
+            nodes.controller_id = together.membership.owner
+            together.assemble(self.authentication, self.transactions)
         self.metadata.listeners = [
             self.configs,
             self.authentication,
@@ -286,7 +364,9 @@ class Node:
             self.queries,
             self.streams,
             self.owners,
+            self.moves,
             self.metadata_snapshots,
+            *(together.listeners if together is not None else ()),
         ]
 
     def _authorizer(self) -> Authorizer | None:

@@ -26,15 +26,12 @@ class Nodes:
 
     def __init__(self, identity: Identity, metadata: MetadataImage) -> None:
         self._identity, self._metadata = identity, metadata
+        #: The node that clients ask for changes of the metadata, as it owns them.
+        self.controller_id = identity.node_id
 
     @property
     def cluster_id(self) -> str:
         return self._identity.cluster_id
-
-    @property
-    def controller_id(self) -> int:
-        """The node that clients ask for changes of the metadata."""
-        return self._identity.node_id
 
     def all(self, listener: str) -> list[NodeAddress]:
         """Those that clients of a listener can reach, in the order of their ids."""

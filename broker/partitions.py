@@ -8,6 +8,9 @@ from barnabas.broker.metadata.image import Leader, MetadataImage
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
 
+#: Leads a partition that has no leader.
+NOBODY = -1
+
 
 class Partitions:
     """The partitions that clients may know of: of a topic that exists, not of the metadata log."""
@@ -60,6 +63,16 @@ class Partitions:
         """Who leads a partition; None if there is no such partition."""
         known = self._metadata.topics.get(topic or "")
         return None if known is None else known.partitions.get(index)
+
+    def elsewhere(self, topic: str, index: int) -> int | None:
+        """The other node that leads a partition; None if this one does, or nobody."""
+        leader = self.leader(topic, index)
+        return None if leader is None or leader.node in (self._node_id, NOBODY) else leader.node
+
+    def topic_id(self, topic: str) -> bytes | None:
+        """The id of a topic, None if there is no such topic."""
+        known = self._metadata.topics.get(topic)
+        return None if known is None else known.topic_id
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of a topic id, None if there is no such topic."""

@@ -37,6 +37,10 @@ class Parts:
         names = [name for name in list(inspect.signature(kind).parameters) if name not in given]
         return self.add(kind(**given, **{name: self._find(wanted[name], kind.__name__) for name in names}))
 
+    def find(self, kind: type[P]) -> P:
+        """The part of a class. Raises TypeError where there is none."""
+        return self._find(kind, "somebody")  # type: ignore[return-value]
+
     def bound(self, function: Callable[..., Any], *, after: int, name: str) -> list[object]:
         """What a function takes behind its first `after` arguments. Raises TypeError for what is not there."""
         hints = get_type_hints(function)

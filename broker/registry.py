@@ -170,6 +170,10 @@ class Context:
             raise RuntimeError(f"the table of rights does not say that {self.api.name} needs {right}")
 
 
+#: Given an API and what serves it, what does so instead.
+Around = Callable[["Api", Callable[["Context", Any], Answer]], Callable[["Context", Any], Answer]]
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """One served API. `advertised` differs from `versions` only where clients need to see versions that are refused."""
@@ -186,6 +190,7 @@ class Api:
     changes: int
     needs: tuple[Need, ...]
     rights: frozenset[Right]
+    for_nodes: bool
 
 
 class Endpoint:
@@ -265,11 +270,13 @@ def api(
     changes: int = NOTHING,
     versions: Versions | None = None,
     advertised: Versions | None = None,
+    for_nodes: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Register a handler for all of Kafka's versions of a message, or for those named.
 
     `uses` and `changes` are of `broker.net.order`; all use the ACLs. What a handler changes, it need not name as used
-    to come after earlier changes of the same kind: the handlers are called in order.
+    to come after earlier changes of the same kind: the handlers are called in order. What is `for_nodes`, nodes ask of
+    each other, and no client is told of.
     """
 
     def register(handle: Handler) -> Handler:
@@ -293,6 +300,7 @@ def api(
             changes=changes,
             needs=NEEDS[name],
             rights=RIGHTS[name],
+            for_nodes=for_nodes,
         )
         return handle
 
@@ -302,12 +310,18 @@ def api(
 class Handlers:
     """What serves requests in one broker: the registered handlers, each with the parts of the broker that it uses."""
 
-    def __init__(self, parts: Parts, endpoint: Callable[..., Endpoint] = Endpoint) -> None:
-        """`endpoint` makes what serves one API in one version.
+    def __init__(
+        self, parts: Parts, endpoint: Callable[..., Endpoint] = Endpoint, around: Around | None = None
+    ) -> None:
+        """`endpoint` makes what serves one API in one version; `around`, where there are other nodes, what serves it in
+        place of its handler. Without it, what only nodes ask is not served.
 
         Raises TypeError for a handler that wants a part that is not there."""
         self._endpoint = endpoint
-        self._handles = {api.key: _bound(api, parts) for api in APIS.values()}
+        served = [api for api in APIS.values() if around is not None or not api.for_nodes]
+        self._handles = {api.key: _bound(api, parts) for api in served}
+        if around is not None:
+            self._handles = {key: around(APIS[key], handle) for key, handle in self._handles.items()}
         self._endpoints: dict[tuple[int, int], Endpoint] = {}
 
     def bare_tokens(self) -> Endpoint:
@@ -323,7 +337,7 @@ class Handlers:
         endpoint = self._endpoints.get((key, version))
         if endpoint is None:
             api = APIS.get(key)
-            if api is None:
+            if api is None or key not in self._handles:
                 raise ProtocolError(f"unknown API key {key}")
             handle = self._handles[key]
             if version not in api.versions:

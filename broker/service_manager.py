@@ -63,6 +63,11 @@ class ServiceManager:
         """A clean stop has begun."""
         self.tell(STOPPING=1, STATUS="stopping")
 
+    def tell_watchdog(self) -> None:
+        """This process lives."""
+        if self._watchdog_seconds:
+            self.tell(WATCHDOG=1)
+
     async def watched(self) -> None:
         """Tell the watchdog that the event loop turns, twice as often as it asks; returns at once if none does."""
         while self._address and self._watchdog_seconds:

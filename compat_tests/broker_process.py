@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,11 +17,29 @@ from typing import ClassVar, Self
 from compat_tests.tools import ROOT
 from compat_tests.waiting import DEADLINE, changed, until
 
+#: How many nodes the brokers of the tests have, where a test does not say it.
+PROCESSES = "BARNABAS_TEST_PROCESSES"
+
+
+def _free_ports(count: int) -> int:
+    """The first of so many ports that follow each other and are free."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            try:
+                for port in range(first + 1, first + count):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return int(first)
+
 
 class Server(ABC):
     """A broker process that can be stopped, killed and started again on the same port and data."""
 
     name: ClassVar[str]
+    #: Nodes that it has; with several, `kill` kills all of them and their supervisor.
+    processes = 1
 
     def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +73,13 @@ class Server(ABC):
         self.ready = False
         with self.log_file.open("a") as log:
             self.process = subprocess.Popen(
-                self.command(), cwd=ROOT, env=self.environment(), stdout=subprocess.PIPE, stderr=log, text=True
+                self.command(),
+                cwd=ROOT,
+                env=self.environment(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=self.processes > 1,
             )
         threading.Thread(target=self._watch, args=(self.process,), daemon=True).start()
         process = self.process
@@ -121,12 +146,25 @@ class Barnabas(Server):
     """`barnabas serve` from this source tree."""
 
     name = "barnabas"
+    processes = int(os.environ.get(PROCESSES, "1"))
+
+    def start(self) -> None:
+        if self.processes > 1 and not self.port:
+            self.port = _free_ports(self.processes)
+        super().start()
+
+    def kill(self) -> None:
+        if self.processes > 1 and self.process and self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        super().kill()
 
     def command(self) -> list[str]:
         pairs = [word for key, value in self.overrides.items() for word in ("--override", f"{key}={value}")]
         listen = [] if "listeners" in self.overrides else ["--listen", f"127.0.0.1:{self.port}"]
         serve = ["-m", "barnabas", "serve", *listen, "--data-dir", str(self.data_dir)]
-        return [sys.executable, *serve, *pairs]
+        several = ["--processes", str(self.processes)] if self.processes > 1 else []
+        return [sys.executable, *serve, *several, *pairs]
 
     def environment(self) -> dict[str, str]:
         # With compiled modules, as an installed broker has them.

@@ -49,7 +49,15 @@ def _serve(args: argparse.Namespace) -> int:
             log_level=args.log_level,
             log_format=args.log_format,
             ready_file=args.ready_file,
+            processes=args.processes,
         )
+
+
+def _processes(text: str) -> int:
+    """Raises argparse.ArgumentTypeError."""
+    if not text.isdigit() or int(text) > 1000:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of processes, or 0 for one for each core")
+    return int(text)
 
 
 class _Version(argparse.Action):
@@ -179,6 +187,13 @@ def _add_serve(commands: Commands[Parser]) -> None:
         "--ready-file",
         metavar="FILE",
         help="write HOST:PORT of the first listener there once clients can connect; it is removed at the end",
+    )
+    serve.add_argument(
+        "--processes",
+        type=_processes,
+        default=1,
+        metavar="N",
+        help="run as N nodes, each a process with the next port, and one that starts them again; 0: one for each core",
     )
     serve.add_argument(
         "--override",

@@ -11,6 +11,7 @@ sweeps it: its name was changed for good by the one node that had it, and to del
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import uuid
@@ -128,6 +129,26 @@ class DataDir:
         """Every partition that has a folder, whoever leads it. Raises OSError."""
         names = await trio.to_thread.run_sync(self.io.folders, self.path, limiter=self._limiter)
         return [key for name in names if (key := parse_partition_name(name))]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes have parts of the directory, so that partitions can come and go."""
+        return self._node is not None
+
+    async def sweep(self, removed: Collection[bytes]) -> list[TopicPartition]:
+        """Take away the folders of topics with these ids that no vnode of this node has; gives which they were.
+
+        A node that ended before it heard of a removal leaves them. Raises OSError.
+        """
+        found = []
+        for key in await self.folders():
+            if key not in self.vnodes:
+                topic_id = await trio.to_thread.run_sync(self._id_in_place, key, limiter=self._limiter)
+                if topic_id in removed:
+                    with contextlib.suppress(FileNotFoundError):  # another node was quicker
+                        self._doom(key)
+                        found.append(key)
+        return found
 
     # -- partitions that come from other nodes and go to them ----------------------------------------------------------
 

@@ -23,6 +23,7 @@ from barnabas.storage.segment import Segment
 from barnabas.storage.time_scan import SegmentScan
 from barnabas.storage.txn_index import AbortedTransaction
 from barnabas.storage.validation import Valid
+from barnabas.storage.verification import Verification
 from barnabas.storage.vnode import AppendResult, Check, Origin, ReadResult, TimeScan
 from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import Marker
@@ -125,6 +126,19 @@ class LocalVnode(ReplacingLog):
         if not self._fsync_first:
             self._show_all(opened)
         return result
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        return (self._opened or self._load()).log.producers.in_transaction(producer_id, epoch)
+
+    def begin_verification(self, verification: Verification) -> None:
+        (self._opened or self._load()).log.producers.verifications.begin(verification)
+
+    def check_verification(self, verification: Verification) -> None:
+        (self._opened or self._load()).log.producers.verifications.check(verification)
+
+    def end_verification(self, verification: Verification) -> None:
+        if self._opened is not None:  # else it ended with what was known of producers
+            self._opened.log.producers.verifications.end(verification)
 
     def _found_room(self) -> None:
         self._full = False

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from barnabas.storage.io import Io, read_file, write_file
 from barnabas.storage.txn_index import AbortedTransaction
+from barnabas.storage.verification import Verifications
 from barnabas.storage.watermarks import Undecided
 from barnabas.wire.batch import BatchHeader, Marker, last_sequence
 from barnabas.wire.crc import crc32c
@@ -62,11 +63,13 @@ class Producer:
 class ProducerState:
     """Producers of one vnode. `check` decides before the write, `record` notes what was written."""
 
-    __slots__ = ("damaged", "producers", "undecided")
+    __slots__ = ("damaged", "producers", "undecided", "verifications")
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.undecided = Undecided()
+        #: Of transactions that wait to begin here. They are of this process, and in no snapshot.
+        self.verifications = Verifications()
         #: Snapshots that `load` has passed over.
         self.damaged: list[str] = []
 
@@ -179,6 +182,7 @@ class ProducerState:
 
     def end_transaction(self, marker: Marker, offset: int, timestamp: int) -> None:
         """Note a marker that was written at that offset."""
+        self.verifications.marker_written(marker.producer_id)
         producer = self.producers.get(marker.producer_id)
         if producer is None:
             return
@@ -195,6 +199,11 @@ class ProducerState:
         """Where the open transaction of a producer begins, None if it has none."""
         producer = self.producers.get(producer_id)
         return None if producer is None or producer.first_open_offset < 0 else producer.first_open_offset
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a producer has a transaction open in this epoch."""
+        producer = self.producers.get(producer_id)
+        return producer is not None and producer.first_open_offset >= 0 and producer.epoch == epoch
 
     def _forget_one(self) -> None:
         for producer_id, producer in self.producers.items():

@@ -29,6 +29,7 @@ from barnabas.storage.errors import StorageError
 from barnabas.storage.producer_state import Producer
 from barnabas.storage.txn_index import AbortedTransaction
 from barnabas.storage.validation import Rules, Valid
+from barnabas.storage.verification import Verification
 from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import Marker
 
@@ -261,6 +262,22 @@ class Vnode(Protocol):
         `new_epoch`: the marker's epoch is higher than that of the batches that it ends (transaction version 2). Raises
         `KafkaError` INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a producer has a transaction open here in this epoch: what it writes belongs to that one."""
+
+    def begin_verification(self, verification: Verification) -> None:
+        """The coordinator is about to be asked whether a transaction may begin here. Raises StorageError."""
+
+    def check_verification(self, verification: Verification) -> None:
+        """Whether the transaction may begin now: what the coordinator has said still holds.
+
+        The append follows in the same turn. Raises `KafkaError` NOT_ENOUGH_REPLICAS where a marker came between,
+        OUT_OF_ORDER_SEQUENCE_NUMBER where an earlier batch waits for the same.
+        """
+
+    def end_verification(self, verification: Verification) -> None:
+        """Whoever began it has done what it was for."""
 
     # -- flush -------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from barnabas.broker.net.order import METADATA, TRANSACTIONS
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import CLUSTER_ACTION, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
+from barnabas.broker.security.principals import NODE
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -37,8 +38,11 @@ def handle(
     queries: Queries,
     partitions: Partitions,
 ) -> AddPartitionsToTxnResponse | DelayedResponse:
+    of_node = context.principal == NODE
     claims = queries.secret.is_claimed
-    if claims(request.v3_and_below_transactional_id) or any(
+    if of_node:
+        pass  # that node has checked who names an id of the streams driver's
+    elif claims(request.v3_and_below_transactional_id) or any(
         claims(each.transactional_id) for each in request.transactions
     ):
         return _refused(request)
@@ -52,7 +56,7 @@ def handle(
         if denied:
             return _not_attempted(request, denied, partitions)
     reply: Reply[AddPartitionsToTxnResponse] = Reply()
-    transactions.coordinator.add_partitions(request, version=context.version, reply=reply)
+    transactions.coordinator.add_partitions(request, version=context.version, reply=reply, of_node=of_node)
     return reply.now_or_later()
 
 

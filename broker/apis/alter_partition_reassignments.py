@@ -1,43 +1,61 @@
-"""AlterPartitionReassignments (45), versions 0-1 (KIP-455): a partition moves to where it is, and nowhere else.
+"""AlterPartitionReassignments (45), versions 0-1 (KIP-455): a partition goes to another node, with all its records.
 
-Version 0: the replicas of each partition; null gives up a move, and there is none under way.
-Version 1: says whether the number of replicas may change. The flag is given back; only one replica is accepted anyway.
+Version 0: the replicas of each partition, of which it has one; null gives up a move. Version 1: says whether the number
+of replicas may change. The flag is given back; only one replica is accepted anyway.
 """
 
 from __future__ import annotations
 
-from barnabas.broker.identity import Identity
+from barnabas.broker.between.moves import Moves
 from barnabas.broker.net.order import METADATA
-from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import ALTER_CLUSTER
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
     ReassignablePartitionResponse,
-    ReassignableTopic,
     ReassignableTopicResponse,
 )
 
+_ONE = "A partition has one replica here: name one broker."
 
-@api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, uses=METADATA)
-def handle(
-    context: Context, request: AlterPartitionReassignmentsRequest, partitions: Partitions, identity: Identity
+
+@api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, uses=METADATA, changes=METADATA)
+async def handle(
+    context: Context, request: AlterPartitionReassignmentsRequest, moves: Moves
 ) -> AlterPartitionReassignmentsResponse:
     if not context.may(ALTER_CLUSTER):
         return _refused(request)
+    answers: list[KafkaError | None] = []
+    wanted: list[tuple[TopicPartition, int | None]] = []
+    for topic in request.topics:
+        for part in topic.partitions:
+            one = part.replicas is None or len(part.replicas) == 1
+            answers.append(None if one else KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, _ONE))
+            if one:
+                node = None if part.replicas is None else part.replicas[0]
+                wanted.append(((topic.name, part.partition_index), node))
+    found = iter(await moves.ask(wanted))
+    judged = iter([next(found) if answer is None else answer for answer in answers])
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
         responses=[
             ReassignableTopicResponse(
-                topic.name, [_answer(partitions, identity, topic, part) for part in topic.partitions]
+                topic.name, [_answer(part.partition_index, next(judged)) for part in topic.partitions]
             )
             for topic in request.topics
         ],
     )
+
+
+def _answer(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+    if error is None:
+        return ReassignablePartitionResponse(index, ErrorCode.NONE, None)
+    why = None if error.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS else str(error)
+    return ReassignablePartitionResponse(index, error.code, why)
 
 
 def _refused(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
@@ -49,22 +67,3 @@ def _refused(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReass
         for topic in request.topics
     ]
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=None, responses=topics)
-
-
-def _answer(
-    partitions: Partitions, identity: Identity, topic: ReassignableTopic, asked: ReassignablePartition
-) -> ReassignablePartitionResponse:
-    code, why = _judge(partitions, identity, topic.name, asked.partition_index, asked.replicas)
-    return ReassignablePartitionResponse(asked.partition_index, code, why)
-
-
-def _judge(
-    partitions: Partitions, identity: Identity, name: str, index: int, replicas: list[int] | None
-) -> tuple[ErrorCode, str | None]:
-    if not partitions.exists(name, index):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name[:300]}:{index}."
-    if replicas is None:
-        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
-    if replicas != [identity.node_id]:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"This cluster has only broker {identity.node_id}."
-    return ErrorCode.NONE, None

@@ -47,7 +47,7 @@ def handle(context: Context, request: ApiVersionsRequest | None, telemetry: Clie
 
 
 def _all(version: int, left_out: Collection[int]) -> ApiVersionsResponse:
-    served = [each for key, each in sorted(APIS.items()) if key not in left_out]
+    served = [each for key, each in sorted(APIS.items()) if key not in left_out and not each.for_nodes]
     keys = [ApiVersion(each.key, each.advertised.first, each.advertised.last) for each in served]
     return ApiVersionsResponse(
         api_keys=keys,

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from barnabas.broker.apis.create_topics import check_assignments
-from barnabas.broker.identity import Identity
 from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
@@ -30,7 +28,7 @@ STRICT_SINCE = 3
 
 @api(CreatePartitionsRequest, CreatePartitionsResponse, uses=METADATA, changes=METADATA)
 async def handle(
-    context: Context, request: CreatePartitionsRequest, topics: TopicManager, queries: Queries, identity: Identity
+    context: Context, request: CreatePartitionsRequest, topics: TopicManager, queries: Queries
 ) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in request.topics)
     results = []
@@ -39,7 +37,7 @@ async def handle(
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             context.check(ALTER_TOPIC, topic.name)
-            await _grow(context, topics, queries, identity, topic, request.validate_only)
+            await _grow(context, topics, queries, topic, request.validate_only)
             results.append(CreatePartitionsTopicResult(name=topic.name))
         except KafkaError as error:
             results.append(
@@ -52,7 +50,6 @@ async def _grow(
     context: Context,
     topics: TopicManager,
     queries: Queries,
-    identity: Identity,
     topic: CreatePartitionsTopic,
     validate_only: bool,
 ) -> None:
@@ -63,6 +60,7 @@ async def _grow(
             ErrorCode.INVALID_PARTITIONS, f"{topic.name} is a query topic: it grows when its source grows."
         )
     added = topic.count - len(topics.find(topic.name).partitions)
+    leaders = None
     if topic.assignments is not None:
         if added > 0 and len(topic.assignments) != added:
             raise KafkaError(
@@ -70,7 +68,8 @@ async def _grow(
                 f"Attempted to add {added} additional partition(s), but only {len(topic.assignments)} assignment(s) "
                 "were specified.",
             )
-        check_assignments(identity.node_id, [a.broker_ids for a in topic.assignments])
+        topics.placement.check([a.broker_ids for a in topic.assignments])
+        leaders = [each.broker_ids[0] for each in topic.assignments] if added > 0 else None
     if added > 0:
         context.check_change(added, strict_since=STRICT_SINCE)
-    await topics.grow(topic.name, topic.count, validate_only=validate_only)
+    await topics.grow(topic.name, topic.count, validate_only=validate_only, leaders=leaders)

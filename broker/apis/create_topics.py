@@ -15,6 +15,7 @@ from functools import partial
 from barnabas.broker.jobs.owners import Owners
 from barnabas.broker.jobs.queries import Queries, check_keys, is_query
 from barnabas.broker.jobs.streams import Streams, check_stream_keys, is_stream
+from barnabas.broker.metadata.placement import Placement
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
@@ -83,7 +84,7 @@ async def _create(
     request: CreateTopicsRequest,
     asker: Asker,
 ) -> CreatableTopicResult:
-    count = _partition_count(config, asked)
+    count, leaders = _assignment(config, topics.placement, asked)
     configs = {entry.name: entry.value for entry in asked.configs}
     if asked.name == QUERIES_TOPIC:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is made by the broker when it is needed.")
@@ -104,7 +105,7 @@ async def _create(
     topic_id = ZERO_UUID
     values = {key: value for key, value in configs.items() if value is not None}
     if not request.validate_only:
-        topic_id = (await topics.create(asked.name, count, configs)).topic_id
+        topic_id = (await topics.create(asked.name, count, configs, leaders=leaders)).topic_id
         tell_unused(topics.log, TOPIC, values)
     entries = [
         CreatableTopicConfigs(name=e.name, value=e.value, config_source=e.source) for e in topic_entries(config, values)
@@ -130,8 +131,11 @@ def _hidden(made: CreatableTopicResult) -> CreatableTopicResult:
     )
 
 
-def _partition_count(config: BrokerConfig, asked: CreatableTopic) -> int:
-    """The number of partitions, from the count or from the assignment. Raises KafkaError if they do not fit."""
+def _assignment(config: BrokerConfig, placement: Placement, asked: CreatableTopic) -> tuple[int, list[int] | None]:
+    """The number of partitions, from the count or from the assignment; and the leaders, if it names them.
+
+    Raises KafkaError if they do not fit.
+    """
     if not asked.assignments:
         if asked.replication_factor not in (-1, 1):
             code = ErrorCode.INVALID_REPLICATION_FACTOR
@@ -143,9 +147,8 @@ def _partition_count(config: BrokerConfig, asked: CreatableTopic) -> int:
                 "The target replication factor cannot be reached because only 1 broker(s) are registered.",
             )
         if asked.num_partitions == -1:
-            default: int = config["num.partitions"]
-            return default
-        return asked.num_partitions
+            return config["num.partitions"], None
+        return asked.num_partitions, None
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -156,15 +159,6 @@ def _partition_count(config: BrokerConfig, asked: CreatableTopic) -> int:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions should be a consecutive 0-based integer sequence."
         )
-    check_assignments(config.node_id, [a.broker_ids for a in asked.assignments])
-    return len(indexes)
-
-
-def check_assignments(node_id: int, assignments: list[list[int]]) -> None:
-    """Raises KafkaError unless every partition is assigned to this one broker."""
-    for brokers in assignments:
-        if brokers != [node_id]:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment names brokers {brokers}; this cluster has only broker {node_id}.",
-            )
+    placement.check([a.broker_ids for a in asked.assignments])
+    by_index = sorted(asked.assignments, key=lambda each: each.partition_index)
+    return len(indexes), [each.broker_ids[0] for each in by_index]

@@ -70,8 +70,9 @@ def handle(
                         partition_index=index,
                         leader_id=node,
                         leader_epoch=epoch,
-                        replica_nodes=[node],
-                        isr_nodes=[node],
+                        error_code=ErrorCode.NONE if node >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                        replica_nodes=[node] if node >= 0 else [],
+                        isr_nodes=[node] if node >= 0 else [],
                         eligible_leader_replicas=[],
                         last_known_elr=[],
                     )

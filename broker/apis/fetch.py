@@ -17,6 +17,8 @@ Version 9: the leader epoch that the client knows is checked (KIP-320). Versions
 Version 12: the epoch last fetched; where the logs diverge, the answer says from when on (KIP-595).
 Version 13: topics by id (KIP-516); a session stays with what it began with. Versions 14-18: for followers and tiered
 storage, which are not served.
+
+Other nodes of this broker fetch the metadata log, and nothing else.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from collections.abc import Awaitable, Iterable
 import msgspec
 import trio
 
+from barnabas.broker.between.followers import Followers
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.large import LargeResponse, given
 from barnabas.broker.net.order import METADATA, RECORDS
@@ -35,6 +38,7 @@ from barnabas.broker.quotas.manager import ClientQuota
 from barnabas.broker.reading.fetch_sessions import FetchContext, FetchSessions, TopicIdPartition, partitions_of
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import CLUSTER_ACTION, READ_TOPIC
+from barnabas.broker.security.principals import NODE
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Workers, Yielder
 from barnabas.groupcoord.deadlines import Deadlines
@@ -70,7 +74,11 @@ def handle(
     workers: Workers,
     deadlines: Deadlines,
     turn: Turn,
+    followers: Followers,
 ) -> FetchResponse | DelayedResponse | Awaitable[LargeResponse | Message]:
+    if context.connection.principal is NODE:
+        followers.fetched(context.connection, request)
+        partitions = followers.door
     try:
         if context.version >= 7:
             by_id = context.version >= BY_ID_SINCE

@@ -186,6 +186,10 @@ def _partitions(items: list[tuple[int, Leader]]) -> list[MetadataResponsePartiti
         MetadataResponsePartition(
             partition_index=index, leader_id=node, leader_epoch=epoch, replica_nodes=[node], isr_nodes=[node]
         )
+        if node >= 0
+        else MetadataResponsePartition(
+            ErrorCode.LEADER_NOT_AVAILABLE, partition_index=index, leader_id=node, leader_epoch=epoch
+        )
         for index, (node, epoch) in items
     ]
 

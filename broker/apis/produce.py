@@ -8,7 +8,8 @@ when consumers see the batch: under the fsync policy when it is on disk, under K
 write. With acks=0 there is no answer, and an error closes the connection, as that is the only way to tell.
 
 A transactional batch is taken if its partition belongs to the producer's transaction: up to version 11 the producer has
-added it, from version 12 on it is added here, and its records wait until that is durable (KIP-890).
+added it, from version 12 on it is added here, and its records wait until that is durable (KIP-890). Where another node
+coordinates the transaction, it is asked before the first batch in a partition (`broker.coordinators.verifying`).
 
 Version 3: message format 2, and a transactional id. The streams driver has one of its own, which is no transaction's.
 Version 4: the same. Versions 5-6: the answer has the log start offset. Version 7: zstd is accepted (KIP-110).
@@ -21,12 +22,14 @@ Version 13: topics by id; an unknown one is UNKNOWN_TOPIC_ID (KIP-516).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.coordinators.transactions import Transactions, told_to_writer
+from barnabas.broker.coordinators.verifying import Codes, Question, Verifying
 from barnabas.broker.jobs.owners import Owners
 from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.net.delayed_response import DelayedResponse
@@ -190,6 +193,7 @@ class Producing:
         "rest",
         "todo",
         "topics",
+        "verifying",
         "waits",
     )
 
@@ -219,6 +223,8 @@ class Producing:
         self.failed: KafkaError | None = None
         #: Partitions that could not be added to the transaction.
         self.not_added: dict[TopicPartition, ErrorCode] = {}
+        #: Of a transaction that another node coordinates.
+        self.verifying: Verifying | None = None
 
     def _topics_denied(self, request: ProduceRequest) -> set[str]:
         """The topics of a request that the client may not write."""
@@ -235,7 +241,12 @@ class Producing:
 
     def begin(self, request: ProduceRequest) -> ProduceResponse | DelayedResponse | None:
         """Append what can be appended at once."""
-        adds = self._adds(request)
+        adds: dict[ProducerOf, set[TopicPartition]] = {}
+        if self._transactional_id is not None and self._refusal is None:
+            self.verifying = self._to_verify(request, self._transactional_id)
+            if self.verifying is None and self._version >= ADDS_SINCE:
+                adds = self._adds(request, self._transactional_id)
+        waits = adds or (self.verifying is not None and self.verifying.places)
         until = 0.0
         for topic in request.topic_data:
             name = self._parts.partitions.topic_name(topic.topic_id) if self._version >= 13 else topic.name
@@ -243,9 +254,9 @@ class Producing:
             self.topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
             for at, part in enumerate(topic.partition_data):
                 data: BytesLike | None = part.records  # type: ignore[assignment]
-                if not until and not adds:
+                if not until and not waits:
                     until = time.perf_counter() + HOLD_SECONDS
-                elif adds or (time.perf_counter() > until and not self._by_driver):
+                elif waits or (time.perf_counter() > until and not self._by_driver):
                     self.rest.append(
                         RequestPartition(name, part.index, None if data is None else kept(data), answers, at)
                     )
@@ -254,28 +265,49 @@ class Producing:
                 self.take(name, part.index, data, answers, at)
         if adds:
             return TransactionalProduce(self, self._parts.workers, self._parts.transactions, adds)
+        if waits:
+            return VerifiedProduce(self, self._parts)
         return SlowProduce(self, self._parts.workers) if self.todo or self.rest else self.end()
 
-    def _adds(self, request: ProduceRequest) -> dict[ProducerOf, set[TopicPartition]]:
-        """What must be added to transactions before the batches are written, by producer."""
-        adds: dict[ProducerOf, set[TopicPartition]] = {}
-        if self._transactional_id is None or self._version < ADDS_SINCE or self._refusal is not None:
-            return adds
+    def _transactional(self, request: ProduceRequest) -> Iterator[tuple[Vnode, BytesLike]]:
+        """The transactional batches of a request, each with its partition, that may be written as far as it shows."""
         for topic in request.topic_data:
             name = self._parts.partitions.topic_name(topic.topic_id) if self._version >= 13 else topic.name
+            if name in self._parts.queries.closed or name in self._denied:
+                continue
             for part in topic.partition_data:
                 data: BytesLike | None = part.records  # type: ignore[assignment]
-                if not data or not _is_transactional(data) or self._parts.partitions.get(name, part.index) is None:
-                    continue
-                assert name is not None
-                if name in self._parts.queries.closed or name in self._denied:
-                    continue
-                producer = _producer_of(self._transactional_id, data)
-                try:
-                    self._parts.transactions.coordinator.verify(*producer, (name, part.index))
-                except KafkaError:  # to be added; what cannot be is refused then
-                    adds.setdefault(producer, set()).add((name, part.index))
+                if data and _is_transactional(data):
+                    vnode = self._parts.partitions.get(name, part.index)
+                    if vnode is not None:
+                        yield vnode, data
+
+    def _adds(self, request: ProduceRequest, transactional_id: str) -> dict[ProducerOf, set[TopicPartition]]:
+        """What must be added to transactions before the batches are written, by producer."""
+        adds: dict[ProducerOf, set[TopicPartition]] = {}
+        for vnode, data in self._transactional(request):
+            producer, where = _producer_of(transactional_id, data), (vnode.topic, vnode.partition)
+            try:
+                self._parts.transactions.coordinator.verify(*producer, where)
+            except KafkaError:  # to be added; what cannot be is refused then
+                adds.setdefault(producer, set()).add(where)
         return adds
+
+    def _to_verify(self, request: ProduceRequest, transactional_id: str) -> Verifying | None:
+        """What another node must be asked before the batches are written; None if none coordinates the transaction."""
+        transactions, adds = self._parts.transactions, self._version >= ADDS_SINCE
+        if transactions.elsewhere is None or not (adds or transactions.verifies):
+            return None
+        if transactions.elsewhere.node_of(transactional_id) is None:
+            return None
+        found: Verifying | None = None
+        for vnode, data in self._transactional(request):
+            header = parse_header(data)
+            if found is None:
+                found = Verifying(transactional_id, header.producer_id, header.producer_epoch, adds=adds)
+            with suppress(KafkaError):  # a log that cannot be used: the append says so
+                found.want(vnode, header.base_sequence)
+        return found
 
     def take(
         self, name: str | None, index: int, data: BytesLike | None, answers: list[PartitionProduceResponse], at: int
@@ -387,7 +419,11 @@ class Producing:
         try:
             if where in self.not_added:
                 raise KafkaError(self.not_added[where])
-            self._parts.transactions.coordinator.verify(*_producer_of(self._transactional_id, data), where)
+            producer = _producer_of(self._transactional_id, data)
+            if self.verifying is None:
+                self._parts.transactions.coordinator.verify(*producer, where)
+            else:
+                self.verifying.check(vnode, producer.producer_id, producer.epoch)
         except KafkaError as refusal:
             code = told_to_writer(refusal.code, knows_abortable=self._version >= ABORTABLE_SINCE, adds=adds)
             raise KafkaError(code, refusal.message) from None
@@ -539,3 +575,28 @@ class TransactionalProduce(SlowProduce):
         self._left -= 1
         if not self._left:
             self._workers.start(self._run)
+
+
+class VerifiedProduce(SlowProduce):
+    """A request that waits for what the coordinator of its transaction, another node, says."""
+
+    __slots__ = ("_verifying",)
+
+    def __init__(self, producing: Producing, parts: Parts) -> None:
+        DelayedResponse.__init__(self, applied=False)
+        self._producing, self._workers = producing, parts.workers
+        assert producing.verifying is not None
+        assert parts.transactions.elsewhere is not None
+        self._verifying = producing.verifying
+        copied = sum(len(each.data) for each in producing.rest if isinstance(each.data, bytes))
+        parts.transactions.elsewhere.ask(Question(self._verifying, producing.context.client, copied, self._verified))
+
+    def _verified(self, codes: Codes) -> None:
+        self._producing.not_added.update({where: told(code) for where, code in codes.items() if code})
+        self._workers.start(self._run)
+
+    async def _go_on(self) -> None:
+        try:
+            await super()._go_on()
+        finally:
+            self._verifying.end()

@@ -9,18 +9,22 @@ Version 5: the offsets are added to the transaction here, without AddOffsetsToTx
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.refused import RepliedWith, split
 from barnabas.broker.coordinators.transactions import Transactions, told_to_writer
+from barnabas.broker.coordinators.verifying import Codes, CoordinatorsElsewhere, Question, Verifying
 from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import GROUPS, METADATA, OFFSETS, TRANSACTIONS
+from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from barnabas.groupcoord.log.store import told
 from barnabas.groupcoord.transactions.state import V2
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
 from barnabas.wire.messages.txn_offset_commit import (
@@ -45,6 +49,7 @@ class Parts:
     groups: Groups
     transactions: Transactions
     queries: Queries
+    partitions: Partitions
 
 
 @api(
@@ -81,10 +86,13 @@ def handle(
 
     where = (OFFSETS_TOPIC, parts.groups.coordinator.partition_of(request.group_id))
     producer = (request.transactional_id, request.producer_id, request.producer_epoch)
-    if version >= ADDS_SINCE:
-        parts.transactions.coordinator.add(*producer, frozenset((where,)), V2, commit)
-    elif not parts.transactions.verifies:
+    elsewhere, adds = parts.transactions.elsewhere, version >= ADDS_SINCE
+    if not adds and not parts.transactions.verifies:
         commit(ErrorCode.NONE)
+    elif elsewhere is not None and elsewhere.node_of(request.transactional_id) is not None:
+        _ask(context, elsewhere, parts.partitions, Verifying(*producer, adds=adds), where, _size(request), commit)
+    elif adds:
+        parts.transactions.coordinator.add(*producer, frozenset((where,)), V2, commit)
     else:
         try:
             parts.transactions.coordinator.verify(*producer, where)
@@ -92,6 +100,50 @@ def handle(
         except KafkaError as refusal:
             commit(refusal.code)
     return reply.now_or_later()  # type: ignore[return-value]
+
+
+def _ask(
+    context: Context,
+    elsewhere: CoordinatorsElsewhere,
+    partitions: Partitions,
+    verifying: Verifying,
+    where: TopicPartition,
+    size: int,
+    commit: Callable[[ErrorCode], None],
+) -> None:
+    """Commit when the transaction's coordinator, another node, has said that the group's partition belongs to it."""
+    vnode = partitions.get(*where)
+    if vnode is None:  # nor is the group coordinated here, as it is found then
+        commit(ErrorCode.NONE)
+        return
+
+    def answered(codes: Codes) -> None:
+        code = codes.get(where, ErrorCode.NONE)
+        try:
+            if not code:
+                if partitions.gone(vnode) is not None:
+                    raise KafkaError(ErrorCode.NOT_COORDINATOR)
+                verifying.check(vnode, verifying.producer_id, verifying.epoch)
+        except KafkaError as refusal:
+            code = refusal.code
+        commit(code)
+        verifying.end()
+
+    try:
+        verifying.want(vnode)
+    except KafkaError as refusal:
+        commit(refusal.code)
+        return
+    if verifying.places:
+        elsewhere.ask(Question(verifying, context.client, size, answered))
+    else:
+        answered({})
+
+
+def _size(request: TxnOffsetCommitRequest) -> int:
+    """About what a request takes while it waits."""
+    texts = sum(len(part.committed_metadata or "") for topic in request.topics for part in topic.partitions)
+    return texts + 200 * sum(len(topic.partitions) + 1 for topic in request.topics)
 
 
 def _refused(topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode) -> list[TxnOffsetCommitResponseTopic]:

@@ -1,22 +1,26 @@
 """WriteTxnMarkers (27), versions 1-2: markers as a coordinator on another broker, or an operator, writes them.
 
 Kafka's tool aborts a hanging transaction so: one that a partition has open and no coordinator knows of. The rules of
-markers hold for it as well: a producer with a higher epoch is not touched.
+markers hold for it as well: a producer with a higher epoch is not touched. An operator is told of that. For another
+node it is a success where the producer has nothing open: its outcome is known there.
 
 Version 1: flexible. Version 2: the transaction version, by which a late marker is recognised (KIP-1228).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from barnabas.broker.coordinators.groups import Reply
-from barnabas.broker.coordinators.transactions import Transactions
+from barnabas.broker.coordinators.transactions import Done, Transactions
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.order import METADATA, OFFSETS, RECORDS
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import ALTER_CLUSTER, CLUSTER_ACTION
+from barnabas.broker.security.principals import NODE
 from barnabas.groupcoord.transactions.state import V2
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.batch import Marker
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.write_txn_markers import (
@@ -33,13 +37,19 @@ def handle(
     context: Context, request: WriteTxnMarkersRequest, transactions: Transactions
 ) -> WriteTxnMarkersResponse | DelayedResponse:
     allowed = context.may(ALTER_CLUSTER, quiet=True) or context.may(CLUSTER_ACTION)
-    return _Writing(request, transactions, allowed).reply.now_or_later()
+    markers = transactions.markers
+    write = markers.write_for_coordinator if context.principal == NODE else markers.write
+    return _Writing(request, write if allowed else _refuse).reply.now_or_later()
+
+
+def _refuse(where: TopicPartition, marker: Marker, done: Done, *, new_epoch: bool) -> None:
+    done(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 class _Writing:
     """One request: the answer so far, and how many markers are not durable yet."""
 
-    def __init__(self, request: WriteTxnMarkersRequest, transactions: Transactions, allowed: bool) -> None:
+    def __init__(self, request: WriteTxnMarkersRequest, write: Callable[..., None]) -> None:
         self.reply: Reply[WriteTxnMarkersResponse] = Reply()
         self._left = 1
         self._response = WriteTxnMarkersResponse(markers=[])
@@ -53,11 +63,7 @@ class _Writing:
                 for at, index in enumerate(topic.partition_indexes):
                     self._left += 1
                     written = partial(self._written, answers, at)
-                    if not allowed:
-                        written(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-                    else:
-                        new_epoch = asked.transaction_version >= V2
-                        transactions.markers.write((topic.name, index), marker, written, new_epoch=new_epoch)
+                    write((topic.name, index), marker, written, new_epoch=asked.transaction_version >= V2)
         self._end_one()
 
     def _written(self, answers: list[WritableTxnMarkerPartitionResult], at: int, error: ErrorCode) -> None:

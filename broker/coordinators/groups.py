@@ -21,6 +21,7 @@ from barnabas.groupcoord.log.log_store import LogStore
 from barnabas.groupcoord.timers import run_timers
 from barnabas.groupcoord.topics import Topic
 from barnabas.storage.flusher import Flusher
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC
 from barnabas.wire.types import Message
 
@@ -89,6 +90,21 @@ class Groups(Listener):
         """Make `__consumer_offsets` if it is not there. Raises KafkaError if that fails."""
         await self._topics.internal_topic(OFFSETS_TOPIC)
 
+    def partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that has a group.
+
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE where the topic is not in this node's image: another node may have
+        made it, with a number of partitions that is not the one configured here.
+        """
+        if not self.is_there:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not there yet")
+        return self.coordinator.partition_of(group_id)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is `__consumer_offsets`, as far as this node knows."""
+        return OFFSETS_TOPIC in self._metadata.topics
+
     def apply_offset_stores(self) -> None:
         """Put offsets.storage and dual.commit.enabled into force. Raises ConfigError at a start that cannot."""
         self._config.check_offset_stores({"offsets.storage": self._config["offsets.storage"]})
@@ -103,12 +119,15 @@ class Groups(Listener):
 
     @property
     def all_loaded(self) -> bool:
-        """Whether every partition of `__consumer_offsets` has been read, and what was of deleted topics is gone."""
+        """Whether all that is led here of `__consumer_offsets` was read, and what was of deleted topics is gone."""
         if self.coordinator.is_forgetting:
             return False
         topic = self._metadata.topics.get(OFFSETS_TOPIC)
         shards = self.coordinator.shards.by_partition
-        return topic is None or all(n in shards and shards[n].is_loaded for n in topic.partitions)
+        here = self._metadata.node_id
+        return topic is None or all(
+            n in shards and shards[n].is_loaded for n, leader in topic.partitions.items() if leader.node == here
+        )
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
         """Forget the offsets of a deleted topic."""

@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 import trio
 
+from barnabas.broker.between.peers import Peers
 from barnabas.broker.clock import Clock
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.loading import Loading
+from barnabas.broker.coordinators.marker_router import MarkerRouter
+from barnabas.broker.coordinators.verifying import CoordinatorsElsewhere
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import Listener, MetadataImage, TopicImage
 from barnabas.broker.metadata.producer_ids import ProducerIds
@@ -25,6 +28,8 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.batch import Marker
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+Done = Callable[[ErrorCode], None]
 
 
 def told_to_writer(error: ErrorCode, *, knows_abortable: bool, adds: bool) -> ErrorCode:
@@ -56,10 +61,8 @@ class MarkerWriter:
     def __init__(self, partitions: Partitions, groups: Groups, clock: Clock) -> None:
         self._partitions, self._groups, self._clock = partitions, groups, clock
 
-    def write(
-        self, where: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None], *, new_epoch: bool
-    ) -> None:
-        """See `Markers`."""
+    def write(self, where: TopicPartition, marker: Marker, done: Done, *, new_epoch: bool) -> None:
+        """See `Markers`, but for a producer that has a higher epoch here: INVALID_PRODUCER_EPOCH."""
         try:
             vnode = self._partitions.led(*where)
         except KafkaError as error:
@@ -78,30 +81,45 @@ class MarkerWriter:
         except KafkaError as error:
             done(error.code)
 
-
-class CoordinatorMarkers:
-    """The markers of this broker's own coordinator."""
-
-    def __init__(self, writer: MarkerWriter, partitions: Partitions) -> None:
-        self._writer, self._partitions = writer, partitions
-
-    def write(
-        self, where: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None], *, new_epoch: bool
-    ) -> None:
-        """See `Markers`. A producer with a higher epoch and nothing open has been told of the outcome."""
+    def write_for_coordinator(self, where: TopicPartition, marker: Marker, done: Done, *, new_epoch: bool) -> None:
+        """As `write`, for a coordinator: it is done where a producer has a higher epoch and nothing open."""
 
         def written(error: ErrorCode) -> None:
             if error == ErrorCode.INVALID_PRODUCER_EPOCH and self._has_nothing_open(where, marker.producer_id):
                 error = ErrorCode.NONE
             done(error)
 
-        self._writer.write(where, marker, written, new_epoch=new_epoch)
+        self.write(where, marker, written, new_epoch=new_epoch)
 
     def _has_nothing_open(self, where: TopicPartition, producer_id: int) -> bool:
         vnode = self._partitions.get(*where)
-        if vnode is None:
-            return not self._partitions.exists(*where)
-        return vnode.open_transaction(producer_id) is None
+        return vnode is not None and vnode.open_transaction(producer_id) is None
+
+
+class CoordinatorMarkers:
+    """The markers of this broker's own coordinator."""
+
+    def __init__(self, writer: MarkerWriter, partitions: Partitions) -> None:
+        self._writer, self._partitions = writer, partitions
+        #: To other nodes; None where there are none.
+        self.router: MarkerRouter | None = None
+
+    def write(
+        self,
+        where: TopicPartition,
+        marker: Marker,
+        done: Done,
+        *,
+        new_epoch: bool,
+        wanted: Callable[[], bool],
+    ) -> None:
+        """See `Markers`."""
+        if self.router is not None:
+            node = self._partitions.elsewhere(*where)
+            if node is not None:
+                self.router.write(node, where, marker, done, new_epoch=new_epoch, wanted=wanted)
+                return
+        self._writer.write_for_coordinator(where, marker, done, new_epoch=new_epoch)
 
 
 class Transactions(Listener):
@@ -123,6 +141,9 @@ class Transactions(Listener):
         self.config = config
         self._topics, self._producer_ids, self._workers = topics, producer_ids, workers
         self.markers = MarkerWriter(partitions, groups, clock)
+        self._partitions, self._coordinator_markers = partitions, CoordinatorMarkers(self.markers, partitions)
+        #: Coordinators on other nodes; None where there are none.
+        self.elsewhere: CoordinatorsElsewhere | None = None
         store = LogStore(
             lambda partition: partitions.get(TRANSACTIONS_TOPIC, partition),
             TransactionImage,
@@ -132,16 +153,24 @@ class Transactions(Listener):
         self.coordinator = TransactionCoordinator(
             config.transaction_config(),
             store,
-            CoordinatorMarkers(self.markers, partitions),
+            self._coordinator_markers,
             trio.current_time,
             topics=groups.known_topics,
-            group_partition_of=groups.coordinator.partition_of,
+            group_partition_of=groups.partition_of,
             new_producer_id=self._new_producer_id,
             wall_ms=clock.wall_ms,
             coordinator_epoch=lambda partition: partitions.leader_epoch(TRANSACTIONS_TOPIC, partition),
         )
         self._loading = Loading(
             TRANSACTIONS_TOPIC, self.coordinator, store, metadata, partitions, log, "transactions.load_failed"
+        )
+
+    def connect(self, peers: Peers) -> None:
+        """There are other nodes, which lead partitions and coordinate transactions, too. Called before the start."""
+        self._coordinator_markers.router = MarkerRouter(peers, self._partitions, self._workers)
+        patience = self.config.transaction_config().add_partitions_to_txn_retry_backoff_max_ms / 1000
+        self.elsewhere = CoordinatorsElsewhere(
+            peers, self._partitions, self.coordinator.partition_of, self._workers, patience
         )
 
     @property

@@ -21,10 +21,13 @@ from barnabas.wire.queries.writer import PROPERTIES_FILE, SECRET_FILE, WRITER_ID
 class DriverSecret:
     """The secret of this process."""
 
-    def __init__(self, data_dir: Path) -> None:
-        """Make a new secret. Raises OSError."""
-        self.writer_id = f"{WRITER_ID}:{secrets.token_hex(32)}"
+    def __init__(self, data_dir: Path, *, is_made: bool = False) -> None:
+        """Make a new secret, unless a supervisor has made it for all its nodes. Raises OSError."""
         self._data_dir = data_dir
+        if is_made:
+            self.writer_id = (data_dir / SECRET_FILE).read_text()
+            return
+        self.writer_id = f"{WRITER_ID}:{secrets.token_hex(32)}"
         self._write(SECRET_FILE, self.writer_id)
 
     def _write(self, name: str, text: str) -> None:

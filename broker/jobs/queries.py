@@ -118,7 +118,7 @@ class Queries(Listener):
         #: The producer id of the driver, None until one has asked.
         self.writer: int | None = None
         #: A client that proves with it to be the driver, and was the last to get a producer id, may write query topics.
-        self.secret = DriverSecret(Path(config.data_dir))
+        self.secret = DriverSecret(Path(config.data_dir), is_made=identity.is_supervised)
         self.driver = DriverProcess(config, identity, log, io, self._driver_failed, self._driver_wanted)
         #: Who else may want the driver to run.
         self.wanted: list[Callable[[], bool]] = []
@@ -297,9 +297,10 @@ class Queries(Listener):
         """
         topics, plan = self._topics, plan_of(configs)
         assert plan is not None
-        made = TopicImage(topic.name, topic.topic_id, configs=dict(configs))
         have = len(topic.partitions)
         count = max(have, len(plan.offsets))
+        added = topics.placement.place(range(have, count))
+        made = TopicImage(topic.name, topic.topic_id, {**topic.partitions, **added}, dict(configs))
 
         async def make() -> None:
             for index in range(count):
@@ -308,8 +309,8 @@ class Queries(Listener):
                 except KafkaError as error:
                     self._log.error("partition.not_made", topic=topic.name, partition=index, error=error)
 
-        added = self._metadata.partition_records(topic.topic_id, range(have, count))
-        await topics.commit([*changes, *added], make, written=lambda: self.closed.add(topic.name))
+        records = self._metadata.partition_records(topic.topic_id, added)
+        await topics.commit([*changes, *records], make, written=lambda: self.closed.add(topic.name))
         self._log.info("topic.converted", topic=topic.name, partitions=count)
 
     def _check_unused(self, topic: TopicImage) -> None:

@@ -12,7 +12,8 @@ replayed, and then the listeners hear of everything that there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,8 +24,9 @@ from barnabas.broker.metadata.tokens import DelegationTokens
 from barnabas.broker.security.acls import Acls
 from barnabas.broker.settings.quotas import ClientQuotas
 from barnabas.storage.errors import StorageError
-from barnabas.storage.snapshots import Snapshots
+from barnabas.storage.snapshots import SnapshotId, Snapshots
 from barnabas.storage.vnode import Origin, Vnode
+from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import Record, build_batch, check, iter_batches, iter_records
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS
@@ -47,7 +49,7 @@ from barnabas.wire.records.cluster_metadata import (
     UserScramCredentialRecord,
 )
 from barnabas.wire.schema import ProtocolError
-from barnabas.wire.types import ZERO_UUID, Message
+from barnabas.wire.types import ZERO_UUID, Message, replace
 
 METADATA_TOPIC = "__cluster_metadata"
 #: The id that Kafka gives to the topic of the metadata, in every cluster.
@@ -65,6 +67,13 @@ class Leader(NamedTuple):
 
     node: int
     epoch: int
+
+
+class Move(NamedTuple):
+    """A partition that has no leader, as it goes from one node to another."""
+
+    source: int
+    target: int
 
 
 class NodeImage(NamedTuple):
@@ -128,10 +137,16 @@ class MetadataImage:
 
     def _clear(self) -> None:
         self.topics: dict[str, TopicImage] = {}
+        #: How many partitions each node leads.
+        self.led: Counter[int] = Counter()
         #: Names by what they are in metrics, where a dot and an underscore are the same.
         self.metric_names: dict[str, set[str]] = {}
         self.by_id: dict[bytes, TopicImage] = {}
+        #: Partitions that go from one node to another, by topic id and index.
+        self.moves: dict[tuple[bytes, int], Move] = {}
         self.removed_ids: set[bytes] = set()
+        #: Where the metadata log was, at the latest, when a topic was last removed.
+        self.last_removal = 0
         #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
         self.removed_ms: dict[str, int] = {}
         #: Those that are registered, by their ids.
@@ -149,6 +164,11 @@ class MetadataImage:
         self.bytes_since_snapshot = 0
         #: The time of the newest record, in ms.
         self.newest_ms = 0
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the metadata log is here; other nodes than its owner have only the image."""
+        return self._vnode is not None
 
     @property
     def log(self) -> Vnode:
@@ -189,15 +209,18 @@ class MetadataImage:
                         raise
         raise StorageError("it cannot be mended")
 
+    def begin_with(self, snapshots: Snapshots, tell: Tell | None = None) -> int:
+        """Forget all, and apply the newest snapshot that is whole, where there is one; gives where the log goes on."""
+        self._clear()
+        snapshot, records = _newest(snapshots, tell)
+        for record in records:
+            self.apply(record)
+        return 0 if snapshot is None else snapshot.offset
+
     def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> int:
         """Apply the newest snapshot that is whole; where the log goes on behind it. Raises StorageError."""
-        for snapshot in snapshots.ids():
-            try:
-                records = decode_snapshot(snapshots.read(snapshot))
-            except (OSError, KafkaError, ProtocolError) as error:
-                if tell is not None:
-                    tell("metadata.snapshot.damaged", file=snapshot.name, reason=error)
-                continue
+        snapshot, records = _newest(snapshots, tell)
+        if snapshot is not None:
             if not vnode.log_start_offset <= snapshot.offset <= vnode.log_end_offset:
                 raise StorageError(
                     f"the metadata log in {vnode.place} has offsets {vnode.log_start_offset} to "
@@ -223,10 +246,8 @@ class MetadataImage:
                 except KafkaError as error:
                     raise vnode.found_damage(header.base_offset, error) from error
                 if not header.is_control:
-                    for record in iter_records(batch):
-                        change = unframe(record.value) if record.value is not None else None
-                        if change is not None:
-                            self.apply(change, record.timestamp)
+                    for change, timestamp in changes_of(batch):
+                        self.apply(change, timestamp)
                 offset = header.last_offset + 1
 
     def batch_of(self, records: Sequence[Message]) -> bytes:
@@ -245,20 +266,20 @@ class MetadataImage:
         result = self.log.append(batch, now_ms=now, origin=Origin.COORDINATOR)
         return result.last_offset + 1
 
-    def change(self, records: Sequence[Message]) -> None:
-        """Apply a change that is durable, and tell the listeners."""
+    def change(self, records: Sequence[Message], timestamp: int | None = None) -> None:
+        """Apply a change that is durable, and tell the listeners. It was written at `timestamp` (now, if None)."""
         before: dict[bytes, TopicImage | None] = {}
         settings = False
         for record in records:
             if isinstance(record, PartitionRecord) and record.topic_id in before:  # there can be many
-                self.apply(record)
+                self.apply(record, timestamp)
                 continue
             for topic_id in self._touched(record):
                 if topic_id not in before:
                     known = self.by_id.get(topic_id)
                     before[topic_id] = known and known.copy()
             settings = settings or (isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_BROKER)
-            self.apply(record)
+            self.apply(record, timestamp)
         self._tell([(was, self.by_id.get(topic_id)) for topic_id, was in before.items()], settings=settings)
 
     def _tell(self, topics: Sequence[tuple[TopicImage | None, TopicImage | None]], *, settings: bool) -> None:
@@ -295,15 +316,23 @@ class MetadataImage:
             self.metric_names.setdefault(metric_name(record.name), set()).add(record.name)
         elif isinstance(record, PartitionRecord):
             leader = Leader(record.leader, record.leader_epoch)
-            self.by_id[record.topic_id].partitions[record.partition_id] = leader
+            self._set_leader(self.by_id[record.topic_id], record.partition_id, leader)
+            self._set_move(record)
         elif isinstance(record, PartitionChangeRecord):
             if record.leader != _SAME_LEADER:  # an epoch begins, also with the same leader or with none
-                partitions = self.by_id[record.topic_id].partitions
-                epoch = partitions[record.partition_id].epoch + 1
-                partitions[record.partition_id] = Leader(record.leader, epoch)
+                topic = self.by_id[record.topic_id]
+                epoch = topic.partitions[record.partition_id].epoch + 1
+                self._set_leader(topic, record.partition_id, Leader(record.leader, epoch))
+                self._set_move(record)
         elif isinstance(record, RemoveTopicRecord):
             gone = self.by_id.pop(record.topic_id, None)
             self.removed_ids.add(record.topic_id)
+            if self._vnode is not None:
+                self.last_removal = self._vnode.log_end_offset
+            if gone is not None:
+                for index in gone.partitions if self.moves else ():
+                    self.moves.pop((gone.topic_id, index), None)
+                self.led.subtract(leader.node for leader in gone.partitions.values())
             if gone is not None and self.topics.get(gone.name) is gone:
                 del self.topics[gone.name]
                 self._forget_metric_name(gone.name)
@@ -327,6 +356,20 @@ class MetadataImage:
             self.features[record.name] = record.feature_level
         elif isinstance(record, ConfigRecord):
             self._apply_config(record)
+
+    def _set_leader(self, topic: TopicImage, index: int, leader: Leader) -> None:
+        before = topic.partitions.get(index)
+        if before is not None:
+            self.led[before.node] -= 1
+        self.led[leader.node] += 1
+        topic.partitions[index] = leader
+
+    def _set_move(self, record: PartitionRecord | PartitionChangeRecord) -> None:
+        where = record.topic_id, record.partition_id
+        if record.adding_replicas and record.removing_replicas:
+            self.moves[where] = Move(record.removing_replicas[0], record.adding_replicas[0])
+        else:
+            self.moves.pop(where, None)
 
     def _forget_metric_name(self, name: str) -> None:
         alike = self.metric_names[metric_name(name)]
@@ -373,7 +416,13 @@ class MetadataImage:
         for topic in self.topics.values():
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
             for index, leader in topic.partitions.items():
-                yield self._partition_record(topic.topic_id, index, leader)
+                record = self._partition_record(topic.topic_id, index, leader)
+                move = self.moves.get((topic.topic_id, index))
+                if move is not None:
+                    record = replace(
+                        record, replicas=[*move], adding_replicas=[move.target], removing_replicas=[move.source]
+                    )
+                yield record
             for key, value in topic.configs.items():
                 yield self.config_record(RESOURCE_TOPIC, topic.name, key, value)
 
@@ -383,18 +432,18 @@ class MetadataImage:
         self.removed_ids.clear()
         self.removed_ms.clear()
 
-    def topic_records(self, name: str, topic_id: bytes, count: int, configs: dict[str, str]) -> list[Message]:
+    def topic_records(self, topic: TopicImage) -> list[Message]:
         """The change that creates a topic."""
         return [
-            TopicRecord(name=name, topic_id=topic_id),
-            *self.partition_records(topic_id, range(count)),
-            *(self.config_record(RESOURCE_TOPIC, name, key, value) for key, value in configs.items()),
+            TopicRecord(name=topic.name, topic_id=topic.topic_id),
+            *self.partition_records(topic.topic_id, topic.partitions),
+            *(self.config_record(RESOURCE_TOPIC, topic.name, key, value) for key, value in topic.configs.items()),
         ]
 
-    def partition_records(self, topic_id: bytes, indexes: range) -> Iterator[Message]:
-        """The change that adds partitions; this node has the only replica and leads."""
-        for index in indexes:
-            yield self._partition_record(topic_id, index, Leader(self.node_id, 0))
+    def partition_records(self, topic_id: bytes, partitions: Mapping[int, Leader]) -> Iterator[Message]:
+        """The change that adds partitions, each with its leader."""
+        for index, leader in partitions.items():
+            yield self._partition_record(topic_id, index, leader)
 
     @staticmethod
     def _partition_record(topic_id: bytes, index: int, leader: Leader) -> PartitionRecord:
@@ -423,3 +472,22 @@ class MetadataImage:
             PRODUCER_ID_BLOCK,
             [ProducerIdsRecord(broker_id=self.node_id, broker_epoch=0, next_producer_id=following)],
         )
+
+
+def changes_of(batch: BytesLike) -> Iterator[tuple[Message, int]]:
+    """The records of a batch of the metadata log that are known, each with its time."""
+    for record in iter_records(batch):
+        change = unframe(record.value) if record.value is not None else None
+        if change is not None:
+            yield change, record.timestamp
+
+
+def _newest(snapshots: Snapshots, tell: Tell | None) -> tuple[SnapshotId | None, Iterable[Message]]:
+    """The newest snapshot that is whole, and what is in it."""
+    for snapshot in snapshots.ids():
+        try:
+            return snapshot, decode_snapshot(snapshots.read(snapshot))
+        except (OSError, KafkaError, ProtocolError) as error:
+            if tell is not None:
+                tell("metadata.snapshot.damaged", file=snapshot.name, reason=error)
+    return None, ()

@@ -18,16 +18,21 @@ class ProducerIds:
     async def next(self) -> int:
         """A new producer id. Raises KafkaError if a block cannot be reserved."""
         while self._next == self._end:
-            with trio.CancelScope(shield=True):
-                async with self._reserving:
-                    if self._next == self._end:
-                        async with self._topics.changes:
-                            first, count, change = self._topics.metadata.producer_id_block()
-                            await self._topics.commit(change)
-                        self._next, self._end = first, first + count
+            async with self._reserving:
+                if self._next == self._end:
+                    first, count = await self.reserve()
+                    self._next, self._end = first, first + count
         given = self.at_once()
         assert given is not None
         return given
+
+    async def reserve(self) -> tuple[int, int]:
+        """The first of a block of new ids, and how many these are. Raises KafkaError."""
+        with trio.CancelScope(shield=True):
+            async with self._topics.changes:
+                first, count, change = self._topics.metadata.producer_id_block()
+                await self._topics.commit(change)
+        return first, count
 
     def at_once(self) -> int | None:
         """A new producer id if one is reserved."""

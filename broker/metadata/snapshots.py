@@ -35,7 +35,11 @@ _RETRY_SECONDS = 60.0
 
 
 class MetadataSnapshots(Listener):
-    """Writes them when it is time. `offsets_loaded` says whether all committed offsets are in memory."""
+    """Writes them when it is time.
+
+    `offsets_loaded` says whether all committed offsets of this node are in memory; `others_clean` whether no other node
+    has anything left of removed topics.
+    """
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class MetadataSnapshots(Listener):
         topics: TopicManager,
         partitions: Partitions,
         offsets_loaded: Callable[[], bool],
+        others_clean: Callable[[], bool],
         data_dir: DataDir,
         flusher: Flusher,
         workers: Workers,
@@ -51,7 +56,7 @@ class MetadataSnapshots(Listener):
         log: EventLog,
     ) -> None:
         self._metadata, self._topics, self._partitions, self._data_dir = metadata, topics, partitions, data_dir
-        self._offsets_loaded = offsets_loaded
+        self._offsets_loaded, self._others_clean = offsets_loaded, others_clean
         self._flusher, self._workers, self._clock, self._log = flusher, workers, clock, log
         self._most_bytes = config["metadata.log.max.record.bytes.between.snapshots"]
         self._interval = config["metadata.log.max.snapshot.interval.ms"] / 1000
@@ -87,7 +92,7 @@ class MetadataSnapshots(Listener):
         with trio.CancelScope(shield=True):
             async with self._topics.changes:
                 # What groups have to forget they say when they are loaded; what folders resist, at the next start.
-                if not self._offsets_loaded() or self._topics.unremoved:
+                if not self._offsets_loaded() or self._topics.unremoved or not self._others_clean():
                     return None
                 await self._make_removals_durable()
                 snapshot = SnapshotId(vnode.log_end_offset, max(vnode.latest_epoch, 0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -16,18 +16,21 @@ import trio
 
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.features import FEATURES
-from barnabas.broker.metadata.image import METADATA_TOPIC, Listener, MetadataImage, TopicImage, metric_name
+from barnabas.broker.metadata.image import METADATA_TOPIC, Leader, Listener, MetadataImage, TopicImage, metric_name
+from barnabas.broker.metadata.placement import Placement
 from barnabas.broker.settings.config import BrokerConfig, check_topic_configs
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.workers import Yielder
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
+from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.vnode import Vnode
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.wire.queries.plan import first_offset
-from barnabas.wire.records.cluster_metadata import FeatureLevelRecord, RemoveTopicRecord
+from barnabas.wire.records.cluster_metadata import FeatureLevelRecord, PartitionChangeRecord, RemoveTopicRecord
 from barnabas.wire.types import ZERO_UUID, Message
 
 MAX_NAME = 249
@@ -57,6 +60,12 @@ def _has_known_id(vnode: Vnode) -> bool:
         return False
 
 
+def _led_here(metadata: MetadataImage, name: str, index: int) -> TopicImage:
+    """A topic as it is, but that this node leads a partition of it."""
+    topic = metadata.topics[name]
+    return TopicImage(name, topic.topic_id, {index: Leader(metadata.node_id, 0)}, topic.configs)
+
+
 def new_topic_id() -> bytes:
     """A random id whose printed form does not begin with a dash, which command lines would take for an option."""
     while True:
@@ -79,6 +88,8 @@ class TopicManager(Listener):
         #: Names of removed topics whose folders are being taken away; the event says when that is done.
         self._leaving: dict[str, trio.Event] = {}
         self.changes = trio.Lock()
+        #: Which nodes there are to lead new partitions.
+        self.placement = Placement(metadata, [metadata.node_id])
 
     # --- checks -------------------------------------------------------------------------------------------------------
 
@@ -145,8 +156,34 @@ class TopicManager(Listener):
         await self.flusher.flushed(self.metadata.log, end)
         if make is not None:
             await make()
-        self.metadata.change(records)
+        await self.change_leaders(records, lambda: self.metadata.change(records))
+
+    async def change_leaders(self, records: Sequence[Message], change: Callable[[], None]) -> None:
+        """Apply a change: partitions that are led here from then on are there before, those that are no longer go."""
+        taken, given = self._moving(records) if self.data_dir.is_shared else ([], [])
+        if taken:
+            await self.data_dir.take(taken, lambda topic: self.config.log_config(self.metadata.topics[topic].configs))
+            for name, index in taken:
+                await self.make_vnodes(_led_here(self.metadata, name, index), range(index, index + 1))
+        change()
+        if given:
+            await self.data_dir.give(given)
         await self.settle()
+
+    def _moving(self, records: Sequence[Message]) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """The partitions that come to this node by a change, and those that leave it."""
+        taken: list[TopicPartition] = []
+        given: list[TopicPartition] = []
+        here = self.metadata.node_id
+        for record in records:
+            if isinstance(record, PartitionChangeRecord):
+                topic = self.metadata.by_id[record.topic_id]
+                is_led, at = topic.partitions[record.partition_id].node == here, (topic.name, record.partition_id)
+                if record.leader == here and not is_led:
+                    taken.append(at)
+                elif is_led and record.leader != here:
+                    given.append(at)
+        return taken, given
 
     def settings_changed(self) -> None:
         self._unsettled.update(dict.fromkeys(self.metadata.by_id))
@@ -187,14 +224,24 @@ class TopicManager(Listener):
             async with self.changes:
                 await self.commit(missing)
 
-    async def create(self, name: str, count: int, configs: Mapping[str, str | None] | None = None) -> TopicImage:
-        """Make a topic. It is complete when it is first seen. Raises KafkaError."""
+    async def create(
+        self,
+        name: str,
+        count: int,
+        configs: Mapping[str, str | None] | None = None,
+        *,
+        leaders: Sequence[int] | None = None,
+    ) -> TopicImage:
+        """Make a topic, whose partitions have these leaders (those who lead fewest, if None).
+
+        It is complete when it is first seen. Raises KafkaError.
+        """
         with trio.CancelScope(shield=True):  # a client that leaves must not leave half a topic
             async with self._when_gone(name):
                 self.check_new(name, count, configs or {})
                 values = {key: value for key, value in (configs or {}).items() if value is not None}
-                topic = TopicImage(name, new_topic_id(), configs=values)
-                made = partial(self.metadata.topic_records, name, topic.topic_id, count, values)
+                topic = TopicImage(name, new_topic_id(), self.placement.place(range(count), leaders), values)
+                made = partial(self.metadata.topic_records, topic)
                 records = made() if count < RECORDS_AT_ONCE else await trio.to_thread.run_sync(made)
                 try:
                     await self.commit(records, lambda: self.make_vnodes(topic, range(count)))
@@ -245,8 +292,10 @@ class TopicManager(Listener):
                 return self.metadata.topics[name]
             raise
 
-    async def grow(self, name: str, count: int, *, validate_only: bool = False) -> None:
-        """Raise a topic's partition count. Raises KafkaError."""
+    async def grow(
+        self, name: str, count: int, *, validate_only: bool = False, leaders: Sequence[int] | None = None
+    ) -> None:
+        """Raise a topic's partition count; the new ones have these leaders, as in `create`. Raises KafkaError."""
         with trio.CancelScope(shield=True):
             async with self.changes:
                 topic = self.find(name)
@@ -264,9 +313,10 @@ class TopicManager(Listener):
                     )
                 if validate_only:
                     return
-                added = range(have, count)
+                added = self.placement.place(range(have, count), leaders)
+                grown = TopicImage(name, topic.topic_id, {**topic.partitions, **added}, topic.configs)
                 records = list(self.metadata.partition_records(topic.topic_id, added))
-                await self.commit(records, lambda: self.make_vnodes(topic, added))
+                await self.commit(records, lambda: self.make_vnodes(grown, range(have, count)))
 
     async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> TopicImage:
         """Delete a topic; what readers have open stays readable to them. Raises KafkaError.
@@ -281,9 +331,13 @@ class TopicManager(Listener):
                 self._leaving[topic.name] = trio.Event()
                 self.unremoved.add(topic.topic_id)
             await self._drop_vnodes(topic, indexes)
+            await self.others_let_go()
             self._leaving.pop(topic.name).set()
         self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
         return topic
+
+    async def others_let_go(self) -> None:
+        """Wait until no other node has anything of a topic that is removed."""
 
     async def _drop_vnodes(self, topic: TopicImage, indexes: list[int]) -> None:
         """Take the partitions of a removed topic away. What resists is deleted at the next start."""
@@ -313,13 +367,15 @@ class TopicManager(Listener):
             await leaving.wait()
 
     async def make_vnodes(self, topic: TopicImage, indexes: range) -> None:
-        """Make the partitions that are not there, and let those begin where they should that do not yet.
+        """Make the partitions led here that are not there, and let those begin where they should that do not yet.
 
         These are of a topic that became a query topic, or of a creation that was cut short. Raises KafkaError.
         """
         config = self.config.log_config(topic.configs)
         yielder = Yielder()  # a large topic must not hold up everybody else
         for index in indexes:
+            if topic.partitions[index].node != self.metadata.node_id:
+                continue
             first = first_offset(topic.configs, index)
             made = self.data_dir.vnodes.get((topic.name, index))
             if made is not None and first and made.error is None and made.log_end_offset == 0:
@@ -353,8 +409,24 @@ class TopicManager(Listener):
             topic_id = self.data_dir.vnodes[name, indexes[0]].topic_id
             if topic_id == ZERO_UUID:
                 topic_id = new_topic_id()
+            here = {index: Leader(metadata.node_id, 0) for index in range(max(indexes) + 1)}
             async with self.changes:
-                await self.commit(metadata.topic_records(name, topic_id, max(indexes) + 1, {}))
+                await self.commit(metadata.topic_records(TopicImage(name, topic_id, here)))
             self.log.info("topic.adopted", topic=name, partitions=max(indexes) + 1)
-        for topic in metadata.topics.values():
+        await self.make_all_vnodes()
+
+    async def sweep(self) -> None:
+        """Take away what is left of removed topics, whose node had ended when they were. Raises StorageError."""
+        if not self.metadata.removed_ids:
+            return
+        try:
+            gone = await self.data_dir.sweep(self.metadata.removed_ids)
+        except OSError as error:
+            raise StorageError(f"cannot look for what is left of removed topics: {error}") from error
+        for name, index in gone:
+            self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
+
+    async def make_all_vnodes(self) -> None:
+        """Make the partitions led here that are not there. Raises KafkaError."""
+        for topic in list(self.metadata.topics.values()):
             await self.make_vnodes(topic, range(len(topic.partitions)))

@@ -76,6 +76,8 @@ class Connections:
         self._address_limits = AddressLimits(config, log)
         self._refused: set[socket.socket] = set()  # that are closed later
         self._told: dict[str, float] = {}
+        #: Hears of each connection that has ended.
+        self.on_end: Callable[[Connection], None] = _nobody_asks
 
     def __len__(self) -> int:
         return len(self._all)
@@ -92,7 +94,6 @@ class Connections:
         self,
         handlers: Handlers,
         nursery: trio.Nursery,
-        bound: list[Bound],
         *,
         descriptors: int,
         authorizer: Authorizer | None,
@@ -100,8 +101,8 @@ class Connections:
         quotas: QuotaManager,
         rates: ConnectionRates,
     ) -> None:
-        """Accept connections in tasks of `nursery`. `descriptors` are those that log files leave them; each connection
-        begins with the `login` of its listener."""
+        """Be ready to serve the connections that `accept` lets in, in tasks of `nursery`. `descriptors` are those that
+        log files leave them; each connection begins with the `login` of its listener."""
         self._login = login
         self._descriptors = max(16, descriptors - RESERVED_DESCRIPTORS)
         self._nursery, self._rates = nursery, rates
@@ -129,9 +130,12 @@ class Connections:
         nursery.start_soon(self.poller.run)
         nursery.start_soon(self._close_idle)
         nursery.start_soon(self._close_slow)
+
+    def accept(self, bound: list[Bound]) -> None:
+        """Take the connections that come to these listeners."""
         for listener, sockets in bound:
             for sock in sockets:
-                nursery.start_soon(self._accept, listener, sock)
+                self._nursery.start_soon(self._accept, listener, sock)
 
     def close(self) -> None:
         """End all connections; the tasks of `serve` have ended."""
@@ -241,6 +245,7 @@ class Connections:
 
     def _ended(self, connection: Connection) -> None:
         self._all.discard(connection)
+        self.on_end(connection)
         self.strangers.remove(connection)
         _less(self._per_listener, connection.listener)
         _less(self._per_address, connection.host)
@@ -297,6 +302,10 @@ class Connections:
             if connection in suspects and connection.stands_still(now):
                 connection.close("the request stood still, and others waited for its memory")
         return set(still)
+
+
+def _nobody_asks(connection: Connection) -> None:
+    """Nobody wants to hear of the ends of connections."""
 
 
 def _less(counter: Counter[str], key: str) -> None:

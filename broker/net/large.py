@@ -83,6 +83,8 @@ def cut_of(name: str, version: int) -> Cut | None:
         if version < 8:
             return Cut(("topics", "partition_indexes"), ("topics", "partitions"))
         return Cut(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions"))
+    if name == "AddPartitionsToTxn" and version >= 4:  # before, of one transaction: all is added, or nothing
+        return Cut(("transactions",), ("results_by_transaction",))
     if name == "DeleteTopics":
         return Cut(("topics" if version >= 6 else "topic_names",), ("responses",))
     return CUTS.get(name)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from barnabas.broker.log import EventLog
 from barnabas.broker.security.operations import Right
-from barnabas.broker.security.principals import Principal
+from barnabas.broker.security.principals import NODE, Principal
 
 LINES_PER_SECOND = 50
 LINES_OF_ONE = 10
@@ -43,7 +43,7 @@ class Audit:
 
     def logged_in(self, principal: Principal, mechanism: str, host: str, listener: str, *, is_new: bool) -> None:
         """A client has proved who it is, for the first time on its connection or again."""
-        if self._may_write(str(principal)):
+        if principal != NODE and self._may_write(str(principal)):
             who = str(principal)[:_NAME_CHARS]
             event = "login" if is_new else "login.again"
             self._log.info(event, principal=who, mechanism=mechanism, client=host, listener=listener)

@@ -21,18 +21,21 @@ from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.security.audit import Audit
 from barnabas.broker.security.oauthbearer import OAuthExchange, TokenChecker
 from barnabas.broker.security.plain import PlainExchange, users_of
-from barnabas.broker.security.principals import DRIVER, parse_principal
+from barnabas.broker.security.principals import DRIVER, NODE, parse_principal
 from barnabas.broker.security.sasl import Exchange, Identified, Login, Mechanism
 from barnabas.broker.security.scram import Found, ScramExchange
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
-from barnabas.broker.settings.listeners import Listener
+from barnabas.broker.settings.listeners import NODES, Listener
 from barnabas.broker.settings.sasl_keys import check_mechanisms
 from barnabas.wire import scram
 from barnabas.wire.driver_login import MECHANISM as DRIVER_MECHANISM
 from barnabas.wire.driver_login import NAME as DRIVER_NAME
 from barnabas.wire.driver_login import SCRAM as DRIVER_SCRAM
 from barnabas.wire.errors import KafkaError
+from barnabas.wire.node_login import MECHANISM as NODE_MECHANISM
+from barnabas.wire.node_login import NAME as NODE_NAME
+from barnabas.wire.node_login import SCRAM as NODE_SCRAM
 from barnabas.wire.records.cluster_metadata import RemoveDelegationTokenRecord
 from barnabas.wire.types import Message
 
@@ -56,18 +59,21 @@ class Authentication(MetadataListener):
         self._config, self._metadata, self._topics, self._clock, self._log = config, metadata, topics, clock, log
         self._audit = audit
         self._driver: scram.Credential | None = None
+        self._nodes: dict[str, Mechanism] = {}
         self._checkers: dict[str, TokenChecker] = {}
         self._checkers_changed = trio.Event()
         self._of: dict[str, dict[str, Mechanism]] = {}
         self._read()
 
     async def run(self) -> None:
-        """Keep the keys that sign tokens fresh, and remove delegation tokens that are over, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._run_checkers)
-            while True:
-                await trio.sleep(self._config["delegation.token.expiry.check.interval.ms"] / 1000)
-                await self.remove_expired()
+        """Keep the keys that sign tokens fresh, until cancelled."""
+        await self._run_checkers()
+
+    async def remove_what_expires(self) -> None:
+        """Remove the delegation tokens that are over, until cancelled."""
+        while True:
+            await trio.sleep(self._config["delegation.token.expiry.check.interval.ms"] / 1000)
+            await self.remove_expired()
 
     async def remove_expired(self) -> None:
         """Remove the delegation tokens that are over."""
@@ -123,12 +129,21 @@ class Authentication(MetadataListener):
 
     def trust_driver(self, secret: str) -> None:
         """Who knows this secret is the driver."""
-        salt = secrets.token_bytes(16)
-        salted = scram.salted_password(DRIVER_SCRAM, secret, salt, scram.MIN_ITERATIONS)
-        self._driver = scram.credential(DRIVER_SCRAM, salted, salt, scram.MIN_ITERATIONS)
+        self._driver = _credential(DRIVER_SCRAM, secret)
+
+    def trust_nodes(self, secret: str) -> None:
+        """Who knows this secret, and comes by the listener of the nodes, is one."""
+        known = Found(_credential(NODE_SCRAM, secret), Identified(NODE))
+
+        def find(name: str, mechanism: str) -> Found | None:
+            return known if name == NODE_NAME else None
+
+        self._nodes = {NODE_MECHANISM: Mechanism(lambda: ScramExchange(NODE_SCRAM, find, _nobody))}
 
     def login(self, listener: Listener) -> Login | None:
         """What a new connection of a listener begins with; None where nobody logs in."""
+        if listener.name == NODES:
+            return Login({}, self._nodes)
         if not listener.protocol.has_sasl:
             return None
         return Login(self._of[listener.name], self._hidden())
@@ -184,6 +199,12 @@ class Authentication(MetadataListener):
         return Found(
             token.credential(mechanism, secret), Identified(parse_principal(token.owner), expires, by_token=True)
         )
+
+
+def _credential(mechanism: str, secret: str) -> scram.Credential:
+    salt = secrets.token_bytes(16)
+    salted = scram.salted_password(mechanism, secret, salt, scram.MIN_ITERATIONS)
+    return scram.credential(mechanism, salted, salt, scram.MIN_ITERATIONS)
 
 
 async def _run(checker: TokenChecker, scope: trio.CancelScope) -> None:

@@ -1,4 +1,4 @@
-"""Who decides what a client may do: super users and the streams driver everything, all others what the ACLs say.
+"""Who decides what a client may do: super users, the streams driver and other nodes everything; others what ACLs say.
 
 A decision is remembered until an ACL changes; so many are, and then all are forgotten. Whatever goes wrong in here
 denies.
@@ -17,7 +17,7 @@ from barnabas.broker.security.acl_index import same_form
 from barnabas.broker.security.acls import Acls
 from barnabas.broker.security.audit import Audit
 from barnabas.broker.security.operations import READ_TOPIC, Right
-from barnabas.broker.security.principals import DRIVER, Principal, parse_principal
+from barnabas.broker.security.principals import DRIVER, NODE, Principal, parse_principal
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
 #: The class that is meant by `authorizer.class.name`.
@@ -120,7 +120,7 @@ class AclAuthorizer:
         return allowed
 
     def _ask(self, principal: Principal, host: str, right: Right, name: str | None) -> bool:
-        if principal in self._super_users or principal == DRIVER:
+        if principal in self._super_users or principal in (DRIVER, NODE):
             return True
         index, operation, kind = self._acls.index, right.operation, right.type
         asked = _ANY_NAME if name is None else name

@@ -23,6 +23,8 @@ class Principal(NamedTuple):
 ANONYMOUS = Principal("User", "ANONYMOUS")
 #: The streams driver. No client can have its type: those that log in are of type User.
 DRIVER = Principal("Driver", "streams")
+#: Another node of this broker.
+NODE = Principal("Node", "barnabas")
 #: Stands in ACLs for every client, also for one whose principal is of another type, as in Kafka.
 EVERYBODY = Principal("User", "*")
 

@@ -201,6 +201,10 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
     "ListTransactions": (_need(DESCRIBE_TRANSACTIONAL_ID, at=LEFT_OUT),),
     "GetTelemetrySubscriptions": (),
     "PushTelemetry": (),
+    "Envelope": (),
+    "BrokerHeartbeat": (),
+    "BrokerRegistration": (),
+    "AllocateProducerIds": (),
     "ListConfigResources": (_need(DESCRIBE_CLUSTER_CONFIGS, at=ANSWER),),
     "DescribeTopicPartitions": (
         _need(DESCRIBE_TOPIC, at=EACH_TOPIC, when="of topics that are named"),

@@ -45,6 +45,8 @@ class Listener:
         return f"{self.name}://{host}:{self.port}"
 
 
+#: The listener at which only nodes ask each other. No configuration can have a listener of this name.
+NODES = "(nodes)"
 #: The name of the HTTP listener, by which it has settings of its own.
 HTTP = "HTTP"
 _URL = re.compile(r"(?:(?P<scheme>https?)://)?(?P<host>\[[0-9a-fA-F:.%]*\]|[^\[\]:/]*):(?P<port>\d{1,5})/?$")

@@ -250,7 +250,7 @@ def codes(value: object) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("key", sorted(APIS), ids=lambda key: APIS[key].name)
+@pytest.mark.parametrize("key", sorted(k for k in APIS if not APIS[k].for_nodes), ids=lambda key: APIS[key].name)
 async def test_every_version_is_served(start: Start, key: int) -> None:
     watched = {"barnabas.http.listen": "127.0.0.1:0"}  # so that clients can push what they measure
     async with start(more=watched) as broker, await broker.client() as client:

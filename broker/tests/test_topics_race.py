@@ -12,7 +12,7 @@ from barnabas.broker import workers
 from barnabas.broker.clock import Clock
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata import topic_manager
-from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.image import Leader, MetadataImage, TopicImage
 from barnabas.broker.node import Node
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.tests.conftest import Start
@@ -25,6 +25,7 @@ from barnabas.wire.messages.incremental_alter_configs import (
 )
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.wire.records.cluster_metadata import RemoveTopicRecord
+from barnabas.wire.types import Message
 
 
 async def test_a_topic_is_not_seen_before_its_partitions_are(tmp_path: Path) -> None:
@@ -129,6 +130,14 @@ async def test_while_a_topic_is_taken_away_others_are_changed_and_its_name_waits
 
 
 LARGE = 3000
+
+
+def records_of(name: str, topic_id: bytes, count: int = 1) -> list[Message]:
+    """What makes a topic that node 1 leads."""
+    topic = TopicImage(name, topic_id, dict.fromkeys(range(count), Leader(1, 0)))
+    return MetadataImage(1, Clock()).topic_records(topic)
+
+
 ASKED = {
     "Metadata of a large topic": (MetadataRequest([MetadataRequestTopic(name="large")], False), 5),
     "DescribeLogDirs": (DescribeLogDirsRequest(None), LARGE),
@@ -167,7 +176,7 @@ async def test_others_have_their_turn_while_much_is_gone_through(
     async with start() as running, await running.client() as client:
         topics = running.node.topics
         async with topics.changes:  # without logs, which take long to make
-            await topics.commit(running.node.metadata.topic_records("large", b"l" * 16, LARGE, {}))
+            await topics.commit(records_of("large", b"l" * 16, LARGE))
         monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(count)
@@ -182,11 +191,11 @@ def test_a_name_is_compared_with_those_that_are_like_it_only() -> None:
     """Not with all topics: what a dot and an underscore have in common is looked up."""
     image = MetadataImage(1, Clock())
     for number, name in enumerate(("a.b", "a_b", "a_c", "plain")):
-        image.change(image.topic_records(name, bytes([number]) * 16, 1, {}))
+        image.change(records_of(name, bytes([number]) * 16))
     assert image.metric_names == {"a_b": {"a.b", "a_b"}, "a_c": {"a_c"}, "plain": {"plain"}}
     image.change([RemoveTopicRecord(b"\0" * 16), RemoveTopicRecord(b"\2" * 16)])
     assert image.metric_names == {"a_b": {"a_b"}, "plain": {"plain"}}
-    image.change(image.topic_records("a_b", b"n" * 16, 1, {}))  # made again
+    image.change(records_of("a_b", b"n" * 16))  # made again
     image.change([RemoveTopicRecord(b"n" * 16)])
     assert image.metric_names == {"plain": {"plain"}}
 

@@ -122,8 +122,14 @@ class Completion:
                 if not self._is_open(shard, transaction, state):
                     return
                 if error and error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    log.warning(
-                        "transactional id %r: no marker in %s-%d yet: %s", transaction.id[:300], *where, error.name
+                    # Of a node that does not answer, one line tells of all its markers.
+                    level = logging.DEBUG if error == ErrorCode.NETWORK_EXCEPTION else logging.WARNING
+                    log.log(
+                        level,
+                        "transactional id %r: no marker in %s-%d yet: %s",
+                        transaction.id[:300],
+                        *where,
+                        error.name,
                     )
                     self._later(wait, lambda again: self._queue_again((shard, transaction, state, where, again)))
                     return
@@ -132,7 +138,13 @@ class Completion:
                     self._complete(shard, transaction, state, FIRST_RETRY_SECONDS)
 
         marker = Marker(state.producer_id, state.producer_epoch, state.status.is_commit, shard.coordinator_epoch)
-        self._markers.write(where, marker, written, new_epoch=state.client_version >= V2)
+        self._markers.write(
+            where,
+            marker,
+            written,
+            new_epoch=state.client_version >= V2,
+            wanted=lambda: self._is_open(shard, transaction, state),
+        )
 
     def _queue_again(self, waiting: Waiting) -> None:
         self._queue.append(waiting)

@@ -40,7 +40,7 @@ class TransactionCoordinator:
     """All transactional ids that this broker coordinates; one object per broker.
 
     `clock` gives monotonic seconds, `wall_ms` the time that records are stamped with; `group_partition_of` says in
-    which partition of `__consumer_offsets` a group is.
+    which partition of `__consumer_offsets` a group is, or raises KafkaError where nobody knows.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """The requests of a transaction: what belongs to it (AddPartitionsToTxn, AddOffsetsToTxn), and its end (EndTxn).
 
 A request that meets the end of the transaction before waits for it a little, where Kafka tells the client at once to
-come again (CONCURRENT_TRANSACTIONS): most often it is over in a millisecond or two.
+come again (CONCURRENT_TRANSACTIONS): most often it is over in a millisecond or two. Only a node that asks for many
+transactions is told at once, as all would wait for the slowest.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class TransactionRequests:
         outbox: Outbox,
         wall_ms: Callable[[], int],
     ) -> None:
-        """`group_partition_of` says in which partition of `__consumer_offsets` a group is."""
+        """`group_partition_of` says in which partition of `__consumer_offsets` a group is. It may raise KafkaError."""
         self._shards = shards
         self._completion = completion
         self._topics = topics
@@ -69,9 +70,17 @@ class TransactionRequests:
     # --- what belongs to a transaction --------------------------------------------------------------------------------
 
     def add_partitions(
-        self, request: AddPartitionsToTxnRequest, *, version: int, reply: Callable[[AddPartitionsToTxnResponse], None]
+        self,
+        request: AddPartitionsToTxnRequest,
+        *,
+        version: int,
+        reply: Callable[[AddPartitionsToTxnResponse], None],
+        of_node: bool = False,
     ) -> None:
-        """AddPartitionsToTxn: of one transaction, or as brokers ask of each other of many."""
+        """AddPartitionsToTxn: of one transaction, or as brokers ask of each other of many.
+
+        `of_node`: another node asks, for which offsets are a partition like others.
+        """
         asked = request.transactions
         if version < _BATCHED_SINCE:
             asked = [
@@ -106,15 +115,16 @@ class TransactionRequests:
             if not asked:
                 answer()
             for at, each in enumerate(asked):
-                self._add_of(each, version, lambda found, at=at: answered(at, found))  # type: ignore[misc]
+                self._add_of(each, version, of_node, lambda found, at=at: answered(at, found))  # type: ignore[misc]
 
     def _add_of(
         self,
         asked: AddPartitionsToTxnTransaction,
         version: int,
+        of_node: bool,
         answer: Callable[[list[AddPartitionsToTxnTopicResult]], None],
     ) -> None:
-        refused = self._refused(asked.topics)
+        refused = self._refused(asked.topics, {OFFSETS_TOPIC} if of_node else ())
         if refused:
             rest = ErrorCode.OPERATION_NOT_ATTEMPTED
             answer(_results(asked.topics, lambda where: refused.get(where, rest)))
@@ -130,16 +140,19 @@ class TransactionRequests:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
             answer(_results(asked.topics, lambda where: code))
 
-        client_version = V1 if version < _BATCHED_SINCE else V2
-        self.add(asked.transactional_id, asked.producer_id, asked.producer_epoch, places, client_version, done)
+        client_version, patience = (V1, self._patience) if version < _BATCHED_SINCE else (V2, 0)
+        producer = asked.producer_id, asked.producer_epoch
+        self._add(asked.transactional_id, *producer, places, client_version, done, patience)
 
-    def _refused(self, topics: Sequence[AddPartitionsToTxnTopic]) -> dict[TopicPartition, ErrorCode]:
+    def _refused(
+        self, topics: Sequence[AddPartitionsToTxnTopic], may_be_added: Collection[str]
+    ) -> dict[TopicPartition, ErrorCode]:
         """Partitions that no transaction can have; then none of the request is added."""
         refused: dict[TopicPartition, ErrorCode] = {}
         for topic in topics:
             known = self._topics.by_name(topic.name)
             for index in topic.partitions:
-                if topic.name in INTERNAL_TOPICS:
+                if topic.name in INTERNAL_TOPICS and topic.name not in may_be_added:
                     refused[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 elif known is None or not 0 <= index < known.partitions:
                     refused[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -161,7 +174,11 @@ class TransactionRequests:
             self._outbox.put(reply, AddOffsetsToTxnResponse(error_code=_by_version(error, version)))
 
         with self._outbox:
-            where = frozenset(((OFFSETS_TOPIC, self._group_partition_of(request.group_id)),))
+            try:
+                where = frozenset(((OFFSETS_TOPIC, self._group_partition_of(request.group_id)),))
+            except KafkaError as refusal:
+                done(refusal.code)
+                return
             self.add(request.transactional_id, request.producer_id, request.producer_epoch, where, V1, done)
 
     def add(

@@ -34,7 +34,7 @@ LAZILY = {("scripts", "streams"), ("scripts", "broker"), ("scripts", "connect")}
 DOORS = {
     "groupcoord": {"vnode"},
     "broker": {
-        *("vnode", "validation", "config", "errors", "data_dir", "flusher", "io", "pace", "snapshots"),
+        *("vnode", "validation", "verification", "config", "errors", "data_dir", "flusher", "io", "pace", "snapshots"),
         *("claim", "cleaner", "compaction_terms", "kafka_dir", "takeover"),
     },
     "streams": {"log_reader", "errors"},
@@ -43,8 +43,20 @@ DOORS = {
 #: Rooms inside a room: the other rooms in it that each may import from. What stands at its top is for all.
 INNER: dict[str, dict[str, set[str]]] = {
     "broker": {
-        "apis": {"coordinators", "jobs", "metadata", "metrics", "net", "quotas", "reading", "security", "settings"},
-        "coordinators": {"metadata", "moving", "net", "settings"},
+        "apis": {
+            "between",
+            "coordinators",
+            "jobs",
+            "metadata",
+            "metrics",
+            "net",
+            "quotas",
+            "reading",
+            "security",
+            "settings",
+        },
+        "between": {"coordinators", "metadata", "net", "quotas", "security", "settings"},
+        "coordinators": {"between", "metadata", "moving", "net", "settings"},
         "http": {"jobs", "metadata", "metrics", "net", "quotas", "security", "settings"},
         "jobs": {"metadata", "reading", "security", "settings"},
         "metadata": {"security", "settings"},
@@ -68,12 +80,15 @@ INNER_DOORS = {
     ("broker/jobs", "metadata"): {"image", "producer_ids", "topic_manager"},
     ("broker/jobs", "reading"): {"time_lookup"},
     ("broker/coordinators", "net"): {"delayed_response"},
+    ("broker/apis", "between"): {"desk", "followers", "membership", "moves", "registration"},
     ("broker/apis", "net"): {"delayed_response", "errors", "framing", "large", "order", "turn"},
-    ("broker/apis", "metadata"): {"credentials", "features", "image", "producer_ids", "tokens", "topic_manager"},
+    ("broker/apis", "metadata"): {
+        *("credentials", "features", "image", "placement", "producer_ids", "tokens", "topic_manager"),
+    },
 }
 #: The broker is no client of Kafka. Of ZooKeeper it is, and key stores are the same on both sides,
-#: as are what a URL has, and the partition of a key.
-BROKERS_CLIENTS = {"keystores", "partitioner", "urls", "zookeeper"}
+#: as are what a URL has, the partition of a key, and how one logs in, which nodes do at each other.
+BROKERS_CLIENTS = {"keystores", "partitioner", "sasl", "urls", "zookeeper"}
 
 
 class Import(NamedTuple):

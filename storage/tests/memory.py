@@ -20,6 +20,7 @@ from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_state import Producer, ProducerState
 from barnabas.storage.txn_index import AbortedTransaction, TransactionIndex
 from barnabas.storage.validation import Rules, Valid, check_size, validate
+from barnabas.storage.verification import Verification
 from barnabas.storage.vnode import (
     AppendResult,
     Callbacks,
@@ -254,6 +255,19 @@ class MemoryVnode:
 
     def open_transaction(self, producer_id: int) -> int | None:
         return self._producers.open_transaction(producer_id)
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        return self._producers.in_transaction(producer_id, epoch)
+
+    def begin_verification(self, verification: Verification) -> None:
+        self._check()
+        self._producers.verifications.begin(verification)
+
+    def check_verification(self, verification: Verification) -> None:
+        self._producers.verifications.check(verification)
+
+    def end_verification(self, verification: Verification) -> None:
+        self._producers.verifications.end(verification)
 
     def active_producers(self) -> Iterator[tuple[int, Producer]]:
         yield from self._producers.producers.items()

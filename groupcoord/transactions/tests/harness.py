@@ -83,7 +83,13 @@ class MemoryMarkers:
         self.fails_with = ErrorCode.NONE
 
     def write(
-        self, where: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None], *, new_epoch: bool
+        self,
+        where: TopicPartition,
+        marker: Marker,
+        done: Callable[[ErrorCode], None],
+        *,
+        new_epoch: bool,
+        wanted: Callable[[], bool],
     ) -> None:
         self.waiting.append((where, marker, done, new_epoch))
         if not self.is_held:

@@ -1,0 +1,122 @@
+"""A connection to another node: one request at a time, and its answer.
+
+Both ends are of one version, so the versions of the APIs are not asked for. What ends the connection ends the channel.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from barnabas.broker.between.peers import Unreachable
+from barnabas.broker.net.transport import is_closed
+from barnabas.broker.registry import APIS
+from barnabas.client.sasl import LoginError, scram_login
+from barnabas.wire.codegen import message_codec
+from barnabas.wire.header import write_request_header
+from barnabas.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas.wire.messages.sasl_handshake import SaslHandshakeRequest
+from barnabas.wire.node_login import MECHANISM, NAME, SCRAM
+from barnabas.wire.schema import ProtocolError
+from barnabas.wire.types import Message
+
+_LENGTH = struct.Struct(">i")
+#: An answer of a node is no longer than this.
+MOST_BYTES = 1 << 30
+
+
+class Channel:
+    """Made by `open`. After `Unreachable` it is of no use any more."""
+
+    def __init__(self, stream: trio.SocketStream, who: str) -> None:
+        self._stream, self._who = stream, who
+        self._correlation = 0
+        self.is_open = True
+
+    @classmethod
+    async def open(cls, port: int, secret: Callable[[], str], who: str) -> Channel:
+        """Connect to a node on this machine, and log in; `who` is what it is told as client id. Raises Unreachable."""
+        try:
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+        except OSError as error:
+            raise Unreachable(f"no node listens on port {port}: {error}") from None
+        channel = cls(stream, who)
+        try:
+            await channel._log_in(secret)
+        except BaseException:
+            await channel.close()
+            raise
+        return channel
+
+    async def _log_in(self, secret: Callable[[], str]) -> None:
+        try:
+            text = secret()
+        except OSError as error:
+            raise Unreachable(f"there is no secret: {error}") from None
+        answer = await self.ask(SaslHandshakeRequest(MECHANISM))
+        if answer.error_code:
+            raise Unreachable("the node serves no logins of nodes")
+        tokens = scram_login(SCRAM, NAME, text)
+        try:
+            token = next(tokens)
+            while True:
+                answer = await self.ask(SaslAuthenticateRequest(token))
+                if answer.error_code:
+                    raise Unreachable(f"the node does not let us in: {answer.error_message}")
+                token = tokens.send(answer.auth_bytes)
+        except StopIteration:
+            pass
+        except LoginError as error:
+            raise Unreachable(str(error)) from None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended, on either side."""
+        return not self.is_open or is_closed(self._stream.socket.fileno())
+
+    async def ask(self, request: Message, version: int | None = None) -> Any:
+        """The answer, in the last version of its API unless told otherwise. Raises Unreachable."""
+        api = APIS[request.__wire__.key]
+        version = api.versions.last if version is None else version
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        flexible = version >= api.flexible_from
+        head = write_request_header(api.key, version, self._correlation, self._who, flexible)
+        body = head + message_codec(type(request), version).build(request)
+        try:
+            await self._stream.send_all(_LENGTH.pack(len(body)) + body)
+            (size,) = _LENGTH.unpack(await self._exactly(4))
+            if not 4 <= size <= MOST_BYTES:
+                raise Unreachable(f"an answer of {size} bytes")
+            data = await self._exactly(size)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            await self.close()
+            raise Unreachable(f"the connection has ended: {error}") from None
+        except BaseException:  # cancelled: the answer to this would be taken for that of the next request
+            await self.close()
+            raise
+        if _LENGTH.unpack_from(data)[0] != self._correlation:
+            await self.close()
+            raise Unreachable("an answer out of turn")
+        try:
+            answer, _ = message_codec(api.response, version).decode(data, 5 if flexible else 4)
+        except ProtocolError as error:
+            await self.close()
+            raise Unreachable(f"an answer that cannot be read: {error}") from None
+        return answer
+
+    async def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = await self._stream.receive_some(min(size - len(parts), 1 << 20))
+            if not part:
+                raise Unreachable("the connection has ended")
+            parts += part
+        return bytes(parts)
+
+    async def close(self) -> None:
+        """End the connection, at once."""
+        self.is_open = False
+        await trio.aclose_forcefully(self._stream)

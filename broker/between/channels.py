@@ -1,0 +1,89 @@
+"""The connections of this node to the others, made when they are needed and kept while they are used again.
+
+A broker answers the requests of one connection in their order. So each connection has one request under way, and a
+request that takes long holds up no other one. Those of one API have a few at most: what waits for the metadata must not
+keep markers from being written.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import Any
+
+import trio
+
+from barnabas.broker.between.channel import Channel
+from barnabas.broker.between.membership import Membership
+from barnabas.broker.between.peers import Unreachable
+from barnabas.broker.between.secret import read_secret
+from barnabas.wire.types import Message
+
+#: Requests of one API that are under way to one node at a time.
+AT_ONCE = 8
+
+
+class Taken:
+    """A connection that somebody has for one request. Used as a context, in which it is asked."""
+
+    channel: Channel
+
+    def __init__(self, limit: trio.CapacityLimiter, idle: list[Channel]) -> None:
+        self._limit, self.idle = limit, idle
+
+    async def __aenter__(self) -> Channel:
+        return self.channel
+
+    async def __aexit__(self, *_: object) -> None:
+        self._limit.release_on_behalf_of(self)
+        if self.channel.is_open:
+            self.idle.append(self.channel)
+
+
+class Channels:
+    """See `Peers`."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._who = f"node-{membership.node_id}"
+        self._idle: defaultdict[int, list[Channel]] = defaultdict(list)
+        self._limits: defaultdict[tuple[int, int], trio.CapacityLimiter] = defaultdict(
+            lambda: trio.CapacityLimiter(AT_ONCE)
+        )
+
+    async def ask(self, node: int, request: Message, version: int | None = None) -> Any:
+        """The answer of another node. Raises Unreachable, also if it has ended the connection after it was asked."""
+        async with await self.take(node, request) as channel:
+            return await channel.ask(request, version)
+
+    async def take(self, node: int, request: Message) -> Taken:
+        """A connection for one request, which has not been sent yet. Raises Unreachable."""
+        limit = self._limits[node, request.__wire__.key]
+        taken = Taken(limit, self._idle[node])
+        await limit.acquire_on_behalf_of(taken)
+        try:
+            while taken.idle:
+                channel = taken.idle.pop()
+                if not channel.is_gone:
+                    break
+                await channel.close()
+            else:
+                channel = await self.open(node)
+        except BaseException:
+            limit.release_on_behalf_of(taken)
+            raise
+        taken.channel = channel
+        return taken
+
+    async def open(self, node: int) -> Channel:
+        """A connection to a node, for who asks one request after the other. Raises Unreachable."""
+        port = self._membership.port_of(node)
+        if port is None:
+            raise Unreachable(f"node {node} has not said where it is")
+        return await Channel.open(port, partial(read_secret, self._membership.data_dir), self._who)
+
+    async def close(self) -> None:
+        """End those that nobody uses."""
+        for idle in self._idle.values():
+            while idle:
+                await idle.pop().close()

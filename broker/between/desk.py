@@ -1,0 +1,74 @@
+"""On the owner of the metadata: requests that other nodes hand on, carried out for the clients that they are from."""
+
+from __future__ import annotations
+
+import time
+from time import thread_time
+from typing import TYPE_CHECKING, cast
+
+import trio
+
+from barnabas.broker.net import large
+from barnabas.broker.net.metering import Meter
+from barnabas.broker.quotas.manager import QuotaManager
+from barnabas.broker.registry import Context, Handlers
+from barnabas.broker.security.authorizer import Authorizer
+from barnabas.broker.security.principals import Principal, client_of
+from barnabas.broker.settings.listeners import NODES, Protocol
+from barnabas.wire.header import read_request_header, skip_header_tags
+from barnabas.wire.principal_data import PrincipalData
+
+if TYPE_CHECKING:
+    from barnabas.broker.net.connection import Connection
+
+
+class Visitor:
+    """A client of another node, for as long as one of its requests is carried out. Handlers take it for a connection.
+
+    The node has let it in: it has logged in there, or there is no need to.
+    """
+
+    def __init__(self, who: PrincipalData, host: str, authorizer: Authorizer | None) -> None:
+        self.principal, self.host, self.authorizer = Principal(who.type, who.name), host, authorizer
+        self.client = self.origin = client_of(self.principal, host)
+        self.by_token = who.token_authenticated
+        #: What handlers ask of a login: whether it was by a token.
+        self.login = self
+        self.listener, self.protocol, self.port = NODES, Protocol.SASL_PLAINTEXT, 0
+
+    def throttle(self, seconds: float) -> None:
+        """The answer says for how long; the node that the client is connected to holds it back."""
+
+
+class Desk:
+    """Carries out what other nodes hand on, once the owner itself is ready."""
+
+    def __init__(self, quotas: QuotaManager) -> None:
+        self._quotas = quotas
+        self._handlers: Handlers | None = None
+        self._authorizer: Authorizer | None = None
+        self._ready = trio.Event()
+
+    def ready(self, handlers: Handlers, authorizer: Authorizer | None) -> None:
+        """What comes, and has come, is carried out from now on."""
+        self._handlers, self._authorizer = handlers, authorizer
+        self._ready.set()
+
+    async def carry_out(self, data: bytes, who: PrincipalData, host: str) -> bytes:
+        """The answer to a whole request, with its header. Raises ProtocolError for one that cannot be read."""
+        await self._ready.wait()
+        assert self._handlers is not None
+        header = read_request_header(data)
+        endpoint = self._handlers.find(header.api_key, header.api_version)
+        position = skip_header_tags(data, header.end) if endpoint.flexible else header.end
+        request, _ = endpoint.decode(data, position, large.MAX_ELEMENTS)
+        visitor = cast("Connection", Visitor(who, host, self._authorizer))
+        name, now = header.client_id, time.perf_counter()
+        context = Context(visitor, endpoint.api, endpoint.version, header.correlation_id, name, now)
+        meter, began = Meter(self._quotas), thread_time()
+        bill = meter.bill(context)
+        answer = endpoint.handle(context, request)
+        if bill is not None:
+            meter.handled(bill, context, len(data), thread_time() - began, has_answer=True)
+        message = await large.given(answer)
+        return b"".join(endpoint.encode(message, context))[4:]  # type: ignore[arg-type]  # no answer has log data

@@ -1,0 +1,175 @@
+"""On the owner of the metadata: which nodes follow its log, and how far each has applied it.
+
+A node fetches the log as a replica does. Who asks for what comes after an offset has applied all before it: so each
+fetch says how far its node is (KIP-595, where observers do the same). A change is answered when every node that follows
+has applied it. So whoever is told of a change finds it at any node. A node that begins serves nobody yet, and reads all
+that is there before it does. One that has ended is not waited for: the kernel gives its lock free. One that runs and
+does not follow, as the owner has just come back, or that hangs, is waited for: it follows soon, or the supervisor ends
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from barnabas.broker.between.owned import OWNERS
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.registry import Answer, Api, Context
+from barnabas.storage.vnode import Vnode
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from barnabas.broker.net.connection import Connection
+
+#: Told as its epoch by a node that reads the log to begin with; and by one that follows it.
+BEGINS, FOLLOWS = 0, 1
+# How long a change waits for a node before the log tells of it.
+_TELL_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
+
+
+class MetadataLog(Partitions):
+    """The one partition that nodes may fetch: that of the metadata."""
+
+    def __init__(self, metadata: MetadataImage) -> None:
+        super().__init__(metadata, {})
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return METADATA_TOPIC if topic_id == METADATA_TOPIC_ID else None
+
+    def led(self, topic: str | None, index: int) -> Vnode:
+        if (topic, index) != (METADATA_TOPIC, 0) or not self._metadata.has_log:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not own the metadata")
+        return self._metadata.log
+
+    def check_leader_epoch(self, vnode: Vnode, claimed: int) -> None:
+        """The owner is always the same."""
+
+
+class Followers:
+    """Those of this node; none where it is the only one, or does not own the metadata."""
+
+    def __init__(self, metadata: MetadataImage, log: EventLog) -> None:
+        self._metadata, self._log = metadata, log
+        self.door = MetadataLog(metadata)
+        #: Of each connection that a node follows by: the node, and how far it is.
+        self._at: dict[Connection, tuple[int, int]] = {}
+        #: Connections of nodes that begin, and serve nobody yet.
+        self._beginning: dict[Connection, int] = {}
+        #: Through which offset each node has nothing left of removed topics.
+        self._clean: dict[int, int] = {}
+        self._moved = trio.Event()
+        #: The other nodes of this broker, and whether one runs.
+        self.others: Sequence[int] = ()
+        self.is_running: Callable[[int], bool] = bool
+
+    def fetched(self, connection: Connection, request: FetchRequest) -> None:
+        """A node asks for what comes after what it has."""
+        node, epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+        for topic in request.topics:
+            for part in topic.partitions:
+                if epoch == BEGINS:
+                    self._beginning[connection] = node
+                else:
+                    self._beginning.pop(connection, None)
+                    self._at[connection] = node, part.fetch_offset
+        self._tell()
+
+    def cleaned(self, node: int, offset: int) -> None:
+        """A node has nothing left of topics that were removed before an offset."""
+        self._clean[node] = offset
+
+    @property
+    def are_clean(self) -> bool:
+        """Whether no other node may have anything left of removed topics."""
+        last = self._metadata.last_removal
+        return all(self._clean.get(node, -1) >= last for node in self.others)
+
+    def left(self, connection: Connection) -> None:
+        """A connection has ended."""
+        if connection in self._at or connection in self._beginning:
+            self._beginning.pop(connection, None)
+            self._at.pop(connection, None)
+            self._tell()
+
+    def _tell(self) -> None:
+        self._moved.set()
+        self._moved = trio.Event()
+
+    @property
+    def nodes(self) -> dict[int, int]:
+        """How far each node has applied the log that follows it now: the offset of the next record."""
+        return dict(self._at.values())
+
+    def _behind(self, offset: int) -> list[int]:
+        """The nodes that a change up to this offset waits for."""
+        at, begins = self.nodes, set(self._beginning.values())
+        return [
+            node
+            for node in self.others
+            if at.get(node, -1) < offset and (node in at or (node not in begins and self.is_running(node)))
+        ]
+
+    async def have_applied(self) -> None:
+        """Wait until every other node that runs has applied what is in the log now, or begins."""
+        offset = self._metadata.log.high_watermark
+        began = trio.current_time()
+        told = False
+        while behind := self._behind(offset):
+            moved = self._moved
+            with trio.move_on_after(_LOOK_SECONDS):  # that a node has ended which did not follow, nothing tells
+                await moved.wait()
+            if not told and trio.current_time() - began > _TELL_SECONDS:
+                told = True
+                self._log.warning("metadata.behind", nodes=",".join(map(str, behind)), effect="a change waits for them")
+
+    async def moved_on(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, which is looked at when a node has come, applied something, or gone."""
+        while not condition():
+            await self._moved.wait()
+
+    async def have_let_go(self) -> None:
+        """The same; and no node begins now that may have looked at what was there before."""
+        await self.have_applied()
+        await self.moved_on(lambda: not self._beginning)
+        await self.have_applied()
+
+    def serve(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
+        """A handler whose answers leave when all nodes have applied what they tell of."""
+        if api.name not in OWNERS and api.name not in _ALSO_CHANGE:
+            return handle
+
+        def served(context: Context, request: Any) -> Answer:
+            answer = handle(context, request)
+            return _After(answer, self) if self.others and isinstance(answer, Coroutine) else answer
+
+        return served
+
+
+class _After:
+    """The answer of a handler that is a coroutine, when all nodes have applied what it did."""
+
+    def __init__(self, answer: Coroutine[Any, Any, Any], followers: Followers) -> None:
+        self._answer, self._followers = answer, followers
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._run().__await__()
+
+    async def _run(self) -> Any:
+        found = await self._answer
+        await self._followers.have_applied()
+        return found
+
+    def close(self) -> None:
+        """Nobody awaits it."""
+        self._answer.close()
+
+
+#: APIs that may change the metadata, besides those that the owner alone carries out.
+_ALSO_CHANGE = frozenset(("Metadata", "FindCoordinator"))

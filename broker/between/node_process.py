@@ -1,0 +1,92 @@
+"""The process of one node: what it tells its supervisor, and its end when that one ends."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+
+import trio
+
+from barnabas.broker.between.membership import Membership
+from barnabas.broker.log import EventLog, take_logging
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.keys import ConfigError
+from barnabas.storage.errors import StorageError
+from barnabas.wire.text import visible
+
+#: What a node says each second, for as long as its event loop turns.
+BEAT = b"."
+BEAT_SECONDS = 1.0
+
+
+def run_node(config: BrokerConfig, log: EventLog, membership: Membership, report: int, life: int) -> int:
+    """Serve until SIGTERM, or until the supervisor has ended; gives the exit status.
+
+    `report` is where the supervisor hears: `BEAT` in each second, and an address once clients can connect. `life` is a
+    pipe that ends with it.
+    """
+    take_logging(log)
+    failures: list[BaseException] = []
+    try:
+        trio.run(_run, config, log, membership, report, life)
+    except* (ConfigError, StorageError) as group:
+        failures = _leaves(group)
+    for error in failures:
+        print(f"barnabas: node {membership.node_id}: {visible(str(error))}", file=sys.stderr, flush=True)
+    return 1 if failures else 0
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+async def _run(config: BrokerConfig, log: EventLog, membership: Membership, report: int, life: int) -> None:
+    from barnabas.broker.node import Node
+
+    node = Node(config, log, membership=membership)
+
+    async def beat() -> None:
+        while True:
+            _say(report, BEAT)
+            await trio.sleep(BEAT_SECONDS)
+
+    async def outlive_nobody() -> None:
+        await trio.lowlevel.wait_readable(life)
+        log.warning("supervisor.ended", action="stopping")
+        end()
+
+    async def hear_signals() -> None:
+        # SIGINT of a terminal reaches all its processes: the supervisor passes it on, in its order.
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                if number == signal.SIGTERM:
+                    end()
+
+    def end() -> None:
+        if node.stopping or not node.is_serving:  # a long recovery is left to the next start
+            nursery.cancel_scope.cancel()
+        else:
+            node.stop()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(beat)
+        nursery.start_soon(hear_signals)
+        nursery.start_soon(outlive_nobody)
+        await nursery.start(node.run)
+        gc.freeze()
+        first = node.bound[0]
+        _say(report, f"{first.host or 'localhost'}:{first.port}".encode())
+        await node.stopped.wait()
+        nursery.cancel_scope.cancel()
+
+
+def _say(report: int, line: bytes) -> None:
+    try:
+        os.write(report, line + b"\n")
+    except OSError:  # the supervisor has ended, which `outlive_nobody` sees
+        pass

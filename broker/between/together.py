@@ -1,0 +1,153 @@
+"""What a node has besides the parts of a broker of one process: the other nodes, and its place among them.
+
+owner:  read the metadata -> say who leads what -> let the nodes ask -> load what it leads -> register -> serve
+others: read the metadata of the owner -> load what they lead -> let the nodes ask -> follow -> register -> serve
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import trio
+
+from barnabas.broker.between.channels import Channels
+from barnabas.broker.between.cleaning import Cleaning
+from barnabas.broker.between.desk import Desk
+from barnabas.broker.between.followed_topics import FollowedProducerIds, FollowedTopics
+from barnabas.broker.between.followers import Followers
+from barnabas.broker.between.following import Following
+from barnabas.broker.between.forwarding import Owner
+from barnabas.broker.between.membership import Membership
+from barnabas.broker.between.peers import Unreachable
+from barnabas.broker.between.registration import Registration
+from barnabas.broker.between.secret import read_secret
+from barnabas.broker.coordinators.transactions import Transactions
+from barnabas.broker.identity import Identity
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
+from barnabas.broker.metadata.image import Listener as MetadataListener
+from barnabas.broker.metadata.producer_ids import ProducerIds
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.net import listening
+from barnabas.broker.net.listening import Bound
+from barnabas.broker.parts import Parts
+from barnabas.broker.registry import Answer, Api, Context
+from barnabas.broker.security.authentication import Authentication
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.keys import ConfigError
+from barnabas.broker.settings.listeners import NODES, Listener, Protocol
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.broker_registration import BrokerRegistrationRequest
+from barnabas.wire.messages.broker_registration import Listener as Registered
+
+
+class Together:
+    """A node among others."""
+
+    def __init__(self, membership: Membership, config: BrokerConfig, parts: Parts, log: EventLog) -> None:
+        """Binds the listener of the nodes. Raises ConfigError if it cannot, or nobody has made a secret."""
+        self.membership, self._parts, self._log = membership, parts, log
+        listener = Listener(NODES, "127.0.0.1", 0, Protocol.SASL_PLAINTEXT)
+        try:
+            self._secret = read_secret(membership.data_dir)
+        except OSError as error:
+            raise ConfigError(f"the nodes of {membership.data_dir} have no secret: {error}") from None
+        self.bound = [Bound(listener, listening.bind_one(listener, config))]
+        self.channels: Channels = parts.add(Channels(membership))
+        self.owner = parts.add(Owner(membership, self.channels, log))
+        self.following: Following | None = None
+        #: What hears of changes of the metadata.
+        self.listeners: list[MetadataListener] = []
+
+    def make_topics(self) -> TopicManager:
+        """The part that changes topics, or has the owner change them."""
+        if not self.membership.owns:
+            return self._parts.make(FollowedTopics)
+        topics = self._parts.make(TopicManager)
+        followers: Followers = self._parts.find(Followers)
+        followers.others = [node for node in self.membership.ids if node != self.membership.node_id]
+        followers.is_running = self.membership.is_running
+        topics.placement.nodes = self.membership.ids
+        topics.others_let_go = followers.have_let_go  # type: ignore[method-assign]
+        return topics
+
+    def make_producer_ids(self) -> ProducerIds:
+        """The part that gives producer ids."""
+        return self._parts.make(ProducerIds if self.membership.owns else FollowedProducerIds)
+
+    def assemble(self, authentication: Authentication, transactions: Transactions) -> None:
+        """The parts that stand on those of a broker."""
+        parts = self._parts
+        transactions.connect(self.channels)
+        parts.add(self.membership)
+        authentication.trust_nodes(self._secret)
+        self._desk: Desk = parts.make(Desk)
+        self._registration: Registration = parts.make(Registration)
+        if not self.membership.owns:
+            self.following = parts.make(Following)
+            self._cleaning = parts.make(Cleaning)
+            self.following.on_connected = self._cleaning.owner_came_back
+            self.listeners.append(self._cleaning)
+
+    def around(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
+        """What serves an API on this node."""
+        if self.membership.owns:
+            followers: Followers = self._parts.find(Followers)
+            return followers.serve(api, handle)
+        return self.owner.hand_on(api, handle)
+
+    # --- the start ----------------------------------------------------------------------------------------------------
+
+    def led(self, metadata: MetadataImage) -> Iterator[TopicPartition]:
+        """The partitions that this node leads."""
+        for topic in metadata.topics.values():
+            for index, leader in topic.partitions.items():
+                if leader.node == self.membership.node_id:
+                    yield topic.name, index
+        if self.membership.owns:
+            yield METADATA_TOPIC, 0
+
+    def ask_me(self) -> None:
+        """From now on other nodes can connect. Raises OSError."""
+        sockets = self.bound[0].sockets
+        for sock in sockets:
+            sock.listen(100)
+        self.membership.announce(sockets[0].getsockname()[1])
+
+    async def join(self, nursery: trio.Nursery, identity: Identity) -> None:
+        """Follow the owner, and be told of to clients. Raises ConfigError if the owner does not take this node."""
+        addresses = {bound.name: identity.advertised(bound.name) for bound in identity.bound}
+        if self.following is None:
+            await self._registration.register(identity.node_id, addresses, identity.rack)
+            return
+        nursery.start_soon(self.following.run)
+        await self.following.caught_up()
+        protocols = {each.name: list(Protocol).index(each.protocol) for each in identity.bound}
+        request = BrokerRegistrationRequest(
+            broker_id=identity.node_id,
+            cluster_id=identity.cluster_id,
+            listeners=[Registered(name, host, port, protocols[name]) for name, (host, port) in addresses.items()],
+            rack=identity.rack,
+        )
+        while True:
+            try:
+                answer = await self.owner.ask(request)
+                nursery.start_soon(self._cleaning.run)
+                break
+            except Unreachable:  # it went away meanwhile: what it has not written down, it writes now
+                continue
+        if answer.error_code:
+            raise ConfigError(f"the owner of the metadata refuses this node: {ErrorCode(answer.error_code).name}")
+
+    def ready(self, handlers: Any, authorizer: Any) -> None:
+        """What other nodes hand on for their clients is carried out from now on."""
+        self._desk.ready(handlers, authorizer)
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        if self.following is not None:
+            await self.following.close()
+        await self.channels.close()
+        listening.close(self.bound)

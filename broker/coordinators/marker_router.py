@@ -1,0 +1,154 @@
+"""Markers for partitions that other nodes lead: those that wait for one node travel together, as WriteTxnMarkers.
+
+    write -> waits for its node -> asked, with others -> done
+
+A node has one request of ours at a time, so markers that come meanwhile are one request, too. Where a partition is led
+is looked up when its marker is written and again before it is sent; a marker that fails is told, and its transaction's
+completion writes it anew.
+
+- That a partition is gone only this node's own image says. A node that lags, or has just started, may say of any
+  partition that it is not there.
+- An answer counts for the topic that was there when the marker was sent. A topic that was made anew under the name
+  meanwhile may have records of the transaction, so the marker is written there, too (decision 66).
+- A marker whose transaction is not waiting for it any more is not sent: the producer may have begun the next one.
+
+Source: Kafka's TransactionMarkerChannelManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from barnabas.broker.between.peers import Peers, Unreachable
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.workers import Workers
+from barnabas.groupcoord.transactions.state import V1, V2
+from barnabas.wire.aliases import TopicPartition
+from barnabas.wire.batch import Marker
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+log = logging.getLogger(__name__)
+
+# Markers of one request: at most some 30 KB, as a topic's name has at most 249 characters.
+MOST_MARKERS = 100
+
+
+class Waiting(NamedTuple):
+    """A marker that is to be sent."""
+
+    where: TopicPartition
+    marker: Marker
+    new_epoch: bool
+    topic_id: bytes | None
+    done: Callable[[ErrorCode], None]
+    wanted: Callable[[], bool]
+
+
+class MarkerRouter:
+    """Sends markers to the nodes that lead their partitions."""
+
+    def __init__(self, peers: Peers, partitions: Partitions, workers: Workers) -> None:
+        self._peers, self._partitions, self._workers = peers, partitions, workers
+        self._waiting: dict[int, deque[Waiting]] = {}
+
+    def write(
+        self,
+        node: int,
+        where: TopicPartition,
+        marker: Marker,
+        done: Callable[[ErrorCode], None],
+        *,
+        new_epoch: bool,
+        wanted: Callable[[], bool],
+    ) -> None:
+        """See `Markers`; `node` is the one that leads the partition."""
+        waiting = self._waiting.get(node)
+        if waiting is None:
+            waiting = self._waiting[node] = deque()
+            self._workers.start(self._send, node, waiting)
+        waiting.append(Waiting(where, marker, new_epoch, self._partitions.topic_id(where[0]), done, wanted))
+
+    async def _send(self, node: int, waiting: deque[Waiting]) -> None:
+        """Send to a node until nothing waits for it."""
+        while waiting:
+            sent = list(self._next(node, waiting))
+            if not sent:
+                continue
+            answer: WriteTxnMarkersResponse | None = None
+            request = _request(sent)
+            with suppress(Unreachable):
+                answer = await self._peers.ask(node, request)
+            if answer is None:
+                log.warning("node %d did not answer: %d markers of transactions will be sent again", node, len(sent))
+            codes = {} if answer is None else _codes(request, answer)
+            for each in sent:
+                self._answered(each, codes.get((each.marker, each.new_epoch, each.where)))
+        del self._waiting[node]
+
+    def _next(self, node: int, waiting: deque[Waiting]) -> Iterator[Waiting]:
+        """What is sent next, of what is still to be sent there."""
+        for _ in range(min(MOST_MARKERS, len(waiting))):
+            each = waiting.popleft()
+            if not each.wanted():
+                continue
+            if self._partitions.elsewhere(*each.where) == node:
+                yield each._replace(topic_id=self._partitions.topic_id(each.where[0]))
+            else:
+                self._answered(each, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _answered(self, each: Waiting, code: ErrorCode | None) -> None:
+        """Tell what became of a marker; None for one without an answer."""
+        if not self._partitions.exists(*each.where):
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif code is None:
+            code = ErrorCode.NETWORK_EXCEPTION
+        elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or each.topic_id != self._partitions.topic_id(each.where[0]):
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        each.done(code)
+
+
+def _request(sent: list[Waiting]) -> WriteTxnMarkersRequest:
+    """The markers, each once with all its partitions."""
+    by_marker: dict[tuple[Marker, bool], dict[str, list[int]]] = {}
+    for each in sent:
+        topic, index = each.where
+        by_marker.setdefault((each.marker, each.new_epoch), {}).setdefault(topic, []).append(index)
+    return WriteTxnMarkersRequest(
+        [
+            WritableTxnMarker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_result=marker.committed,
+                topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in places.items()],
+                coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=V2 if new_epoch else V1,
+            )
+            for (marker, new_epoch), places in by_marker.items()
+        ]
+    )
+
+
+def _codes(
+    request: WriteTxnMarkersRequest, answer: WriteTxnMarkersResponse
+) -> dict[tuple[Marker, bool, TopicPartition], ErrorCode]:
+    """What an answer says of each marker in each partition: results stand in the order of what was asked."""
+    found: dict[tuple[Marker, bool, TopicPartition], ErrorCode] = {}
+    for asked, result in zip(request.markers, answer.markers, strict=False):
+        if asked.producer_id != result.producer_id:
+            break
+        marker = Marker(asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch)
+        for topic in result.topics:
+            for part in topic.partitions:
+                where = topic.name, part.partition_index
+                found[marker, asked.transaction_version >= V2, where] = ErrorCode(part.error_code)
+    return found

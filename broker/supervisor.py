@@ -1,0 +1,329 @@
+"""Several processes as one broker: a supervisor that starts nodes, watches them, starts them again, and ends them.
+
+    start:  claim the data directory -> secrets -> fork a process for each node -> all serve -> the line that says so
+    watch:  a node that has ended is started again; one whose event loop has not turned for 10 s is killed, and reaped
+    end:    a signal goes to all nodes, to the owner of the metadata last -> what they have stated is folded together
+
+The supervisor serves nobody and has no event loop, no thread and no metadata, so there is nothing on which it can hang.
+Only when a node is reaped can no write of it come any more; only then is it started again. Nodes end when their
+supervisor does: each has the end of a pipe that the system closes then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import selectors
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from barnabas.broker.between.membership import Membership
+from barnabas.broker.between.node_process import BEAT, BEAT_SECONDS, run_node
+from barnabas.broker.between.secret import make_secret
+from barnabas.broker.jobs.driver_secret import DriverSecret
+from barnabas.broker.log import EventLog
+from barnabas.broker.service_manager import ServiceManager
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.keys import ConfigError
+from barnabas.broker.settings.listeners import Listener
+from barnabas.storage.claim import Claim
+from barnabas.storage.errors import StorageError
+from barnabas.storage.io import Io
+
+#: A node hangs whose event loop has not turned for so long.
+HANGS_SECONDS = 10.0
+# Nodes that end at once, again and again, wait longer each time.
+_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.1, 10.0
+_SERVED_WELL_SECONDS = 30.0
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass
+class Child:
+    """The process of a node, now or the last one that it had."""
+
+    node: int
+    pid: int = 0
+    pipe: int = -1
+    #: What it has said since the last whole line.
+    rest: bytes = b""
+    #: Where its clients connect, once they can.
+    address: str = ""
+    #: Seconds for which it has given no sign, while the supervisor itself had its turns.
+    silent: float = 0.0
+    started: float = 0.0
+    backoff: float = 0.0
+    again_at: float = 0.0
+    is_killed: bool = False
+
+
+@dataclass
+class Supervisor:
+    """The nodes of one broker. `run` returns the exit status."""
+
+    properties: Mapping[str, str]
+    count: int
+    log: EventLog
+    ready_file: Path | None
+    began: float
+    told: Callable[[str], None]
+    children: dict[int, Child] = field(default_factory=dict)
+    _stopping: bool = False
+    _is_ready: bool = False
+    _status: int = 0
+
+    def run(self) -> int:
+        """Until a signal, or until a node cannot start. Raises ConfigError, StorageError."""
+        config = BrokerConfig(self.properties)
+        self._data_dir = config.data_dir
+        self._owner = config.node_id
+        for index in range(self.count):
+            shifted(self.properties, index, self.count)  # what is wrong with them is said before anything is made
+        self._manager = ServiceManager()
+        claim = Claim.take(
+            Io(), os.path.abspath(self._data_dir), node_id=self._owner, cluster_id=config["cluster.id"], for_nodes=True
+        )
+        try:
+            make_secret(self._data_dir)
+            DriverSecret(self._data_dir)
+            self._watch()
+        except OSError as error:
+            raise StorageError(f"cannot prepare {self._data_dir} for its nodes: {error}") from error
+        finally:
+            if self.ready_file is not None:
+                self.ready_file.unlink(missing_ok=True)
+            claim.fold()
+            claim.release()
+        if not self._status:
+            self.log.info("stopped")
+        return self._status
+
+    def _watch(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        wake_read, wake_write = os.pipe()
+        for fd in (wake_read, wake_write):
+            os.set_blocking(fd, False)
+        self._selector.register(wake_read, selectors.EVENT_READ)
+        self._wakes = (wake_read, wake_write)
+        self._signals: list[int] = []
+        before = {number: signal.signal(number, self._on_signal) for number in self._handled()}
+        signal.set_wakeup_fd(wake_write)
+        self._life_read, self._life_write = os.pipe()  # the nodes see the end of it when this process ends
+        try:
+            self.children = {node: Child(node) for node in self._ids()}
+            for child in self.children.values():
+                self._start(child)
+            self._loop(wake_read)
+        finally:
+            signal.set_wakeup_fd(-1)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._end_all()
+            for fd in (*self._wakes, self._life_read, self._life_write):
+                os.close(fd)
+            self._selector.close()
+
+    def _ids(self) -> range:
+        return range(self._owner, self._owner + self.count)
+
+    def _handled(self) -> list[int]:
+        """The signals that stop a broker: under nohup it outlives its terminal."""
+        is_kept = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        return [signal.SIGCHLD, *(number for number in _STOPS if number != signal.SIGHUP or not is_kept)]
+
+    def _on_signal(self, number: int, _: object) -> None:
+        self._signals.append(number)
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def _loop(self, wake: int) -> None:
+        last = time.monotonic()
+        while any(child.pid for child in self.children.values()) or not self._stopping:
+            for key, _ in self._selector.select(BEAT_SECONDS):
+                if key.fd == wake:
+                    os.read(wake, 512)
+                else:
+                    self._hear(self.children[key.data])
+            now = time.monotonic()
+            turn, last = min(now - last, 2 * BEAT_SECONDS), now
+            while self._signals:
+                self._handle(self._signals.pop(0))
+            self._reap()
+            for child in self.children.values():
+                self._look_after(child, turn)
+            self._manager.tell_watchdog()
+
+    def _handle(self, number: int) -> None:
+        if number == signal.SIGCHLD:
+            return
+        if not self._stopping:
+            self.log.info("stopping", signal=signal.Signals(number).name)
+            self._manager.stopping()
+        is_first, self._stopping = not self._stopping, True
+        for child in self.children.values():
+            if child.pid and (child.node != self._owner or not is_first or self.count == 1):
+                os.kill(child.pid, signal.SIGTERM)
+
+    def _look_after(self, child: Child, turn: float) -> None:
+        if not child.pid:
+            if not self._stopping and time.monotonic() >= child.again_at:
+                self._start(child)
+            return
+        if self._stopping and child.node == self._owner and not child.is_killed and self._is_last(child):
+            child.is_killed = True
+            os.kill(child.pid, signal.SIGTERM)
+        child.silent += turn
+        if child.silent > HANGS_SECONDS:
+            child.silent = 0.0
+            self.log.error("node.hangs", node=child.node, pid=child.pid, action="killed")
+            os.kill(child.pid, signal.SIGKILL)
+
+    def _is_last(self, owner: Child) -> bool:
+        return not any(child.pid for child in self.children.values() if child is not owner)
+
+    def _hear(self, child: Child) -> None:
+        """A node says that it lives, or that it serves."""
+        try:
+            data = os.read(child.pipe, 4096)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(child.pipe)
+            return
+        child.silent = 0.0
+        *lines, child.rest = (child.rest + data).split(b"\n")
+        for line in lines:
+            if line and line != BEAT:
+                child.address = line.decode(errors="replace")
+                self._served()
+
+    def _served(self) -> None:
+        if self._is_ready or not all(child.address for child in self.children.values()):
+            return
+        self._is_ready = True
+        addresses = [child.address for child in self.children.values()]
+        self.told(
+            f"barnabas is ready on {', '.join(addresses)}, {self.count} nodes, data in {self._data_dir}, started in "
+            f"{time.perf_counter() - self.began:.2f} s"
+        )
+        self._manager.ready(", ".join(addresses))
+        if self.ready_file is not None:
+            fresh = self.ready_file.with_name(f"{self.ready_file.name}.new")
+            fresh.write_text(",".join(addresses) + "\n")
+            fresh.replace(self.ready_file)
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def _start(self, child: Child) -> None:
+        """Fork the process of a node."""
+        read, write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if not pid:
+            status = 70
+            try:
+                os.close(read)
+                self._become_child()
+                config = shifted(self.properties, child.node - self._owner, self.count)
+                membership = Membership(child.node, self._owner, self.count, Path(os.path.abspath(self._data_dir)))
+                status = run_node(config, self.log.of(node=child.node), membership, write, self._life_read)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        os.close(write)
+        os.set_blocking(read, False)
+        fcntl.fcntl(read, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+        child.pid, child.pipe, child.rest, child.silent, child.is_killed = pid, read, b"", 0.0, False
+        child.started = time.monotonic()
+        self._selector.register(read, selectors.EVENT_READ, child.node)
+
+    def _become_child(self) -> None:
+        """Let go of what is the supervisor's: signals and pipes. Its lock is of its process, and no child has it."""
+        signal.set_wakeup_fd(-1)
+        for number in self._handled():
+            signal.signal(number, signal.SIG_DFL)
+        os.close(self._life_write)
+        for fd in self._wakes:
+            os.close(fd)
+        for other in self.children.values():
+            if other.pipe >= 0:
+                os.close(other.pipe)
+        self._selector.close()
+
+    def _reap(self) -> None:
+        for child in self.children.values():
+            if not child.pid:
+                continue
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                self._ended(child, status)
+
+    def _ended(self, child: Child, status: int) -> None:
+        try:
+            self._hear(child)
+            self._selector.unregister(child.pipe)
+        except KeyError:
+            pass
+        os.close(child.pipe)
+        code = os.waitstatus_to_exitcode(status)
+        served = time.monotonic() - child.started
+        child.pid, child.pipe = 0, -1
+        if self._stopping:
+            self._status = self._status or (code if code > 0 else 0)
+            return
+        if code == 1 and not child.address:  # the operator has been told why it cannot start
+            self._stopping, self._status = True, 1
+            for other in self.children.values():
+                if other.pid:
+                    os.kill(other.pid, signal.SIGTERM)
+            return
+        if served > _SERVED_WELL_SECONDS:
+            child.backoff = 0.0
+        child.again_at = time.monotonic() + child.backoff
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        self.log.error("node.ended", node=child.node, how=how, again_after=round(child.backoff, 1))
+        child.backoff = min(max(2 * child.backoff, _FIRST_BACKOFF_SECONDS), _LAST_BACKOFF_SECONDS)
+
+    def _end_all(self) -> None:
+        """Nothing runs on when the supervisor fails."""
+        for child in self.children.values():
+            if child.pid:
+                os.kill(child.pid, signal.SIGKILL)
+                os.waitpid(child.pid, 0)
+                child.pid = 0
+
+
+def shifted(properties: Mapping[str, str], index: int, count: int) -> BrokerConfig:
+    """The settings of one of `count` nodes: its id, and its ports, which follow those of the first. Raises ConfigError.
+
+    A port 0 stays one: the system chooses.
+    """
+    found = dict(properties)
+    config = BrokerConfig(found)
+    for key in ("node.id", "broker.id"):
+        if key in found or key == "node.id":
+            found[key] = str(config.node_id + index)
+    listeners = {"listeners": config.listeners, "advertised.listeners": list(config.advertised or ())}
+    for key, given in listeners.items():
+        if given:
+            found[key] = ",".join(str(_moved(each, index, count)) for each in given)
+    if config.http is not None:
+        moved = _moved(config.http, index, count)
+        scheme = "https" if moved.protocol.is_encrypted else "http"
+        host = f"[{moved.host}]" if ":" in moved.host else moved.host
+        found["barnabas.http.listen"] = f"{scheme}://{host}:{moved.port}"
+    return BrokerConfig(found)
+
+
+def _moved(listener: Listener, index: int, count: int) -> Listener:
+    port = listener.port + index if listener.port else 0
+    if listener.port + count - 1 > 65535:
+        raise ConfigError(f"Listener {listener}: {count} nodes need the ports {listener.port} and up: too few are left")
+    return Listener(listener.name, listener.host, port, listener.protocol)

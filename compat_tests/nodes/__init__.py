@@ -1,0 +1,1 @@
+"""Several nodes as an operator runs them: processes that a supervisor watches."""
