@@ -45,7 +45,6 @@ from barnabas.wire.messages.add_partitions_to_txn import (
 from barnabas.wire.records.cluster_metadata import PartitionChangeRecord, PartitionRecord, TopicRecord
 from barnabas.wire.types import Message
 
-
 PATIENCE = 0.1
 WHERE = ("orders", 0)
 
