@@ -42,19 +42,21 @@ async def put_away(io: Io, vnodes: Iterable[LocalVnode], limiter: trio.CapacityL
         return None
 
     jobs: list[tuple[LocalVnode, LocalFlushJob]] = []
+    until = time.perf_counter() + HOLD_SECONDS
     for vnode in vnodes:
+        until = await _breathe(until)
         job = vnode.begin_last_flush()
         if job is not None:
             jobs.append((vnode, job))
     errors = await trio.to_thread.run_sync(a_few_at_a_time, flush, jobs, limiter=limiter)
     unflushed = set()
     for (vnode, job), error in zip(jobs, errors, strict=True):
+        until = await _breathe(until)
         vnode.end_flush(job, error)
         if error is not None:
             unflushed.add(vnode)
     whole = set()
     paths: list[str] = []
-    until = time.perf_counter() + HOLD_SECONDS
     for vnode in vnodes:
         until = await _breathe(until)
         try:

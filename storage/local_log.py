@@ -184,8 +184,9 @@ class LocalLog(ABC):
 
     @property
     def checkpointed_start(self) -> int:
-        """The log start offset where the folder alone does not tell it, else 0."""
-        if (opened := self._opened) is not None and opened.log.start_offset == opened.log.bases[0]:
+        """The log start offset where the folder alone, as it is on disk, does not tell it, else 0."""
+        log = self._opened.log if self._opened is not None else None
+        if log is not None and log.start_offset == log.bases[0] and not log.unflushed.has_dropped:
             return 0
         return self._expected_start
 

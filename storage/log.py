@@ -262,7 +262,7 @@ class Log:
             if self.aborting[:1] == [segment.base_offset]:
                 del self.aborting[0]
             self.cache.forget(segment)
-            self.unflushed.paths.append(self.directory)
+            self.unflushed.note_drop(self.directory)
             indexes = [segment.path(suffix) for suffix in INDEX_SUFFIXES]
             self._discard([path + DELETED_SUFFIX, *indexes, snapshot_path(self.directory, segment.base_offset)])
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class LocalFlushJob:
     """The `FlushJob` of a local vnode: files to fdatasync, and names to fsync."""
 
-    __slots__ = ("_io", "end_offset", "files", "paths", "position", "segment", "size")
+    __slots__ = ("_io", "drops", "end_offset", "files", "paths", "position", "segment", "size")
 
     def __init__(
         self,
@@ -27,6 +27,7 @@ class LocalFlushJob:
         segment: Segment,
         position: int,
         size: int,
+        drops: int,
     ) -> None:
         self._io = io
         self.files = files
@@ -35,6 +36,7 @@ class LocalFlushJob:
         self.segment = segment
         self.position = position
         self.size = size
+        self.drops = drops
 
     @property
     def syncs(self) -> int:
@@ -54,7 +56,7 @@ class LocalFlushJob:
 class Unflushed:
     """Files and names to sync besides the active segment's, and how much was appended since the last flush began."""
 
-    __slots__ = ("files", "flushed_at", "paths", "rolled_indexes", "size")
+    __slots__ = ("_drops", "_drops_synced", "files", "flushed_at", "paths", "rolled_indexes", "size")
 
     def __init__(self, flushed_at: int) -> None:
         self.files: list[OpenFile] = []
@@ -64,6 +66,17 @@ class Unflushed:
         self.rolled_indexes: list[str] = []
         #: The log end when the last flush began.
         self.flushed_at = flushed_at
+        self._drops = self._drops_synced = 0
+
+    def note_drop(self, directory: str) -> None:
+        """The oldest segment has lost its name, which only the folder says."""
+        self.paths.append(directory)
+        self._drops += 1
+
+    @property
+    def has_dropped(self) -> bool:
+        """Whether a loss of power may bring segments back."""
+        return self._drops != self._drops_synced
 
     def begin(self, log: Log) -> LocalFlushJob | None:
         """A job for all of it; None when nothing is owed."""
@@ -87,10 +100,12 @@ class Unflushed:
             segment=active,
             position=active.size,
             size=size,
+            drops=self._drops,
         )
 
     def end(self, job: LocalFlushJob) -> None:
         """The job has run."""
+        self._drops_synced = job.drops
         if self.rolled_indexes:
             synced = set(job.paths)
             self.rolled_indexes = [path for path in self.rolled_indexes if path not in synced]

@@ -167,7 +167,11 @@ class Disk(Io):
             if not os.path.exists(path):
                 return
             for name in sorted(os.listdir(path), reverse=True):  # in the worst order: partition.metadata goes first
-                self.unlink(os.path.join(path, name))
+                inside = os.path.join(path, name)
+                if os.path.isdir(inside):
+                    self.rmtree(inside)
+                else:
+                    self.unlink(inside)
             super().rmtree(path)
             folder, name = self._split(path)
             del self._names[folder][name]

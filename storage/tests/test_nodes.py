@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -33,6 +34,7 @@ from barnabas.storage.layout import (
     TOPIC_IDS_FILE,
 )
 from barnabas.storage.log_reader import LogDirReader
+from barnabas.storage.recovery import recover_partition
 from barnabas.storage.tests.compacting import keyed
 from barnabas.storage.tests.support import NOW, TOPIC_ID, CrashError, FaultyIo, RecordedEvents, one, produced, values_of
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -78,14 +80,11 @@ def filled(node: DataDir, count: int = 20, key: tuple[str, int] = T, topic_id: b
 
 def recoveries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the partitions that are recovered from now on."""
-    from barnabas.storage import starting
-
     found: list[str] = []
-    real = starting.recover_partition
 
-    def noted(io: Io, directory: str, *rest: object) -> int:
+    def noted(io: Io, directory: str, *rest: Any) -> int:
         found.append(os.path.basename(directory))
-        return real(io, directory, *rest)  # type: ignore[arg-type]
+        return recover_partition(io, directory, *rest)
 
     monkeypatch.setattr("barnabas.storage.starting.recover_partition", noted)
     return found
@@ -259,7 +258,7 @@ async def test_a_flush_that_runs_is_waited_for_and_its_error_counts(
 
 
 async def test_a_compaction_that_runs_is_stopped_and_leaves_nothing(tmp_path: Path) -> None:
-    config = LogConfig(segment_bytes=600, cleanup_policy=frozenset(("compact",)), min_cleanable_dirty_ratio=0.0)
+    config = LogConfig(segment_bytes=600, cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
     async with two(tmp_path) as (left, right):
         vnode = left.create_vnode(*T, TOPIC_ID, config)
         for number in range(60):

@@ -8,12 +8,13 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import trio
 
+from barnabas.storage.claim import Claim
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.local_vnode import LocalVnode
@@ -180,6 +181,96 @@ class Life:
         self.flush(vnode)
         self.kill()
 
+    async def join(self, node_id: int, *names: str) -> DataDir:
+        node = DataDir.open(self.root, node_id=node_id, member=True, io=self.disk, tell=RecordedEvents())
+        await node.load(config_of=lambda topic: CONFIG, keys=[(name, 0) for name in names])
+        for vnode in node.vnodes.values():
+            self.promise_visible(vnode)
+        return node
+
+    async def move(self, name: str, source: DataDir, target: DataDir) -> LocalVnode:
+        """The target's records are added next."""
+        await source.give([(name, 0)])
+        await target.take([(name, 0)], lambda topic: CONFIG)
+        self.promise_visible(target.vnodes[name, 0])
+        self.dir = target
+        return target.vnodes[name, 0]
+
+    def supervise(self) -> Claim:
+        return Claim.take(self.disk, str(self.root), node_id=1, cluster_id=None, for_nodes=True, tell=RecordedEvents())
+
+    async def live_as_nodes(self) -> None:
+        """Two nodes between two lives of one process: partitions move, a node dies, all stop, all die."""
+        await self.open()
+        vnode = self.create("a")
+        self.append(vnode, 20)
+        self.flush(vnode)
+        await self.delete_records(vnode, 5)
+        await self.dir.close()
+        self.disk.write_back()
+        claim = self.supervise()
+        left, right = await self.join(1, "a"), await self.join(2)
+        self.dir = left
+        vnode = left.vnodes["a", 0]
+        self.append(vnode, 9)
+        self.flush(vnode)
+        await self.delete_records(vnode, 11)
+        other = self.create("b")
+        self.append(other, 12)
+        self.flush(other)
+        self.append(vnode, 2)
+        vnode = await self.move("a", left, right)
+        self.append(vnode, 8)
+        self.flush(vnode)
+        await self.delete_records(vnode, 24)
+        await right.checkpoint()
+        self.append(vnode, 2)
+        right.claim.release()  # it dies
+        right = await self.join(2, "a")
+        vnode = await self.move("a", right, left)
+        self.append(vnode, 3)
+        self.flush(vnode)
+        await left.checkpoint()
+        self.delete("b")
+        self.dir = right
+        again = self.create("b")
+        self.append(again, 15)
+        self.flush(again)
+        await left.upkeep.delete_discarded()
+        again = await self.move("b", right, left)
+        self.append(again, 5)
+        self.flush(again)
+        await self.delete_records(again, 13)
+        await right.close()
+        await left.close()
+        claim.fold()
+        claim.release()
+        await self.open()
+        vnode = self.dir.vnodes["a", 0]
+        self.append(vnode, 4)
+        self.flush(vnode)
+        await self.delete_records(vnode, 30)
+        await self.dir.close()
+        claim = self.supervise()
+        left, right = await self.join(1, "b"), await self.join(2, "a")
+        self.dir = right
+        vnode = right.vnodes["a", 0]
+        self.append(vnode, 6)
+        self.flush(vnode)
+        await self.delete_records(vnode, 35)
+        vnode = await self.move("a", right, left)
+        self.append(vnode, 6)
+        self.flush(vnode)
+        await left.checkpoint()
+        self.append(vnode, 1)
+        for each in (left.claim, right.claim, claim):
+            each.release()
+        await self.open()
+        vnode = self.dir.vnodes["a", 0]
+        self.append(vnode, 3)
+        self.flush(vnode)
+        self.kill()
+
     def damage(self, vnode: LocalVnode, number: int, at: int) -> None:
         segment = vnode.segments[number] if vnode.loaded else LocalVnode.segments.fget(vnode)[number]  # type: ignore[attr-defined]
         self.disk.mark(("damaged", vnode.topic_id))
@@ -294,10 +385,10 @@ async def check(path: Path, promised: Promised) -> int:
 class Run:
     """One life, and what may be left of it."""
 
-    def __init__(self, place: Path, seed: int) -> None:
+    def __init__(self, place: Path, seed: int, live: Callable[[Life], Awaitable[None]] = Life.live) -> None:
         self.seed = seed
         life = Life(place / f"life{seed}", seed)
-        trio.run(life.live)
+        trio.run(live, life)
         self.journal = life.disk.journal
         self.place = place
         self.states = self.records = 0
@@ -355,6 +446,12 @@ def test_a_power_loss_anywhere_loses_nothing_acknowledged(tmp_path: Path) -> Non
     print(f"\npower loss: {run.states} states, {run.records} records checked")
 
 
+def test_a_power_loss_of_several_nodes_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    run = Run(tmp_path, 1, Life.live_as_nodes)
+    random_states(run, 300)
+    print(f"\npower loss: {run.states} states, {run.records} records checked")
+
+
 def test_the_indexes_of_a_segment_rolled_after_the_last_flush_are_on_disk_before_a_checkpoint_says_so(
     tmp_path: Path,
 ) -> None:
@@ -378,6 +475,22 @@ def test_the_indexes_of_a_segment_rolled_after_the_last_flush_are_on_disk_before
         target = tmp_path / f"state{seed}"
         survivor(journal, target, random.Random(seed), mode="some")
         trio.run(check, target, Promised(journal, len(journal)))
+
+
+def test_records_deleted_up_to_a_segments_beginning_do_not_come_back(tmp_path: Path) -> None:
+    """The folder tells that start, once its names are on disk; until then a checkpoint does."""
+
+    async def live(life: Life) -> None:
+        await life.open()
+        vnode = life.create("a")
+        life.append(vnode, 30)
+        life.flush(vnode)
+        await life.delete_records(vnode, vnode.segments[-1].base_offset)
+        life.kill()
+
+    run = Run(tmp_path, 1, live)
+    for seed, mode in enumerate(("none", "some", "some", "all", "names")):
+        run.look(len(run.journal), seed, mode)
 
 
 # What nobody misses, by the function that syncs and the kind of file, and why it is synced all the same.
@@ -406,10 +519,14 @@ ELSEWHERE = {
 
 @pytest.mark.slow
 def test_every_fsync_is_missed_when_it_is_left_out(tmp_path: Path) -> None:
-    run = Run(tmp_path, 1)
-    sites = run.syncs()
-    missed = [site for site in sites if not run.find(site, 15)]
-    print(f"\npower loss: {len(sites) - len(missed)} of {len(sites)} dropped fsyncs found, {run.states} states")
+    sites: set[Site] = set()
+    missed: list[Site] = []
+    for seed, live in ((1, Life.live), (2, Life.live_as_nodes)):
+        run = Run(tmp_path, seed, live)
+        new = [site for site in run.syncs() if site not in sites]
+        sites.update(new)
+        missed += [site for site in new if not run.find(site, 15)]
+        print(f"\npower loss: {len(sites) - len(missed)} of {len(sites)} dropped fsyncs found, {run.states} states")
     functions = functions_of("storage")
     assert [str(site) for site in missed if (functions[site.lines[-1]], site.role) not in SPARED] == []
     made = {line for site in sites for line in site.lines}
