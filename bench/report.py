@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from bench.goals import GOALS
 from bench.results import Results, read
-from bench.servers import BESIDE, POLICIES, SERVERS
+from bench.servers import BESIDE, NODES, POLICIES, SERVERS
 
 
 def servers(results: Results) -> list[str]:
@@ -19,7 +19,7 @@ def servers(results: Results) -> list[str]:
     there = {key[3] for key in results.values}
     if BESIDE not in there:
         return list(SERVERS)
-    return [server for server in (*SERVERS, BESIDE) if server in there]
+    return [server for server in (*SERVERS, NODES, BESIDE) if server in there]
 
 
 def number(value: float) -> str:
