@@ -17,7 +17,7 @@ from bench.servers import BESIDE, NODES, POLICIES, SERVERS
 def servers(results: Results) -> list[str]:
     """What stands in the columns: barnabas and its peer, or another checkout in the peer's place."""
     there = {key[3] for key in results.values}
-    if BESIDE not in there:
+    if not there & {BESIDE, NODES}:
         return list(SERVERS)
     return [server for server in (*SERVERS, NODES, BESIDE) if server in there]
 
