@@ -75,7 +75,8 @@ class Meter:
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
-    def _pids(self) -> list[int]:
+    def pids(self) -> list[int]:
+        """The process and all that come from it."""
         found, todo = [], [self.pid]
         while todo:
             pid = todo.pop()
@@ -91,7 +92,7 @@ class Meter:
     def cpu(self) -> float:
         """User and system time so far, seconds: of live processes by their CPU clocks, of ended children from /proc."""
         total = 0.0
-        for pid in self._pids():
+        for pid in self.pids():
             try:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 total += time.clock_gettime(~pid << 3 | 2) + sum(map(int, fields[13:15])) / TICKS
@@ -101,7 +102,7 @@ class Meter:
 
     def rss(self) -> float:
         """Resident memory now, MiB."""
-        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._pids())
+        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.pids())
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
