@@ -45,7 +45,7 @@ def measured(folder: Path, count: int, seconds: float) -> dict[str, float]:
         ]
         found, clock = client.load(
             f"127.0.0.1:{ports}", meter, requests, frames.produce_errors("load"),
-            connections=CONNECTIONS * count, seconds=seconds, warm=30_000,
+            connections=connections, seconds=seconds, warm=30_000,
         )  # fmt: skip
         wire = connect(parse_servers(server.address))
         times = []
